@@ -19,6 +19,7 @@ use tokio::sync::watch;
 
 use super::error::ApiError;
 use super::extract::whole;
+use super::unread::until_read;
 use super::{ControlSettings, Shared};
 use crate::privacy::Sight;
 use crate::sockets::{Slot, Trusted};
@@ -160,8 +161,7 @@ pub(super) async fn answer_in_turn(
         let turn = Arc::new(slot.turn().await);
         request.extensions_mut().insert(Arc::clone(&turn));
         let answer = next.run(request).await;
-        drop(turn);
-        answer
+        until_read(answer, turn.own())
     };
     match tokio::time::timeout(deadline, answered).await {
         Ok(response) => response,
@@ -169,7 +169,9 @@ pub(super) async fn answer_in_turn(
             StatusCode::GATEWAY_TIMEOUT,
             format!("no answer within {deadline:?}"),
         )
-        .hint("the node is busy, or its disk is slow: try again")
+        .hint(
+            "the node is busy, its disk is slow, or another answer of yours is not read yet: try again",
+        )
         .into_response(),
     }
 }

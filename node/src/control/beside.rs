@@ -5,6 +5,7 @@
 //! dropped the request because the node stops; a runtime that waits for its threads then waits for no answer.
 //! Deliberately not here: what is worked out.
 
+use std::fmt::Display;
 use std::io::{self, Write};
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Weak};
@@ -88,7 +89,7 @@ impl Beside {
         });
         tokio::select! {
             worked = worked => worked.map_err(ApiError::internal),
-            () = gone(hung_up) => Err(ApiError::new(StatusCode::REQUEST_TIMEOUT, "the client has hung up")),
+            () = gone(hung_up) => Err(nobody_waits()),
             () = tokio::time::sleep(time_max) => {
                 let error = format!("no answer within {time_max:?}");
                 Err(ApiError::new(StatusCode::GATEWAY_TIMEOUT, error)
@@ -114,7 +115,7 @@ impl Beside {
                 bytes: Vec::new(),
                 wanted,
             };
-            serde_json::to_writer(&mut text, &answer).map_err(ApiError::internal)?;
+            serde_json::to_writer(&mut text, &answer).map_err(|error| wanted.fault(error))?;
             Ok::<_, ApiError>(text.bytes)
         });
         Ok(json(written.await??))
@@ -153,6 +154,19 @@ impl Wanted {
     pub(super) fn is(&self) -> bool {
         self.0.strong_count() > 0
     }
+
+    /// Why it failed: the node is at fault only where it was still wanted. Users hang up as often as they like, and the
+    /// log is read by people.
+    pub(super) fn fault(&self, error: impl Display) -> ApiError {
+        match self.is() {
+            true => ApiError::internal(error),
+            false => nobody_waits(),
+        }
+    }
+}
+
+fn nobody_waits() -> ApiError {
+    ApiError::new(StatusCode::REQUEST_TIMEOUT, "the client has hung up")
 }
 
 /// A text that is written while somebody waits for it.
@@ -301,6 +315,26 @@ mod tests {
                 .expect("no panic")
                 .expect("ended");
         }
+    }
+
+    #[tokio::test]
+    async fn work_that_nobody_wants_any_more_is_no_fault_of_the_node() {
+        let waiting = Arc::new(());
+        let wanted = Wanted(Arc::downgrade(&waiting));
+        let status = |wanted: &Wanted| {
+            let mut text = Text {
+                bytes: Vec::new(),
+                wanted,
+            };
+            let written =
+                serde_json::to_writer(&mut text, "a").map_err(|error| wanted.fault(error));
+            written.map_err(|error| error.into_response().status())
+        };
+        assert_eq!(status(&wanted), Ok(()));
+        let broken = wanted.fault("the disk").into_response();
+        assert_eq!(broken.status(), StatusCode::INTERNAL_SERVER_ERROR);
+        drop(waiting);
+        assert_eq!(status(&wanted), Err(StatusCode::REQUEST_TIMEOUT));
     }
 
     #[tokio::test]

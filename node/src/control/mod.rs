@@ -23,6 +23,7 @@ mod log;
 mod loops;
 mod rests_on;
 mod text;
+mod unread;
 
 mod accounting;
 mod corrections;
@@ -287,4 +288,4 @@ fn router(shared: Arc<Shared>) -> Router {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

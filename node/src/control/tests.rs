@@ -5,10 +5,12 @@ use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
-use axum::body::Body;
+use axum::body::{Body, HttpBody as _};
+use axum::response::Response;
 use fairmesh_model::{HistoryRule, SigningKey, WindowLength};
 use fairmesh_policy::SitePolicy;
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
+use futures::FutureExt as _;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinHandle;
@@ -20,14 +22,17 @@ use crate::driver::{NodeOptions, SystemClock, start};
 use crate::emulate::ProjectionName;
 use crate::network::NetworkConfig;
 use crate::record_log::Keep;
-use crate::sockets::{Slots, Trusted};
+use crate::sockets::{Slot, Slots, Trusted};
+
+/// A user who is neither root nor the node nor a writer.
+const STRANGER: u32 = 4_242;
 
 type Parameters = &'static [(&'static str, Option<&'static str>)];
 
-struct World {
+pub(crate) struct World {
     control: Control,
     path: PathBuf,
-    options: ControlOptions,
+    pub(crate) options: ControlOptions,
     stop: watch::Sender<bool>,
     server: JoinHandle<()>,
     _settings: watch::Sender<ControlSettings>,
@@ -35,7 +40,7 @@ struct World {
 }
 
 impl World {
-    async fn start() -> Self {
+    pub(crate) async fn start() -> Self {
         let dir = tempfile::tempdir().expect("a folder");
         let secret = [7; 32];
         let options = NodeOptions {
@@ -84,7 +89,7 @@ impl World {
         }
     }
 
-    async fn end(self) {
+    pub(crate) async fn end(self) {
         self.stop.send_replace(true);
         self.server.await.expect("the server ends well");
         self.options.node.stop().await;
@@ -93,21 +98,26 @@ impl World {
 
     /// What somebody hears who is neither root nor the node nor a writer.
     async fn as_a_stranger(&self, method: &str, path: &str, body: &str) -> (u16, String) {
-        let stranger = access::Peer { uid: Some(4_242) };
-        let shared = Arc::new(Shared::new(self.options.clone()));
         let slots = Slots::new(self.options.limits.slots, Trusted::default());
-        let slot = Arc::new(Slots::take(&slots, stranger.uid).expect("a slot"));
-        let router = router(shared).layer(axum::Extension(stranger));
-        let service = TowerToHyperService::new(router.layer(axum::Extension(slot)));
-        let request = axum::http::Request::builder().method(method).uri(path);
-        let request = request
-            .body(Body::from(body.to_owned()))
-            .expect("a request");
-        let answer = service.call(request).await.expect("answers");
+        let slot = Slots::take(&slots, Some(STRANGER)).expect("a slot");
+        let answer = self.answer_to(slot, method, path, body).await;
         let status = answer.status().as_u16();
         let text = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
         let text = text.expect("a body");
         (status, String::from_utf8_lossy(&text).into_owned())
+    }
+
+    /// What such a one is answered on a connection of his, not read yet.
+    async fn answer_to(&self, slot: Slot, method: &str, path: &str, body: &str) -> Response {
+        let uid = Some(STRANGER);
+        let shared = Arc::new(Shared::new(self.options.clone()));
+        let router = router(shared).layer(axum::Extension(access::Peer { uid }));
+        let service = TowerToHyperService::new(router.layer(axum::Extension(Arc::new(slot))));
+        let request = axum::http::Request::builder().method(method).uri(path);
+        let request = request
+            .body(Body::from(body.to_owned()))
+            .expect("a request");
+        service.call(request).await.expect("answers")
     }
 
     /// What comes back for raw bytes, with our side closed behind them.
@@ -267,13 +277,14 @@ async fn every_read_answers_with_its_schema_and_coverage() {
 #[tokio::test(flavor = "multi_thread")]
 async fn what_makes_no_sense_is_refused_in_words() {
     let world = World::start().await;
-    let cases: [(&str, Parameters, u16); 6] = [
+    let cases: [(&str, Parameters, u16); 7] = [
         ("/v1/nothing", &[], 404),
         ("/v1/records", &[], 405),
         ("/v1/priority", &[], 400),
         ("/v1/priority", &[("user", Some("nobody\x1b[2J"))], 404),
         ("/v1/usage", &[("voo", Some("x"))], 400),
         ("/v1/shares", &[("path", Some("a//b"))], 400),
+        ("/v1/accounting", &[("by", Some("user,day,user"))], 400),
     ];
     for (path, parameters, expected) in cases {
         let asked = world
@@ -363,5 +374,37 @@ async fn where_no_quota_is_a_job_runs_and_nothing_is_held() {
         .await
         .expect("an answer");
     assert_eq!(quota["accounts"], serde_json::json!([]));
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn whoever_does_not_read_his_answer_has_no_other_and_keeps_nobody_waiting() {
+    let world = World::start().await;
+    let slots = Slots::new(world.options.limits.slots, Trusted::default());
+    let slot = |uid| Slots::take(&slots, Some(uid)).expect("a slot");
+    let own = slot(STRANGER);
+    let others = [4_243, 4_244].map(slot);
+    for path in [
+        "/v1/shares",
+        "/v1/usage",
+        "/v1/quota/history",
+        "/v1/metrics",
+        "/v1/accounting?totals=true",
+    ] {
+        let answer = world.answer_to(slot(STRANGER), "GET", path, "").await;
+        assert_eq!(answer.status(), 200, "{path}");
+        let turns = others.each_ref().map(|slot| slot.turn().now_or_never());
+        assert!(turns.iter().all(Option::is_some), "{path}: others wait");
+        assert!(own.turn().now_or_never().is_none(), "{path}: he has two");
+        drop(turns);
+        let length = answer.body().size_hint().exact();
+        assert!(length.is_some(), "{path}: its length is said");
+        drop(answer);
+        assert!(own.turn().now_or_never().is_some(), "{path}: it is gone");
+        let answer = world.answer_to(slot(STRANGER), "GET", path, "").await;
+        let read = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
+        assert!(!read.expect("a body").is_empty(), "{path}");
+        assert!(own.turn().now_or_never().is_some(), "{path}: it is read");
+    }
     world.end().await;
 }

@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 
 pub use file::BindError;
 pub(crate) use file::Socket;
-pub(crate) use slots::{Slot, Slots, Turn};
+pub(crate) use slots::{Own, Slot, Slots, Turn};
 pub use slots::{SlotLimits, TURNS, Trusted};
 
 /// Pause after `accept` has failed (out of file descriptors, mostly): trying at once would spin.

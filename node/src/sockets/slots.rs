@@ -96,7 +96,21 @@ pub(crate) struct Slot {
 /// A request's turn, of its owner's and of all, over when dropped. Trusted users need none.
 #[derive(Debug)]
 pub(crate) struct Turn {
-    _permits: [Option<OwnedSemaphorePermit>; 2],
+    own: Option<Own>,
+    _of_all: Option<OwnedSemaphorePermit>,
+}
+
+/// The turn of an owner's alone, which may be held for longer than that of all: nobody but he waits for it.
+#[derive(Debug, Clone)]
+pub(crate) struct Own {
+    _permit: Arc<OwnedSemaphorePermit>,
+}
+
+impl Turn {
+    /// That of its owner's.
+    pub(crate) fn own(&self) -> Option<Own> {
+        self.own.clone()
+    }
 }
 
 impl Slots {
@@ -155,14 +169,19 @@ impl Slot {
     /// Waits for the turn of a request of this connection. Whoever is trusted has it at once; others wait for
     /// their own requests first, so that many connections of one have no more of it than one of another.
     pub(crate) async fn turn(&self) -> Turn {
-        let mut permits = [None, None];
-        if let Some((_, own)) = &self.owner {
-            for (permit, turns) in permits.iter_mut().zip([own, &self.slots.turns]) {
-                // None is ever closed; if one were, there would be nothing to wait for.
-                *permit = Arc::clone(turns).acquire_owned().await.ok();
-            }
+        let (mut own, mut of_all) = (None, None);
+        if let Some((_, turns)) = &self.owner {
+            // None is ever closed; if one were, there would be nothing to wait for.
+            let permit = Arc::clone(turns).acquire_owned().await.ok();
+            own = permit.map(|permit| Own {
+                _permit: Arc::new(permit),
+            });
+            of_all = Arc::clone(&self.slots.turns).acquire_owned().await.ok();
         }
-        Turn { _permits: permits }
+        Turn {
+            own,
+            _of_all: of_all,
+        }
     }
 }
 
@@ -229,7 +248,11 @@ mod tests {
         assert!(now(&scheduler).is_some(), "he waits for nobody");
         drop(second);
         assert!(now(&carol).is_some());
+        let own = first.own();
         drop(first);
+        assert!(now(&bob).and(now(&carol)).is_some(), "hers is over for all");
+        assert!(now(&ann_again).is_none(), "she has not read her answer");
+        drop(own);
         assert!(now(&ann_again).is_some());
     }
 }

@@ -6,9 +6,9 @@
 //! Invariant: records are streamed as they are read, and never held all at once; the newest `limit` of
 //! them are given, and `more` at the end says whether there were others. A job that was taken back is
 //! listed as such and is in no sum. Single records are shown to those who see all; to others their own, and those of
-//! accounts that they coordinate.
+//! accounts that they coordinate, as many as are held at once ([`OWN_BYTES_MAX`]).
 
-use std::collections::HashSet;
+use std::collections::{HashSet, VecDeque};
 use std::io;
 use std::sync::Arc;
 
@@ -27,6 +27,7 @@ use crate::control::corrections::corrected;
 use crate::control::error::ApiError;
 use crate::control::extract::Params;
 use crate::control::rests_on::rests_on;
+use crate::control::unread::until_read;
 use crate::control::{Shared, State};
 use crate::privacy::{Sight, What};
 use crate::record_log::{Filter, LogError, Only, RecordLog, find, summarise};
@@ -45,8 +46,12 @@ const OWN_MAX: u32 = 1_000;
 const PIECE_BYTES: usize = 64 << 10;
 const PIECES_MAX: usize = 4;
 
-/// The same for [`OWN_MAX`] records: all of them, so that the turn is over before they are read.
+/// The same for [`OWN_MAX`] records: all of them, so that the thread has ended before they are read. Of records with the
+/// longest names fewer are given.
 const OWN_PIECES_MAX: usize = 64;
+
+/// Bytes of records that fit into these, beside the head and the end.
+const OWN_BYTES_MAX: usize = (OWN_PIECES_MAX - 2) * PIECE_BYTES;
 
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -80,13 +85,16 @@ pub(in crate::control) async fn get(
     let mut filter = filter(&query)?;
     filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
     shared.eyes.meet(peer.uid).await;
-    let beside = beside.with(slot.turn().await, shared.options.limits.sums_deadline);
+    let turn = slot.turn().await;
+    let own = turn.own();
+    let beside = beside.with(turn, shared.options.limits.sums_deadline);
     let sight = shared.own_sight(peer).await;
     if query.totals || query.by.is_some() {
         if sight.hides(What::Usage) || sight.hides(What::Jobs) {
             filter.only = Some(only(&shared, &sight, query.user.as_deref())?);
         }
-        return sums(&shared, (log, beside), filter, query.by.as_deref()).await;
+        let answer = sums(&shared, (log, beside), filter, query.by.as_deref()).await?;
+        return Ok(until_read(answer, own));
     }
     let mut most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
     if !sight.is_all() {
@@ -99,7 +107,8 @@ pub(in crate::control) async fn get(
         filter.only = Some(only);
         most = most.min(OWN_MAX);
     }
-    records(&shared, (log, beside), filter, most).await
+    let answer = records(&shared, (log, beside), filter, most).await?;
+    Ok(until_read(answer, own))
 }
 
 /// The records that a reader sees of those that he asks for.
@@ -153,18 +162,29 @@ async fn sums(
     filter: Filter,
     by: Option<&str>,
 ) -> Result<Response, ApiError> {
-    let names = by.unwrap_or_default().split(',').map(str::trim);
-    let by: Vec<Dimension> = names
-        .filter(|name| !name.is_empty())
-        .map(|name| name.parse::<Dimension>().map_err(ApiError::bad_request))
-        .collect::<Result<_, _>>()?;
+    let by = dimensions(by.unwrap_or_default())?;
     let rests_on = shared.node().ask(rests_on).await?;
     let summed = move |wanted: &Wanted| {
         let summary = reader(&log, wanted).and_then(|reader| summarise(&reader, &filter, &by));
-        let summary = summary.map_err(ApiError::internal)?;
+        let summary = summary.map_err(|error| wanted.fault(error))?;
         Ok(SummaryBody::from(&summary))
     };
     beside.answer("accounting", rests_on, summed).await
+}
+
+/// What sums are by, each once: every group holds a name for each.
+fn dimensions(names: &str) -> Result<Vec<Dimension>, ApiError> {
+    let mut by = Vec::new();
+    let names = names.split(',').map(str::trim);
+    for name in names.filter(|name| !name.is_empty()) {
+        let of: Dimension = name.parse().map_err(ApiError::bad_request)?;
+        if by.contains(&of) {
+            let error = format!("`{of}` is named twice in by=");
+            return Err(ApiError::bad_request(error).hint("name each once: by=day,user"));
+        }
+        by.push(of);
+    }
+    Ok(by)
 }
 
 /// Reads for as long as somebody wants it.
@@ -214,20 +234,124 @@ fn write(
     let mut piece = head.strip_suffix('}').unwrap_or(head).to_owned();
     piece.push_str(",\"records\":[");
     let mut first = true;
-    let more = find(reader, filter, most, |found| {
+    let mut put = |found: &str| {
         if !std::mem::take(&mut first) {
             piece.push(',');
         }
-        piece.push_str(&found);
+        piece.push_str(found);
         piece.len() < PIECE_BYTES || send(&mut piece, pieces)
-    })?;
+    };
+    let more = match filter.only {
+        None => find(reader, filter, most, |found| put(&found))?,
+        Some(_) => {
+            let mut newest = Newest::default();
+            let more = find(reader, filter, most, |found| newest.push(found))?;
+            let _ = newest.records.iter().all(|found| put(found));
+            more || newest.are_fewer
+        }
+    };
     piece.push_str(&format!("],\"more\":{more}}}"));
     send(&mut piece, pieces);
     Ok(())
+}
+
+/// The newest records of a list that [`OWN_BYTES_MAX`] has room for.
+#[derive(Default)]
+struct Newest {
+    records: VecDeque<String>,
+    bytes: usize,
+    are_fewer: bool,
+}
+
+impl Newest {
+    /// Takes the next record; those before it go where there is no room for it.
+    fn push(&mut self, record: String) -> bool {
+        self.bytes += record.len() + 1;
+        self.records.push_back(record);
+        while self.bytes > OWN_BYTES_MAX
+            && let Some(oldest) = self.records.pop_front()
+        {
+            self.bytes -= oldest.len() + 1;
+            self.are_fewer = true;
+        }
+        true
+    }
 }
 
 /// Waits until the reader has room; false where it has gone.
 fn send(piece: &mut String, pieces: &Pieces) -> bool {
     let bytes = Bytes::from(std::mem::take(piece));
     pieces.blocking_send(Ok(bytes)).is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fairmesh_model::{JobKey, Millis};
+    use fairmesh_records::{BatchRecord, Format};
+    use serde_json::Value;
+
+    use super::*;
+    use crate::record_log::{Entry, Keep};
+
+    fn entry(job: u64) -> Entry {
+        let key = JobKey {
+            cluster: "c".to_owned(),
+            job: job.to_string(),
+            instance: 1,
+        };
+        let mut record = BatchRecord::new(Format::SlurmSacct, key, JobState::Completed);
+        record.origin.user = Some("ann".to_owned());
+        record.name = Some("x".repeat(8_000));
+        record.end = Some(WallTime(job));
+        Entry {
+            record,
+            vo: None,
+            path: None,
+            full: true,
+        }
+    }
+
+    #[tokio::test]
+    async fn ones_own_records_are_listed_before_they_are_read() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let keep = Keep {
+            age: Millis(u64::MAX),
+            ..Keep::default()
+        };
+        let log = RecordLog::open(folder.path(), keep).expect("opens");
+        let most = u64::from(OWN_MAX);
+        let entries = (1..=most).map(entry).collect();
+        log.append(entries).await.expect("written");
+        let only = Only {
+            user: "ann".to_owned(),
+            accounts: Vec::new(),
+        };
+        let filter = Filter {
+            only: Some(only),
+            ..Filter::default()
+        };
+        let (pieces, mut sent) = tokio::sync::mpsc::channel(OWN_PIECES_MAX);
+        let reader = log.reader().expect("a reader");
+        let written = tokio::task::spawn_blocking(move || {
+            write(&reader, &filter, OWN_MAX, "{\"a\":1}", &pieces)
+        });
+        let written = tokio::time::timeout(Duration::from_secs(30), written).await;
+        let written = written.expect("it waits for no reader");
+        written.expect("no panic").expect("written");
+        let mut text = Vec::new();
+        while let Some(piece) = sent.recv().await {
+            text.extend_from_slice(&piece.expect("a piece"));
+        }
+        let list: Value = serde_json::from_slice(&text).expect("JSON");
+        let records = list["records"].as_array().expect("records");
+        assert!(
+            records.len() > 400 && list["more"] == true,
+            "{}",
+            records.len()
+        );
+        let newest = records.last().expect("one");
+        assert_eq!(newest["job"], most.to_string(), "the newest are given");
+    }
 }
