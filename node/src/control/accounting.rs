@@ -19,7 +19,7 @@ use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
 use fairmesh_site::{Account, Estimate, QuotaCall, Site};
 use serde::Deserialize;
 
-use super::access::{Peer, check_writer};
+use super::access::{Peer, check_writer, may_read_all};
 use super::answer::{AccountCharge, AccountingBody};
 use super::error::ApiError;
 use super::extract::Params;
@@ -39,6 +39,11 @@ const BATCH_RECORDS: usize = 1_000;
 
 /// Most accounts that a dry run lists: bounds its answer. The records of more are added up in one.
 const ACCOUNTS_MAX: usize = 100_000;
+
+/// The same of one who does not see all, and the longest record of his: he may have 32 bodies that trickle. A job on ten
+/// thousand nodes names them in some 200 KB.
+const OTHERS_ACCOUNTS_MAX: usize = 10_000;
+const OTHERS_RECORD_BYTES_MAX: usize = 256 << 10;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,6 +69,7 @@ enum Purpose {
 struct Outcome {
     skipped: BTreeMap<String, u64>,
     logged: u64,
+    accounts_max: usize,
     accounts: BTreeMap<(Account, bool), (u64, u128)>,
 }
 
@@ -78,8 +84,16 @@ pub(super) async fn post(
     if matches!(purpose, Purpose::Count) {
         check_writer(&shared, peer, "/v1/accounting")?;
     }
-    let mut feed = Feed::new(&shared, body, RECORD_BYTES_MAX);
-    let mut outcome = Outcome::default();
+    let (record_bytes_max, accounts_max) =
+        match may_read_all(peer.uid, &shared.options.settings.borrow()) {
+            true => (RECORD_BYTES_MAX, ACCOUNTS_MAX),
+            false => (OTHERS_RECORD_BYTES_MAX, OTHERS_ACCOUNTS_MAX),
+        };
+    let mut feed = Feed::new(&shared, body, record_bytes_max);
+    let mut outcome = Outcome {
+        accounts_max,
+        ..Outcome::default()
+    };
     while let Some(records) = feed.next(BATCH_RECORDS).await? {
         let _turn = slot.turn().await;
         hand_over(&shared, purpose, records, &mut feed, &mut outcome).await?;
@@ -209,7 +223,7 @@ fn estimated(
         feed.charge = feed.charge.saturating_add(counters.charge);
         let accounts = &mut outcome.accounts;
         let key = (account, mapped);
-        let key = if accounts.len() < ACCOUNTS_MAX || accounts.contains_key(&key) {
+        let key = if accounts.len() < outcome.accounts_max || accounts.contains_key(&key) {
             key
         } else {
             (fairmesh_site::IdentityMap::nowhere(), true)

@@ -1,7 +1,8 @@
 //! The lines of a feed: read while the body still comes, and what became of each.
 //!
 //! Invariant: a bad line is refused with its number and reason and stops nothing; a body has limits of
-//! time and size, and one that breaks off says what was counted before that.
+//! time and size, and one that breaks off says what was counted before that. Of long lines fewer are held at once
+//! ([`HELD_BYTES_MAX`]).
 //! Deliberately not here: what is done with the items.
 
 use std::time::Duration;
@@ -21,6 +22,10 @@ use super::text::{clean, not_a_record};
 /// Largest body of records: some two million. Larger feeds come in several requests.
 const RECORDS_BYTES_MAX: u64 = 512 << 20;
 
+/// Text of lines that are held as items, beside that of the last piece: a thousand usual records. An item takes up to
+/// eight times as much as its text, and 32 connections of one user may each be filled without his turn.
+const HELD_BYTES_MAX: usize = 1 << 20;
+
 /// Refused lines that are listed; more are counted.
 const REFUSALS_MAX: usize = 1_000;
 
@@ -33,6 +38,8 @@ pub(super) struct Feed<T> {
     lines: Lines,
     /// Each with the number of its line.
     items: Vec<(u64, T)>,
+    /// The text of those.
+    held_bytes: usize,
     pub(super) report: ReportBody,
     pub(super) charge: u64,
 }
@@ -40,32 +47,44 @@ pub(super) struct Feed<T> {
 impl<T: DeserializeOwned> Feed<T> {
     /// What comes in lines of up to so many bytes.
     pub(super) fn new(shared: &Shared, body: Body, line_bytes_max: usize) -> Self {
+        Self::of(body, line_bytes_max, shared.options.limits.body_idle_max)
+    }
+
+    fn of(body: Body, line_bytes_max: usize, idle_max: Duration) -> Self {
         Self {
             body: body.into_data_stream(),
-            idle_max: shared.options.limits.body_idle_max,
+            idle_max,
             bytes: 0,
             has_ended: false,
             lines: Lines::of(line_bytes_max),
             items: Vec::new(),
+            held_bytes: 0,
             report: ReportBody::default(),
             charge: 0,
         }
     }
 
-    /// The next items, each with the number of its line: `most`, or as many as there are left; `None` behind the last.
+    /// The next items, each with the number of its line: `most`, or fewer where their lines are long or there are no
+    /// more; `None` behind the last.
     pub(super) async fn next(&mut self, most: usize) -> Result<Option<Vec<(u64, T)>>, ApiError> {
-        while self.items.len() < most && !self.has_ended {
+        let is_full = |of: &Self| of.items.len() >= most || of.held_bytes >= HELD_BYTES_MAX;
+        while !is_full(self) && !self.has_ended {
             let piece = self.piece().await?;
             self.has_ended = piece.is_none();
             let (items, report) = (&mut self.items, &mut self.report);
-            let bytes_max = self.lines.bytes_max();
-            let each = |line: Line<'_>| take_line(line, bytes_max, items, report);
+            let (bytes_max, held_bytes) = (self.lines.bytes_max(), &mut self.held_bytes);
+            let each = |line: Line<'_>| {
+                *held_bytes += line.text.map_or(0, <[u8]>::len);
+                take_line(line, bytes_max, items, report);
+            };
             match piece {
                 Some(piece) => self.lines.push(&piece, each),
                 None => self.lines.finish(each),
             }
         }
         let end = self.items.len().min(most);
+        // Any that stay came in one piece.
+        self.held_bytes = 0;
         Ok((end > 0).then(|| self.items.drain(..end).collect()))
     }
 
@@ -147,5 +166,38 @@ fn refuse(report: &mut ReportBody, line: u64, why: &str) {
             line,
             reason: clean(why),
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn of_long_lines_few_are_held_at_once() {
+        let read = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&read);
+        let lines = futures::stream::iter(0..10).map(move |_| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            let line = format!("\"{}\"\n", "x".repeat(900_000));
+            Ok::<_, std::io::Error>(Bytes::from(line))
+        });
+        let minute = Duration::from_secs(60);
+        let mut feed = Feed::<String>::of(Body::from_stream(lines), 1 << 20, minute);
+        let mut numbers = Vec::new();
+        while let Some(items) = feed.next(1_000).await.expect("a good body") {
+            assert_eq!(
+                items.len(),
+                2,
+                "{} lines are read",
+                read.load(Ordering::Relaxed)
+            );
+            numbers.extend(items.into_iter().map(|(number, _)| number));
+            assert_eq!(read.load(Ordering::Relaxed), numbers.len());
+        }
+        assert!(numbers.into_iter().eq(1..=10));
     }
 }

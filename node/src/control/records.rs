@@ -43,10 +43,13 @@ pub(super) async fn post_running(
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let mut feed = Feed::new(&shared, body, LINE_BYTES_MAX);
-    let jobs = feed.next(RUNNING_MAX + 1).await?.unwrap_or_default();
-    if jobs.len() > RUNNING_MAX {
-        let error = format!("more than {RUNNING_MAX} running jobs; nothing was changed");
-        return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error));
+    let mut jobs = Vec::new();
+    while let Some(more) = feed.next(RUNNING_MAX + 1).await? {
+        jobs.extend(more);
+        if jobs.len() > RUNNING_MAX {
+            let error = format!("more than {RUNNING_MAX} running jobs; nothing was changed");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error));
+        }
     }
     let (numbers, jobs): (Vec<u64>, Vec<RunningJob>) = jobs.into_iter().unzip();
     let reported = shared.node().running(jobs).await?;
