@@ -240,13 +240,15 @@ pub(super) async fn post(
         question.weigh(&request, candidate);
     }
     let served = shared.options.serving.fresh().await?;
-    let account = gathered.account.as_ref();
-    let account = account.filter(|account| sight.sees(What::Priority, account));
-    let standing = account.map(|account| {
-        let entry = served.view.locate(account).entry;
+    let view = &served.view;
+    let entry = gathered.account.as_ref();
+    let entry = entry.map(|account| view.locate(account).entry);
+    // An account may be his own that has no entry: what stands there then is a group's.
+    let entry = entry.filter(|of| sight.sees_entry(What::Priority, view.reader().path(*of)));
+    let standing = entry.map(|entry| {
         let ranking = served.order.ranking();
         StandingBody {
-            entry: clean(served.view.reader().path(entry).as_str()),
+            entry: clean(view.reader().path(entry).as_str()),
             factor: fraction(served.order.factor(entry)),
             rank: ranking.rank(entry),
             ranks: ranking.count(),

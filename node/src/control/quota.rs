@@ -135,12 +135,29 @@ pub(super) async fn hold(
     shared.answer("hold", hold_body(held)).await
 }
 
-/// Whether the reader sees what is left of the credit that the job would spend.
-fn check_seen(sight: &Sight, site: &Site, asking: &Asking) -> Result<(), ApiError> {
-    let account = site.view().account(&asking.origin);
-    let seen = account.is_none_or(|account| sight.sees(What::Usage, &account));
-    let whose = || asking.origin.user.clone().unwrap_or_default();
-    seen.then_some(())
+/// Whether the reader sees what is left of the credit that the job would spend: that of the entry where its usage counts,
+/// which may be a group's, and of the account that pays.
+fn check_seen(
+    sight: &Sight,
+    site: &Site,
+    origin: &Origin,
+    reply: &QuotaReply,
+) -> Result<(), ApiError> {
+    let view = site.view();
+    let sees_place = view.account(origin).is_none_or(|account| {
+        let entry = view.locate(&account).entry;
+        sight.sees_entry(What::Usage, view.reader().path(entry))
+    });
+    let sees_payer = match reply {
+        Ok(QuotaAnswer::Held { vo, answer }) => answer.account.as_ref().is_none_or(|path| {
+            let (vo, path) = (*vo, path.clone());
+            sight.sees(What::Usage, &Account { vo, path })
+        }),
+        _ => true,
+    };
+    let whose = || origin.user.clone().unwrap_or_default();
+    (sees_place && sees_payer)
+        .then_some(())
         .ok_or_else(|| hidden(format!("the credit of {}", whose())))
 }
 
@@ -153,11 +170,13 @@ pub(super) async fn check(
     let ahead = CoreMillis(asking.ahead_core_ms);
     let rule = charge_rule(&shared);
     let checked = move |site: &Site, now: Now| {
-        check_seen(&sight, site, &asking)?;
+        let origin = asking.origin.clone();
         let call = asking.call(now.wall, &rule)?;
         // Short of all of it, where others take everything that there is.
         let alone = site.check_quota(now, call.clone(), CoreMillis(u64::MAX));
-        Ok((site.check_quota(now, call, ahead), alone))
+        let reply = site.check_quota(now, call, ahead);
+        check_seen(&sight, site, &origin, &reply)?;
+        Ok((reply, alone))
     };
     let (rests_on, (reply, alone)) = shared.ask(checked).await?;
     let alone = hold_body(understood(alone)?);

@@ -24,6 +24,7 @@ mod page;
 mod place;
 mod prices;
 mod privacy;
+mod privacy_groups;
 mod python;
 mod quota;
 mod quota_parts;

@@ -76,7 +76,7 @@ impl Ledger {
         if let Some(open) = known.filter(|mark| self.is_frozen() && !mark.parts.is_empty()) {
             return Answer::of(open);
         }
-        let plan = self.plan(now, request, CoreMillis(0));
+        let plan = self.plan(now, request, known, CoreMillis(0));
         if let Some(account) = plan.account.as_ref().filter(|_| plan.is_wanted) {
             let demand = self.demand.entry(account.clone()).or_default();
             demand.note(now, plan.amount.0);
@@ -101,16 +101,23 @@ impl Ledger {
     }
 
     /// What [`Ledger::hold`] would answer about a job that is not known yet, without holding anything; `ahead`
-    /// is what others are about to hold of the same account.
+    /// is what others are about to hold of the same account. A job that is known is asked about as one that is not:
+    /// whoever asks need not be whose it is, and the difference is what it holds.
     pub fn check(&self, now: WallTime, request: &HoldRequest, ahead: CoreMillis) -> Answer {
-        self.plan(now, request, ahead).answer()
+        self.plan(now, request, None, ahead).answer()
     }
 
-    fn plan(&self, now: WallTime, request: &HoldRequest, ahead: CoreMillis) -> Plan {
+    fn plan(
+        &self,
+        now: WallTime,
+        request: &HoldRequest,
+        known: Option<&Mark>,
+        ahead: CoreMillis,
+    ) -> Plan {
         if request.is_exempt || self.grants.is_empty() {
             return exempt(request);
         }
-        let account = match self.account_of(now, request) {
+        let account = match self.account_of(now, request, known) {
             Ok(account) => account,
             Err(message) => return without_credit(request, message),
         };
@@ -118,7 +125,7 @@ impl Ledger {
             .grants
             .terms(&account, now)
             .expect("an account has an allocation");
-        let price = self.price_of(request, terms);
+        let price = price_of(request, terms, known);
         let amount = price::hold(request.charge, terms.hold_factor, price);
         let most = terms.hold_max.filter(|_| !mutated!(HoldsUnbounded));
         if let Some(most) = most.filter(|most| amount > *most) {
@@ -130,10 +137,8 @@ impl Ledger {
             let by = Decider::Allocation(id);
             return refused(Some(account), by, (price, amount), message);
         }
-        let known = self.marks.get(&request.job);
-        let known = known.filter(|mark| mark.account == account);
-        let (mut parts, _) =
-            known.map_or_else(Default::default, |mark| split(&mark.parts, amount.0));
+        let old = known.filter(|mark| mark.account == account);
+        let (mut parts, _) = old.map_or_else(Default::default, |mark| split(&mark.parts, amount.0));
         let lacking = amount.0 - sum(&parts).0;
         let fresh = self.take(&account, lacking.saturating_add(ahead.0), now);
         // What is ahead takes its part first.
@@ -141,7 +146,10 @@ impl Ledger {
         let short = amount.minus(sum(&parts));
         let (verdict, by) = match short {
             CoreMillis(0) => (Verdict::Granted, Decider::Allocation(id)),
-            short => decide(&self.case(request, (id, terms), &account, short)),
+            short => {
+                let of_old = known.map_or(0, Mark::promised);
+                decide(&self.case(request, (id, terms), &account, (short, of_old)))
+            }
         };
         let mut charged = Factor::ONE;
         if verdict == Verdict::Idle {
@@ -160,21 +168,6 @@ impl Ledger {
             parts,
             is_wanted: true,
         }
-    }
-
-    /// A job's price: that of its hold, where one is open and in the allocation's terms, whatever is asked now.
-    fn price_of(&self, request: &HoldRequest, terms: &Allocation) -> Factor {
-        let held = self.marks.get(&request.job);
-        let held = held.filter(|mark| {
-            mark.state == State::Held
-                && mark.verdict != Verdict::Exempt
-                && mark.account == terms.path
-                && !mutated!(PriceMoves)
-        });
-        held.map_or_else(
-            || price::of_job(request.price, request.importance, terms, request.least),
-            |mark| mark.price,
-        )
     }
 
     /// Puts a hold in place of the one that is there, if any: rights of the old one that the new one lacks are
@@ -264,7 +257,12 @@ impl Ledger {
     }
 
     /// The account that a job spends: the one named, or the deepest above its user with anything left here.
-    fn account_of(&self, now: WallTime, request: &HoldRequest) -> Result<AccountPath, String> {
+    fn account_of(
+        &self,
+        now: WallTime,
+        request: &HoldRequest,
+        known: Option<&Mark>,
+    ) -> Result<AccountPath, String> {
         let user = &request.user;
         let mut accounts = self.grants.accounts(user);
         if let Some(named) = &request.account {
@@ -273,7 +271,6 @@ impl Ledger {
         }
         let accounts: Vec<AccountPath> = accounts.collect();
         // One that was exempt, or that no allocation covered, has none of these.
-        let known = self.marks.get(&request.job);
         if let Some(mark) = known.filter(|mark| accounts.contains(&mark.account)) {
             return Ok(mark.account.clone());
         }
@@ -294,11 +291,10 @@ impl Ledger {
         request: &HoldRequest,
         (id, terms): (AllocationId, &Allocation),
         account: &AccountPath,
-        short: CoreMillis,
+        (short, of_old): (CoreMillis, u64),
     ) -> Case {
         // Each site may owe its part of what all may, so no site has to ask the others.
         let most = divide(terms.overdraft_max.0, &terms.split);
-        let of_old = self.marks.get(&request.job).map_or(0, Mark::promised);
         let promised = self
             .promised
             .get(account)
@@ -353,6 +349,20 @@ impl Plan {
             message: self.message,
         }
     }
+}
+
+/// A job's price: that of its hold, where one is open and in the allocation's terms, whatever is asked now.
+fn price_of(request: &HoldRequest, terms: &Allocation, known: Option<&Mark>) -> Factor {
+    let held = known.filter(|mark| {
+        mark.state == State::Held
+            && mark.verdict != Verdict::Exempt
+            && mark.account == terms.path
+            && !mutated!(PriceMoves)
+    });
+    held.map_or_else(
+        || price::of_job(request.price, request.importance, terms, request.least),
+        |mark| mark.price,
+    )
 }
 
 fn exempt(request: &HoldRequest) -> Plan {

@@ -128,6 +128,19 @@ fn a_check_counts_what_is_ahead_and_holds_nothing() {
 }
 
 #[test]
+fn a_check_tells_nothing_of_what_a_job_of_that_name_holds() {
+    let (mut ledger, _) = ledger(0, windows(CoreMillis(1_000), period()), &[1]);
+    let at = WallTime(5 * DAY);
+    assert_eq!(ledger.hold(at, &request(1, 123)).verdict, Verdict::Granted);
+    let short = |number| {
+        let answer = ledger.check(at, &request(number, 300), CoreMillis(u64::MAX));
+        (answer.short, answer.price, answer.message)
+    };
+    assert_eq!(short(1), short(2));
+    assert_eq!(short(1).0, CoreMillis(300));
+}
+
+#[test]
 fn expiring_slices_can_be_spent_early() {
     let (mut ledger, ids) = ledger(0, expiring(CoreMillis(1_000), period()), &[1]);
     let answer = ledger.hold(WallTime(5 * DAY), &request(1, 400));
