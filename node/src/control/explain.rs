@@ -16,12 +16,11 @@ use fairmesh_model::{AccountPath, Counters, Origin, SiteId, VoId};
 use fairmesh_site::{Account, KnownUsage, Site};
 use serde::Deserialize;
 
-use super::access::hidden;
 use super::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody, NamedCounters};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Params, Wanted as Whom};
-use super::priority::{Place, only, places};
+use super::priority::{only, places, seen};
 use super::rests_on::site_names;
 use super::shares::Moment;
 use super::usage::{counters_body, sums};
@@ -47,11 +46,13 @@ pub(super) async fn get(
 ) -> Result<Response, ApiError> {
     let moment = Moment::take(&shared).await?;
     let who = wanted(query.user, query.account, query.group);
-    let explained = seen(&sight, places(&moment, &who).await?)?;
+    let whats = [What::Usage, What::Priority];
+    let explained = seen(&sight, &whats, &who, places(&moment, &who).await?)?;
     let versus = match query.versus {
         Some(versus) => {
             let versus = wanted(versus, query.versus_account, query.versus_group);
-            Some(only(seen(&sight, places(&moment, &versus).await?)?)?.entry)
+            let found = places(&moment, &versus).await?;
+            Some(only(seen(&sight, &whats, &versus, found)?)?.entry)
         }
         None => None,
     };
@@ -71,22 +72,6 @@ pub(super) async fn get(
         Ok(first)
     };
     beside.answer("explain", moment.rests_on, made).await
-}
-
-/// Those of the places that the reader sees, where he sees any.
-fn seen(sight: &Sight, places: Vec<Place>) -> Result<Vec<Place>, ApiError> {
-    let refused = places
-        .first()
-        .map(|place| hidden(format!("`{}`", place.path)));
-    let is_seen = |place: &Place| {
-        let path = &place.path;
-        sight.sees_entry(What::Usage, path) && sight.sees_entry(What::Priority, path)
-    };
-    let seen: Vec<Place> = places.into_iter().filter(is_seen).collect();
-    match (seen.is_empty(), refused) {
-        (true, Some(refused)) => Err(refused),
-        _ => Ok(seen),
-    }
 }
 
 /// One entry, alone or against `versus`, without whose usage it is; and the entries that this is of, each with whether usage of

@@ -42,10 +42,8 @@ pub(super) async fn get(
             subject: query.subject,
         },
     };
-    let place = only(places(&moment, &wanted).await?)?;
-    if !sight.sees_entry(What::Priority, &place.path) {
-        return Err(hidden(format!("the priority of `{}`", place.path)));
-    }
+    let found = places(&moment, &wanted).await?;
+    let place = only(seen(&sight, &[What::Priority], &wanted, found)?)?;
     let sees_usage = sight.sees_entry(What::Usage, &place.path);
     let body = PriorityBody {
         vo: place.account.vo.map(|vo| vo.to_string()),
@@ -90,6 +88,26 @@ pub(super) async fn places(moment: &Moment, wanted: &Wanted) -> Result<Vec<Place
     }
     if places.is_empty() {
         places.push(find(&moment.view, wanted)?);
+    }
+    Ok(places)
+}
+
+/// Those of the places that the reader sees all this of, where he sees any. Where he sees none he is told what he has
+/// asked for: which of their entries comes first shows how they stand.
+pub(super) fn seen(
+    sight: &Sight,
+    whats: &[What],
+    wanted: &Wanted,
+    mut places: Vec<Place>,
+) -> Result<Vec<Place>, ApiError> {
+    places.retain(|place| {
+        let mut whats = whats.iter();
+        whats.all(|what| sight.sees_entry(*what, &place.path))
+    });
+    if places.is_empty() {
+        let path = wanted.path.as_ref();
+        let whom = path.map_or_else(|| words(&wanted.origin), |path| format!("`{path}`"));
+        return Err(hidden(format!("where {whom} stands")));
     }
     Ok(places)
 }

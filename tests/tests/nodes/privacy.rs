@@ -341,6 +341,58 @@ fn look_ups_are_each_his_own(world: &World) -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_refusal_does_not_tell_which_of_anothers_entries_comes_first() -> anyhow::Result<()> {
+    let Some(world) = World::start(PRIVACY)? else {
+        return Ok(());
+    };
+    let site = Site::at(PROGRAM, world.folder.path())?;
+    let both = format!("{CONFIG}{PRIVACY}{SHARES}\"/lab/p2/daemon\" = 1\n");
+    std::fs::write(site.config(), both)?;
+    world.node.reload()?;
+    // Of two entries root is told of the one that is served first.
+    let await_first = |path: &str| -> anyhow::Result<()> {
+        let began = std::time::Instant::now();
+        let first = format!("\"path\":\"{path}\",\"rank\"");
+        loop {
+            let (_, said) = world.http(ROOT, "GET", "/v1/explain?user=daemon", "")?;
+            if said.contains("/lab/p1/daemon") && said.find(&first) < said.find("\"others\"") {
+                return Ok(());
+            }
+            ensure!(began.elapsed().as_secs() < 60, "not {path} first: {said}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+    };
+    let told = || -> anyhow::Result<Vec<String>> {
+        let asked = [
+            "/v1/priority?user=daemon",
+            "/v1/explain?user=daemon",
+            "/v1/explain?user=nobody&account=p2&versus=daemon",
+        ];
+        let told = asked.map(|path| {
+            let (status, said) = world.http(NOBODY, "GET", path, "")?;
+            let (_, body) = said.split_once("\r\n\r\n").context("a head")?;
+            ensure!(!body.contains("/lab/p"), "{path}: {said}");
+            Ok(format!("{status} {body}"))
+        });
+        told.into_iter().collect()
+    };
+    await_first("/lab/p2/daemon")?;
+    let before = told()?;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis();
+    let job = format!(
+        "{{\"cluster\":\"c\",\"job\":\"more\",\"user\":\"daemon\",\"account\":\"p2\",\"start_ms\":{},\"end_ms\":{},\
+         \"cores\":64}}",
+        now - 86_400_000,
+        now - 3_600_000
+    );
+    let (status, said) = world.http(ROOT, "POST", "/v1/records", &job)?;
+    ensure!(status == 200 && said.contains("\"counted\":1"), "{said}");
+    await_first("/lab/p1/daemon")?;
+    ensure!(before == told()?, "{before:?} became {:?}", told()?);
+    Ok(())
+}
+
+#[test]
 fn others_read_nothing_of_the_data_folder_however_the_node_was_started() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let site = Site::init(PROGRAM, folder.path(), "lab")?;
