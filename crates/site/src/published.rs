@@ -186,14 +186,13 @@ impl Published {
         self.clamp(site, &spans, sums, capacity)
     }
 
-    /// The raw counters of a site at and below an account in some spans, as they were published.
+    /// The raw counters of a site at and below an account, as they were published.
     pub(crate) fn below(
         &self,
         site: SiteId,
         account: &AccountPath,
-        counts: &dyn Fn(&Span) -> bool,
     ) -> impl Iterator<Item = ((Span, PathId), Counters)> + use<> {
-        let spans: BTreeSet<Span> = self.spans(site).filter(counts).collect();
+        let spans: BTreeSet<Span> = self.spans(site).collect();
         self.rows_in(site, &spans, Some(account))
     }
 

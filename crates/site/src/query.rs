@@ -1,7 +1,6 @@
 //! What people may ask a site. Read-only; answers are plain data, tables are made elsewhere.
 
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::sync::Arc;
 
 use fairmesh_fairshare::Snapshot;
@@ -290,27 +289,14 @@ impl Site {
     pub fn usage_cells(&self) -> impl Iterator<Item = UsageCell> + '_ {
         let vos = self.vos.keys().chain(self.left.keys());
         let vos = vos.map(|vo| Some(*vo)).chain([None]);
-        vos.flat_map(|vo| self.cells_below(vo, AccountPath::root(), |_| true))
+        vos.flat_map(|vo| self.cells_below(vo, AccountPath::root()))
     }
 
-    /// Those of a VO in some days since the epoch: what is held of other days costs nothing.
-    pub fn usage_cells_in(
-        &self,
-        vo: VoId,
-        days: Range<u32>,
-    ) -> impl Iterator<Item = UsageCell> + '_ {
-        let length = self.window_of(vo);
-        let counts =
-            move |span: &Span| length.is_some_and(|length| days.contains(&span.day(length)));
-        self.cells_below(Some(vo), AccountPath::root(), counts)
-    }
-
-    /// Those at and below an account, in spans that count.
+    /// Those at and below an account.
     fn cells_below(
         &self,
         vo: Option<VoId>,
         below: AccountPath,
-        counts: impl Fn(&Span) -> bool + Clone + 'static,
     ) -> impl Iterator<Item = UsageCell> + '_ {
         let cell = move |site, path, span, counters| UsageCell {
             vo,
@@ -324,9 +310,9 @@ impl Site {
             let sites = held.published.sites().into_iter();
             sites.map(move |site| (site, &held.published))
         });
-        let (path, counts_there) = (below.clone(), counts.clone());
+        let path = below.clone();
         let others = sites.flat_map(move |(site, published)| {
-            let sums = published.below(site, &path, &counts_there);
+            let sums = published.below(site, &path);
             sums.map(move |((span, id), counters)| {
                 cell(site, published.paths.path(id).clone(), span, counters)
             })
@@ -334,7 +320,7 @@ impl Site {
         let own = self
             .own
             .cells(vo)
-            .filter(move |own| counts(&own.1) && own.2.starts_with(&below));
+            .filter(move |own| own.2.starts_with(&below));
         let own = own.map(move |(_, span, path, counters)| cell(self.id, path, span, counters));
         own.chain(others)
     }
@@ -360,13 +346,13 @@ impl Site {
     /// Raw counters by site for the usage at and below an account, over all that is held, as the sites
     /// published it: not clamped. Own usage that is not published yet is included.
     pub fn usage_by_site(&self, account: &Account) -> BTreeMap<SiteId, Counters> {
-        let cells = self.cells_below(account.vo, account.path.clone(), |_| true);
+        let cells = self.cells_below(account.vo, account.path.clone());
         sums(cells.map(|cell| (cell.site, cell.counters)))
     }
 
     /// Raw counters by account of a VO (or of the site itself), over all sites and windows held.
     pub fn usage_by_account(&self, vo: Option<VoId>) -> BTreeMap<AccountPath, Counters> {
-        let cells = self.cells_below(vo, AccountPath::root(), |_| true);
+        let cells = self.cells_below(vo, AccountPath::root());
         sums(cells.map(|cell| (cell.path, cell.counters)))
     }
 

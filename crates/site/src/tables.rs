@@ -6,6 +6,7 @@
 //! Invariant: sums are of what the uncovered heads say, joined as they are for the share tree; they are not clamped.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, Counters, SiteId, Span, VoId, WindowLength};
@@ -48,6 +49,18 @@ impl Site {
             own: self.own.shared(vo),
             others: vo.and_then(|vo| self.tables(vo, |site| site != self.id)),
         }
+    }
+
+    /// The same of some days since the epoch, in a VO. O(tables).
+    pub fn known_usage_in(&self, vo: VoId, days: &Range<u32>) -> KnownUsage {
+        let mut known = self.known_usage(Some(vo));
+        let length = self.window_of(vo);
+        let counts = |span: &Span| length.is_some_and(|length| days.contains(&span.day(length)));
+        known.own.retain(|span, _| counts(span));
+        if let Some(others) = &mut known.others {
+            others.days.retain(|(_, day), _| days.contains(day));
+        }
+        known
     }
 
     fn tables(&self, vo: VoId, of: impl Fn(SiteId) -> bool) -> Option<PublishedTables> {

@@ -7,16 +7,17 @@
 //! whoever may see them.
 //! Deliberately not here: jobs whose marks the store has let go of, as the VO's history passes over them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use axum::Extension;
-use axum::response::IntoResponse;
+use axum::response::Response;
 use fairmesh_model::{
     AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
 };
 use fairmesh_site::rights::{Cell, Mark, Verdict};
-use fairmesh_site::{Moved, Site};
+use fairmesh_site::{KnownUsage, Moved, Site};
 use jiff::{ToSpan as _, civil::Date};
 use serde::Deserialize;
 
@@ -26,10 +27,11 @@ use super::answer::{
     QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody,
     QuotaUserBody,
 };
+use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::Params;
 use super::quota::{Asked, account, decider, total, word};
-use super::rests_on::{answer, site_name};
+use super::rests_on::{site_name, site_names};
 use super::text::clean;
 use crate::privacy::{Sight, What};
 
@@ -58,8 +60,9 @@ impl Query {
 pub(super) async fn history(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    beside: Beside,
     Params(query): Params<Query>,
-) -> Result<impl IntoResponse, ApiError> {
+) -> Result<Response, ApiError> {
     let sight = shared.own_sight(peer).await;
     let found = move |site: &Site, now: Now| {
         let asked = query.asked(site, now, sight)?;
@@ -70,14 +73,15 @@ pub(super) async fn history(
         Ok((signed.collect::<Vec<_>>(), moved, asked))
     };
     let (rests_on, (signed, (transfers, jobs), asked)) = shared.ask(found).await?;
-    // They are read here and not on the node's own task.
-    let documents = documents(&signed, &asked);
-    let body = QuotaHistoryBody {
-        documents,
-        transfers,
-        jobs,
+    let made = move |_: &Wanted| {
+        let job_body = |(job, mark)| job_body(&job, &mark);
+        Ok(QuotaHistoryBody {
+            documents: documents(&signed, &asked),
+            transfers,
+            jobs: jobs.map(|jobs| jobs.into_iter().map(job_body).collect()),
+        })
     };
-    Ok(answer("quota_history", rests_on, body))
+    beside.answer("quota_history", rests_on, made).await
 }
 
 /// What authorities of each VO have signed, in that order.
@@ -163,8 +167,8 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
     found
 }
 
-/// The jobs of this site, the newest first.
-fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
+/// The jobs of this site, the newest first. Of many it is seen at once which are the newest, and only these are copied.
+fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<(JobKey, Mark)> {
     let mut found: Vec<(WallTime, &JobKey, &Mark)> = Vec::new();
     for (vo, _) in &asked.vos {
         let marks = site
@@ -183,10 +187,23 @@ fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
         });
         found.extend(marks.map(|(job, mark)| (mark.at, job, mark)));
     }
-    found.sort_by(|a, b| (b.0, b.1).cmp(&(a.0, a.1)));
-    found.truncate(JOBS_MAX);
-    let body = |(at, job, mark): (WallTime, &JobKey, &Mark)| QuotaJobBody {
-        at_ms: at.0,
+    let newest_first = |a: &(WallTime, &JobKey, &Mark), b: &(WallTime, &JobKey, &Mark)| {
+        (b.0, b.1).cmp(&(a.0, a.1))
+    };
+    if found.len() > JOBS_MAX {
+        found.select_nth_unstable_by(JOBS_MAX, newest_first);
+        found.truncate(JOBS_MAX);
+    }
+    found.sort_unstable_by(newest_first);
+    let found = found.into_iter();
+    found
+        .map(|(_, job, mark)| (job.clone(), mark.clone()))
+        .collect()
+}
+
+fn job_body(job: &JobKey, mark: &Mark) -> QuotaJobBody {
+    QuotaJobBody {
+        at_ms: mark.at.0,
         account: clean(mark.account.as_str()),
         user: mark.user.as_ref().map(|user| clean(user.as_str())),
         cluster: clean(&job.cluster),
@@ -199,8 +216,7 @@ fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<QuotaJobBody> {
         held_core_ms: total(&mark.parts).0.to_string(),
         used_core_ms: total(&mark.used).0.to_string(),
         overdraft_core_ms: overdraft(mark).0.to_string(),
-    };
-    found.into_iter().map(body).collect()
+    }
 }
 
 /// Whether the job is the reader's, or he sees all.
@@ -223,19 +239,24 @@ fn is_odd(mark: &Mark) -> bool {
 pub(super) async fn summary(
     axum::extract::State(shared): State,
     sight: Sight,
+    beside: Beside,
     Params(query): Params<Query>,
-) -> Result<impl IntoResponse, ApiError> {
-    let summed = move |site: &Site, now: Now| {
+) -> Result<Response, ApiError> {
+    let listed = move |site: &Site, now: Now| {
         let asked = query.asked(site, now, sight)?;
-        let days = month(query.month.as_deref(), now.wall)?;
-        Ok(users(site, &asked, days))
+        let (month, days) = month(query.month.as_deref(), now.wall)?;
+        Ok((month, Listed::of(site, asked, &days)))
     };
-    let (rests_on, body) = shared.ask(summed).await?;
-    Ok(answer("quota_summary", rests_on, body))
+    let (rests_on, (month, listed)) = shared.ask(listed).await?;
+    let summed = move |wanted: &Wanted| {
+        let users = listed.users(wanted);
+        Ok(QuotaSummaryBody { month, users })
+    };
+    beside.answer("quota_summary", rests_on, summed).await
 }
 
 /// A month, and its days since the epoch, the last excluded.
-fn month(wanted: Option<&str>, now: WallTime) -> Result<(String, std::ops::Range<u32>), ApiError> {
+fn month(wanted: Option<&str>, now: WallTime) -> Result<(String, Range<u32>), ApiError> {
     let epoch = Date::constant(1970, 1, 1);
     let today = i64::try_from(now.0 / 86_400_000).unwrap_or(0);
     let today = epoch.saturating_add(today.days());
@@ -255,52 +276,86 @@ fn month(wanted: Option<&str>, now: WallTime) -> Result<(String, std::ops::Range
     Ok((first.strftime("%Y-%m").to_string(), day(first)?..day(next)?))
 }
 
-/// What users of accounts with credit were charged in these days, by account, user and site.
-fn users(
-    site: &Site,
-    asked: &Asked,
-    (month, days): (String, std::ops::Range<u32>),
-) -> QuotaSummaryBody {
-    let mut sums: BTreeMap<(VoId, AccountPath, AccountPath, SiteId), Counters> = BTreeMap::new();
-    for (vo, _) in &asked.vos {
-        let Some(ledger) = site.ledger(*vo) else {
-            continue;
+/// What some days' usage of each VO is summed from: listed on the node's task, and worked out beside it.
+struct Listed {
+    asked: Asked,
+    vos: Vec<(VoId, KnownUsage, Payers)>,
+    names: BTreeMap<SiteId, String>,
+}
+
+/// The accounts with credit, each with who may spend it; everybody below where nobody is named.
+type Payers = BTreeMap<AccountPath, BTreeSet<AccountPath>>;
+
+impl Listed {
+    fn of(site: &Site, asked: Asked, days: &Range<u32>) -> Self {
+        let of_vo = |(vo, _): &(VoId, Option<String>)| {
+            let grants = site.ledger(*vo)?.grants();
+            let payers = grants.paths().map(|of| (of.clone(), grants.members(of)));
+            let payers: Payers = payers.collect();
+            Some((*vo, site.known_usage_in(*vo, days), payers))
         };
-        for cell in site.usage_cells_in(*vo, days.clone()) {
-            let payer = ledger.grants().accounts(&cell.path).next();
-            let payer = payer.filter(|payer| asked.wants(*vo, payer));
-            // What was charged at this account alone.
-            let is_seen = || {
-                asked
-                    .sight
-                    .sees_alone(What::Usage, &account(*vo, &cell.path))
-            };
-            if let Some(payer) = payer.filter(|_| is_seen()) {
-                let sum = sums.entry((*vo, payer, cell.path, cell.site)).or_default();
-                *sum = sum.plus(cell.counters);
-            }
+        Self {
+            vos: asked.vos.iter().filter_map(of_vo).collect(),
+            names: site_names(site),
+            asked,
         }
     }
-    let name = |vo: VoId| {
-        let mut vos = asked.vos.iter();
-        vos.find(|(of, _)| *of == vo)
-            .and_then(|(_, name)| name.clone())
-    };
-    let users = sums
-        .into_iter()
-        .map(|((vo, account, user, at), sum)| QuotaUserBody {
-            vo: vo.to_string(),
-            vo_name: name(vo),
-            account: clean(account.as_str()),
-            user: clean(user.as_str()),
-            site: at.to_string(),
-            site_name: site_name(site, at),
-            jobs: sum.jobs,
-            charge_core_ms: sum.net().to_string(),
-        });
-    QuotaSummaryBody {
-        month,
-        users: users.collect(),
+
+    /// What users of accounts with credit were charged, by account, user and site.
+    fn users(&self, wanted: &Wanted) -> Vec<QuotaUserBody> {
+        let mut found = Vec::new();
+        for (vo, known, payers) in &self.vos {
+            let mut sums: BTreeMap<(AccountPath, SiteId), Counters> = BTreeMap::new();
+            let name = |path: &str| wanted.is().then(|| AccountPath::parse(path).ok())?;
+            known.each(name, |site, path, counters| {
+                let sum = sums.entry((path, site)).or_default();
+                *sum = sum.plus(counters);
+            });
+            let mut paid = BTreeMap::new();
+            for ((path, site), sum) in sums {
+                if let Some(payer) = self.payer(*vo, payers, &path, wanted) {
+                    paid.insert((payer, path, site), sum);
+                }
+            }
+            let mut names = self.asked.vos.iter();
+            let vo_name = names.find(|(of, _)| of == vo);
+            let vo_name = vo_name.and_then(|(_, name)| name.clone());
+            found.extend(
+                paid.into_iter()
+                    .map(|((account, user, at), sum)| QuotaUserBody {
+                        vo: vo.to_string(),
+                        vo_name: vo_name.clone(),
+                        account: clean(account.as_str()),
+                        user: clean(user.as_str()),
+                        site: at.to_string(),
+                        site_name: self.names.get(&at).cloned(),
+                        jobs: sum.jobs,
+                        charge_core_ms: sum.net().to_string(),
+                    }),
+            );
+        }
+        found
+    }
+
+    /// The deepest account that pays for what was charged at a path, where the reader is told of both.
+    fn payer(
+        &self,
+        vo: VoId,
+        payers: &Payers,
+        path: &AccountPath,
+        wanted: &Wanted,
+    ) -> Option<AccountPath> {
+        let pays = |of: &AccountPath| {
+            let members = payers.get(of);
+            members.is_some_and(|members| {
+                members.is_empty() || members.iter().any(|member| path.starts_with(member))
+            })
+        };
+        let payer = path.ancestors().find(pays);
+        let payer = payer.filter(|payer| wanted.is() && self.asked.wants(vo, payer))?;
+        // What was charged at this account alone.
+        let is_seen = self.asked.sight.sees_alone(What::Usage, &account(vo, path));
+        is_seen.then_some(payer)
     }
 }
 

@@ -99,6 +99,17 @@ pub(crate) fn sums(mesh: &Mesh, node: usize) -> Sums {
             *sum = sum.plus(counters);
         });
     assert_eq!(read_elsewhere, by_account, "what other threads read");
+    // The days before one and those from it on are all days.
+    let today = u32::try_from(mesh.now(node).wall.0 / 86_400_000).expect("a day");
+    let mut of_days: BTreeMap<AccountPath, Counters> = BTreeMap::new();
+    for days in [0..today, today..u32::MAX] {
+        site.known_usage_in(mesh.vo, &days)
+            .each(name, |_, path, counters| {
+                let sum = of_days.entry(path).or_default();
+                *sum = sum.plus(counters);
+            });
+    }
+    assert_eq!(of_days, by_account, "what they read of days");
     by_account
         .into_iter()
         .filter(|(_, counters)| !counters.is_zero())
