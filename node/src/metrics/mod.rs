@@ -76,14 +76,16 @@ pub(crate) async fn get(
     State(shared): State<Arc<Shared>>,
     sight: Sight,
 ) -> Result<impl IntoResponse, ApiError> {
-    scraped(&shared, sight.hides(What::Usage)).await
+    Ok(answer(text(&shared, sight.hides(What::Usage)).await?))
 }
 
-/// Answers a scrape, of which nobody knows whose it is where usage is hidden.
-pub(crate) async fn scraped(
-    shared: &Shared,
-    hides_usage: bool,
-) -> Result<impl IntoResponse + use<>, ApiError> {
+/// The answer to a scrape.
+pub(crate) fn answer(text: impl IntoResponse) -> impl IntoResponse {
+    ([(CONTENT_TYPE, OPEN_METRICS)], text)
+}
+
+/// All that is measured, without entries of the share tree where usage is hidden.
+pub(crate) async fn text(shared: &Shared, hides_usage: bool) -> Result<String, ApiError> {
     let (mut sample, clock_offset_s) = shared.options.node.ask(take).await?;
     let (_, status) = crate::control::status(shared, false).await?;
     sample.health = health::HealthSample::of(&status, clock_offset_s);
@@ -97,8 +99,7 @@ pub(crate) async fn scraped(
     sample.lookups.clone_from(&shared.options.lookups);
     sample.loops = shared.loops.heard();
     sample.record_log = shared.options.records.as_ref().map(|log| log.stats());
-    let text = render(&sample).map_err(ApiError::internal)?;
-    Ok(([(CONTENT_TYPE, OPEN_METRICS)], text))
+    render(&sample).map_err(ApiError::internal)
 }
 
 /// What VOs of these ids and names are called in labels, in their order: by their names, with the beginning of the id

@@ -1,12 +1,13 @@
 //! What pages are made of: one moment of the tree, and what the node says of itself, each for many requests.
 //!
-//! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small, and for lists of tables only after a
-//! pause that is [`PAUSES`] times as long as the last asking took, whatever is requested. Few pages are made at a time,
-//! on threads of their own, and who waits too long is told.
+//! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small (and for the metrics, as often), and for
+//! lists of tables only after a pause that is [`PAUSES`] times as long as the last asking took, whatever is requested. Few
+//! pages are made at a time, on threads of their own, and who waits too long is told.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
 use tokio::sync::{Mutex, Semaphore};
@@ -38,7 +39,16 @@ pub(crate) struct Page {
     pub(super) hosts: Vec<String>,
     gathered: Mutex<Option<Arc<Gathered>>>,
     usage: Mutex<Option<Arc<Usage>>>,
+    metrics: Mutex<Option<Metrics>>,
     turns: Semaphore,
+}
+
+/// What was measured a moment ago.
+struct Metrics {
+    taken: Instant,
+    /// Whether usage was hidden then.
+    hides_usage: bool,
+    text: Bytes,
 }
 
 /// What the node said of itself.
@@ -64,6 +74,7 @@ impl Page {
             hosts,
             gathered: Mutex::default(),
             usage: Mutex::default(),
+            metrics: Mutex::default(),
             turns: Semaphore::new(MADE_AT_ONCE),
         }
     }
@@ -128,6 +139,32 @@ impl Page {
         Ok(gathered)
     }
 
+    /// The metrics, as they were a moment ago. Nobody knows who reads them where usage is hidden.
+    pub(super) async fn metrics(&self) -> Result<Bytes, Refused> {
+        let measured = async {
+            let mut last = self.metrics.lock().await;
+            let hide = self.shared.options.settings.borrow().privacy.hide.clone();
+            let hides_usage = hide.contains(&What::Usage);
+            let is_fresh =
+                |of: &&Metrics| of.taken.elapsed() < FRESH_FOR && of.hides_usage == hides_usage;
+            if let Some(fresh) = last.as_ref().filter(is_fresh) {
+                return Ok(fresh.text.clone());
+            }
+            let _turn = self.turns.acquire().await;
+            let text = crate::metrics::text(&self.shared, hides_usage).await;
+            let text = Bytes::from(text.map_err(|_| Refused::from(crate::driver::Gone))?);
+            *last = Some(Metrics {
+                taken: Instant::now(),
+                hides_usage,
+                text: text.clone(),
+            });
+            Ok(text)
+        };
+        tokio::time::timeout(ANSWER_MAX, measured)
+            .await
+            .unwrap_or_else(|_| Err(busy()))
+    }
+
     /// The tables of usage, as they were a moment ago.
     pub(super) async fn usage(&self) -> Result<Arc<Usage>, Refused> {
         let listed = async {
@@ -153,4 +190,24 @@ fn busy() -> Refused {
         StatusCode::SERVICE_UNAVAILABLE,
         "the node is busy, or many look at this page: try again in a moment",
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::control::tests::World;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn however_many_scrape_at_once_the_site_is_asked_once_for_all() {
+        let world = World::start().await;
+        let page = Page::new(Arc::new(Shared::new(world.options.clone())), Vec::new());
+        let scrapes = futures::future::join_all((0..64).map(|_| page.metrics())).await;
+        let mut texts: Vec<*const u8> = scrapes
+            .into_iter()
+            .map(|text| text.expect("a text").as_ptr())
+            .collect();
+        texts.dedup();
+        assert!(texts.len() <= 2, "{} were made", texts.len());
+        world.end().await;
+    }
 }

@@ -41,7 +41,6 @@ use serde::de::DeserializeOwned;
 
 pub(crate) use server::PageServer;
 
-use crate::privacy::What;
 use gather::{Page, Seen};
 use usage::Behind;
 
@@ -238,10 +237,7 @@ async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
 }
 
 async fn metrics(State(page): State<Arc<Page>>) -> Answer {
-    let hide = page.shared.options.settings.borrow().privacy.hide.clone();
-    let answer = crate::metrics::scraped(&page.shared, hide.contains(&What::Usage)).await;
-    let answer = answer.map(IntoResponse::into_response);
-    answer.map_err(|_| Refused::new(StatusCode::SERVICE_UNAVAILABLE, "the node does not answer"))
+    Ok(crate::metrics::answer(page.metrics().await?).into_response())
 }
 
 /// A page in HTML, made on a thread of its own.
