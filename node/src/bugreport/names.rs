@@ -6,10 +6,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairmesh_schedulers::NAMES;
 use serde_json::Value;
 
 use crate::ask::{AskError, Control};
-use crate::config::Config;
+use crate::config::{Config, Writer};
 
 /// Where the node says whom it knows: the question, and what of the answer is a name.
 const ASKED: [(&str, &[&str]); 4] = [
@@ -76,7 +77,9 @@ impl Names {
         let mut long: Vec<&String> = self.known.keys().filter(|name| !is_simple(name)).collect();
         long.sort_by_key(|name| std::cmp::Reverse(name.len()));
         for name in long {
-            text = text.replace(name.as_str(), &self.known[name]);
+            for form in [in_quotes(name), name.clone()] {
+                text = text.replace(&form, &self.known[name]);
+            }
         }
         let mut scrubbed = String::with_capacity(text.len());
         let mut rest = text.as_str();
@@ -101,6 +104,12 @@ impl Names {
     }
 }
 
+/// A name as it stands in JSON and in labels of metrics: `DOM\\ann` for `DOM\ann`.
+fn in_quotes(name: &str) -> String {
+    let quoted = Value::from(name).to_string();
+    quoted[1..quoted.len() - 1].to_owned()
+}
+
 /// Whether a node's status says that whoever asks sees all. One that does not say so hides what it likes.
 fn hides_nothing(status: &Value) -> bool {
     status["hidden"].as_array().is_some_and(Vec::is_empty)
@@ -111,20 +120,35 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// Words of the rules that may be users, and the leaves of the owner's tree.
+/// Words of the rules and exemptions that may be users, who is let in or coordinates, and the leaves of the owner's tree.
 fn of_config(config: &Config) -> BTreeSet<String> {
     let rules = config.identity.iter();
     let words = rules.flat_map(|rule| [&rule.user, &rule.group, &rule.subject]);
+    let exempt = config.quotas.values();
+    let exempt = exempt.flat_map(|of| of.users.iter().chain(&of.groups));
     let words = words
         .flatten()
+        .chain(exempt)
         .map(|word| word.text().trim_end_matches('*').to_owned());
+    let let_in = config.sockets.writers.iter().chain(&config.readers);
+    let let_in = let_in.filter_map(|user| match user {
+        Writer::Name(name) => Some(name),
+        Writer::Uid(_) => None,
+    });
+    let users = let_in.chain(config.privacy.coordinators.values().flatten());
+    let users = users.filter(|name| !is_of_system(name)).cloned();
     let entries = config.policy.entries();
     let leaves = entries.filter_map(|(path, entry)| {
         let path = path.to_string();
         let name = path.rsplit('/').next()?.to_owned();
         entry.mount.is_none().then_some(name)
     });
-    words.chain(leaves).collect()
+    words.chain(users).chain(leaves).collect()
+}
+
+/// Users of every system, and those that batch systems run as: without such words nothing could be read.
+fn is_of_system(name: &str) -> bool {
+    ["root", "fairmesh"].contains(&name) || NAMES.contains(&name)
 }
 
 /// Every text in these fields, wherever they are; of a path its last name.
@@ -178,6 +202,18 @@ mod tests {
         assert_eq!(
             names.scrubbed(text.to_owned()),
             "user-2, annex, /cms/user-3, \"user-2\": user-2. user-1 42 user-4-"
+        );
+    }
+
+    #[test]
+    fn names_are_replaced_where_they_are_escaped() {
+        let names = names(&[r"DOM\ann", r"DOM\ann.lee", "bob \"x\""]);
+        let known = [r"DOM\ann", r"DOM\ann.lee", "bob \"x\""];
+        let json = serde_json::json!({"known": known}).to_string();
+        let text = format!(r#"{json} user="DOM\\ann" DOM\ann"#);
+        assert_eq!(
+            names.scrubbed(text),
+            r#"{"known":["user-1","user-2","user-3"]} user="user-1" user-1"#
         );
     }
 

@@ -221,6 +221,12 @@ fn a_bug_report_has_everything_but_keys_and_names_of_users() -> anyhow::Result<(
     let folder = tempfile::tempdir()?;
     let (site, node, _vo) = node(folder.path())?;
     let config = site.config();
+    // Whom this machine does not know, and the findings tell so.
+    let more = "[sockets]\nwriters = [\"frederica\", \"root\", \"slurm\"]\n[privacy]\nreaders = [\"gwendolyn\"]\n\
+                [privacy.coordinators]\n\"/local\" = [\"hortensia\"]\n\
+                [quota.physics]\nexempt = { users = [\"isabella*\"] }\n[shares]\n";
+    let text = std::fs::read_to_string(&config)?;
+    std::fs::write(&config, text.replacen("[shares]\n", more, 1))?;
     let arguments = [
         "bugreport",
         "-o",
@@ -261,9 +267,12 @@ fn a_bug_report_has_everything_but_keys_and_names_of_users() -> anyhow::Result<(
         let part = part.replace("[unmapped]", "\"code\": \"unmapped\"");
         ensure!(report.contains(&part), "no {part} in {report}");
     }
-    for name in PEOPLE {
+    let of_config = ["frederica", "gwendolyn", "hortensia", "isabella"];
+    for name in PEOPLE.into_iter().chain(of_config) {
         ensure!(!report.contains(name), "{name} is in {report}");
     }
+    let unknown = "is no user of this machine";
+    ensure!(report.contains(unknown), "no {unknown} in {report}");
     // Whoever helps has to know which site is which.
     let id = format!("\"site\": \"{}\"", site.id);
     ensure!(report.contains(&id), "no {id} in {report}");
