@@ -164,10 +164,10 @@ fn a_revocation_that_the_new_keys_have_not_signed_is_named_before_and_after() {
         falls.iter().map(|of| of.version).collect()
     };
     let lapsed = |vo: &VoPolicies| {
-        let warnings = vo.warnings(NOW).into_iter();
+        let mut warnings = vo.warnings(NOW).into_iter();
         let of =
             |warning| matches!(warning, Warning::Lapsed { document, .. } if document.version == 2);
-        warnings.map(of).any(|is| is)
+        warnings.any(of)
     };
     delegate(&mut vo, 2, 21);
     adopt(&mut vo, first.claimed(), 21);
