@@ -1,10 +1,11 @@
 //! Grid Engine's `accounting` file, of Sun's and its descendants: fields by `:`.
 //!
-//! Invariant: fields go by their place, which all dialects share up to `maxvmem`; times are in
-//! seconds, or in milliseconds where they could not be seconds (Univa). A record of a task of a
-//! parallel job on another host is a step: the job's own record counts all of its slots.
+//! Invariant: fields go by their place, which all dialects share up to `io`, and all that is charged stands there.
+//! Behind it is the category, in which users write what they ask for, with every `:` of theirs; so what follows it
+//! goes by its place from the end. Times are in seconds, or in milliseconds where they could not be seconds (Univa).
+//! A record of a task of a parallel job on another host is a step: the job's own record counts all of its slots.
 //!
-//! Source: `man accounting` of Grid Engine 8.1 and Univa 8.2.
+//! Source: `man accounting` of Grid Engine 6.1, 6.2 and 8.1, and of Univa 8.1 and 8.2; lines of 8.1.9 (`docs/gridengine.md`).
 
 use fairmesh_model::{JobKey, Millis, WallTime};
 
@@ -16,8 +17,17 @@ use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 use crate::value;
 
-/// Fields up to `maxvmem`, the last that is read.
+/// Fields up to `maxvmem`, behind which the oldest dialect ends.
 const FIELDS_MIN: usize = 43;
+
+/// The first field behind a category without a `:`.
+const BEHIND: usize = 40;
+
+/// How many fields follow the category: up to `maxvmem` before 6.2, then an advance reservation's, then a job class, too.
+const BEHIND_COUNTS: [usize; 3] = [3, 5, 6];
+
+/// Fields of Univa's lines since its times are in milliseconds. It writes no `:` of a submit command as such.
+const UNIVA_COUNTS: [usize; 3] = [52, 54, 55];
 
 /// In seconds this lies in the year 5138, in milliseconds in 1973.
 const SECONDS_MAX: u64 = 100_000_000_000;
@@ -39,7 +49,8 @@ impl LineFormat for GridEngineLine {
                 "{found} fields, where at least {FIELDS_MIN} are expected"
             )));
         }
-        if given(row[41]).is_some() {
+        let behind = behind(&row)?;
+        if given(behind[1]).is_some() {
             return Ok(Err(Ignored::Step));
         }
         let (failed, code) = (
@@ -72,7 +83,7 @@ impl LineFormat for GridEngineLine {
         let slots = row[34].parse().ok();
         record.cpus = Some(slots.ok_or_else(|| Reason::field("slots", row[34], "a number"))?);
         record.memory_kib_s = value::scaled(row[37], 1 << 20);
-        record.virtual_peak_bytes = value::bytes(row[42], 1);
+        record.virtual_peak_bytes = value::bytes(behind[2], 1);
         record.memory_peak_bytes = value::bytes(row[16], 1 << 10).filter(|bytes| *bytes > 0);
         record.checked().map(Ok)
     }
@@ -96,6 +107,43 @@ impl GridEngineLine {
             instance: 0,
         })
     }
+}
+
+/// What follows the category.
+fn behind<'a, 'b>(row: &'a [&'b str]) -> Result<&'a [&'b str], Reason> {
+    let is_millis = |text: &&str| value::decimal(text, 0) >= Some(SECONDS_MAX);
+    if row[8..=10].iter().any(is_millis) {
+        // A `:` moves all of these. Of a length that is not known a step could be what a user has made of his job.
+        let tail = row.get(BEHIND..BEHIND + 6).filter(|tail| follows(tail));
+        let tail =
+            tail.filter(|tail| given(tail[1]).is_none() || UNIVA_COUNTS.contains(&row.len()));
+        return tail.ok_or_else(|| unknown(row));
+    }
+    let tails = BEHIND_COUNTS.iter().filter_map(|count| {
+        let start = row.len().checked_sub(*count)?;
+        row.get(start..).filter(|_| start >= BEHIND)
+    });
+    // Their last fields are of different kinds, so no more than one fits.
+    let mut tails = tails.filter(|tail| follows(tail));
+    tails.next().ok_or_else(|| unknown(row))
+}
+
+/// Whether these may be `iow`, `pe_taskid`, `maxvmem`, and, where there are as many, `arid`, `ar_sub_time` and a job class.
+fn follows(tail: &[&str]) -> bool {
+    let is_number = |text: &str| value::decimal(text, 0).is_some();
+    let is_whole = |text: &&str| text.parse::<u64>().is_ok();
+    is_number(tail[0])
+        && !is_number(tail[1])
+        && is_number(tail[2])
+        && tail.iter().skip(3).take(2).all(is_whole)
+        && tail.get(5).is_none_or(|class| !is_number(class))
+}
+
+fn unknown(row: &[&str]) -> Reason {
+    let found = row.len();
+    Reason::Shape(format!(
+        "{found} fields, whose end is none that Grid Engine or Univa is known to write"
+    ))
 }
 
 fn given(text: &str) -> Option<&str> {

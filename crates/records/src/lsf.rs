@@ -138,7 +138,7 @@ struct Words {
 impl Words {
     fn word(&mut self, name: &str) -> Result<&str, Reason> {
         let word = self.all.get(self.next);
-        self.next += 1;
+        self.next = self.next.saturating_add(1);
         word.map(String::as_str)
             .ok_or_else(|| Reason::missing(name))
     }
@@ -159,8 +159,9 @@ impl Words {
         Ok(list)
     }
 
+    /// Counts are what the line says: behind one that no line has, no word is found.
     fn skip(&mut self, words: usize) {
-        self.next += words;
+        self.next = self.next.saturating_add(words);
     }
 }
 

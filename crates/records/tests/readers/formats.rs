@@ -299,6 +299,23 @@ fn lsf_commands_may_span_lines_and_may_be_broken() {
 }
 
 #[test]
+fn a_count_of_lsf_that_no_line_has_leaves_the_run_limit_unknown() {
+    let fixed = LSF.strip_suffix(" 0 0").expect("two counts");
+    let half = u64::MAX / 2;
+    let behind = [
+        ("0 0 600".to_owned(), Some(Millis::from_secs(600))),
+        ("1 \"\" \"\" 0 600".to_owned(), Some(Millis::from_secs(600))),
+        (format!("{half} 0 600"), None),
+        (format!("0 2 \"\" 1 1 1 1 {half} 600"), None),
+        (format!("0 {half} \"\" 1 1 1 1 0 600"), None),
+    ];
+    for (counts, limit) in behind {
+        let record = good(Format::Lsf, &format!("{fixed} {counts}")).remove(0);
+        assert_eq!(record.requested_wall, limit, "{counts}");
+    }
+}
+
+#[test]
 fn grid_engine_tasks_reruns_and_slaves() {
     let line = |failed: &str, task: &str, slave: &str| {
         format!(
@@ -320,6 +337,55 @@ fn grid_engine_tasks_reruns_and_slaves() {
     assert_eq!(rerun.state, JobState::Requeued);
     assert_eq!(rerun.origin.account.as_deref(), Some("proj"));
     assert_eq!(rerun.cpus, Some(4));
+}
+
+#[test]
+fn what_users_of_grid_engine_ask_for_makes_no_job_a_step() {
+    let line = |times: &str, category: &str, behind: &str| {
+        format!(
+            "q:h:g:u:n:1:sge:0:{times}:0:0:100:0:0:0.0:0:0:0:0:0:0:0:0:0:0:0:0:0:0:\
+             proj:d:mpi:4:0:1:1:0:{category}:0.000000:{behind}\n"
+        )
+    };
+    let (seconds, millis) = ("100:200:300", "1412932860657:1412932865141:1412933085629");
+    let (own, slave) = ("NONE:4096.000000", "1.node:4096.000000");
+    let since = |behind: &str| format!("{behind}:0:0");
+    let class = |behind: &str| format!("{behind}:0:0:NONE");
+    let univa = |behind: &str| format!("{behind}:0:0:NONE:NONE:1:1:host:NONE:qsub x");
+    let asked = [
+        "-soft -l arch=a",
+        "-soft -l arch=a:b",
+        "-soft -l arch=x:0:1.node:0",
+        "-soft -l arch=x:0:1.node:5:0:0:NONE",
+        "-soft -l arch=1:2:3:4:5:6:7:8:9:10:11:12",
+    ];
+    for category in asked {
+        for (behind, jobs_of) in [(own, &["1"][..]), (slave, &[])] {
+            let dialects = [behind.to_owned(), since(behind), class(behind)];
+            for behind in dialects {
+                let text = line(seconds, category, &behind);
+                assert_eq!(jobs(Format::GridEngine, &text), jobs_of, "{text}");
+            }
+        }
+        // Univa's lines end with what users write, too.
+        let text = line(millis, category, &univa(own));
+        let expected = if category.contains(':') { "!" } else { "1" };
+        assert_eq!(jobs(Format::GridEngine, &text), [expected], "{text}");
+    }
+    let forged = "x:0:1.node:5:0:0:NONE";
+    for text in [
+        line(millis, forged, &univa(own)),
+        line(seconds, "c", &format!("{}:x:y", since(own))),
+        line(seconds, "c", "NONE"),
+    ] {
+        assert_eq!(jobs(Format::GridEngine, &text), ["!"], "{text}");
+    }
+    let record = good(Format::GridEngine, &line(seconds, asked[1], &since(own))).remove(0);
+    assert_eq!(record.virtual_peak_bytes, Some(4_096));
+    assert_eq!(
+        jobs(Format::GridEngine, &line(millis, "c", &univa(slave))),
+        [""; 0]
+    );
 }
 
 const USAGE: &str = "<u:JobUsageRecord xmlns:u=\"x\"><u:RecordIdentity u:recordId=\"r1\"/>\
