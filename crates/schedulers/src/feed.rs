@@ -43,8 +43,11 @@ const PAST_PAUSE: Duration = Duration::from_millis(200);
 /// How far the feed has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cursor {
-    /// Finished jobs of `sacct` are known up to this end, in seconds since 1970.
+    /// The newest end of the jobs of `sacct` that were seen, in seconds since 1970.
     pub sacct_until: Option<u64>,
+    /// Up to when the days behind it have been asked for. Not kept: a feed that starts asks for them again.
+    #[serde(skip)]
+    pub sacct_asked: Option<u64>,
     /// A file of records: which, and how far.
     pub file: Option<FilePosition>,
     /// Seconds for which jobs were seen to be suspended, by number and submit time, until their end
@@ -244,7 +247,7 @@ impl<S: Scheduler> Feed<S> {
         let mut queue = None;
         let unlogged = loop {
             let mut taken = self.take(&about, &cursor).await?;
-            let before = cursor.clone();
+            let mut before = cursor.clone();
             // The queue is read behind the source, so that what has just finished is still in it.
             if queue.is_none() {
                 let (jobs, bad) = self.scheduler.queue(true).await?;
@@ -256,7 +259,8 @@ impl<S: Scheduler> Feed<S> {
             complain(&self.name(), "a record makes no sense", &taken.bad);
             let files = std::mem::take(&mut taken.files);
             let (more, again_from_s) = (taken.more, taken.again_from_s);
-            let (sacct_until, file) = (taken.cursor.sacct_until, taken.cursor.file.take());
+            let sacct = (taken.cursor.sacct_until, taken.cursor.sacct_asked);
+            let file = taken.cursor.file.take();
             let mut next = cursor.clone();
             let without = about.lack.is_some();
             let records = finished(taken, &mut next, jobs, &about.cluster, without);
@@ -265,13 +269,18 @@ impl<S: Scheduler> Feed<S> {
                 break unlogged;
             }
             cursor = Cursor {
-                sacct_until,
+                sacct_until: sacct.0,
+                sacct_asked: sacct.1,
                 file,
                 ..next
             };
+            before.sacct_asked = cursor.sacct_asked;
             // What is refused for now is told again, with all that lies behind it in the source.
-            if cursor != before && done.for_now == 0 {
-                state::store(&self.settings.state_file, &cursor)?;
+            if done.for_now == 0 {
+                if cursor != before {
+                    state::store(&self.settings.state_file, &cursor)?;
+                }
+                self.cursor = Some(cursor.clone());
             }
             for file in files.iter().filter(|_| done.for_now == 0) {
                 let cannot = || format!("cannot remove {}", file.display());

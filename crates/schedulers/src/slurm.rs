@@ -220,11 +220,9 @@ impl Scheduler for Slurm {
         let portion = match &self.source {
             None => Portion::default(),
             Some(Finished::Sacct) => {
-                let (from, overlap_s) = (cursor.sacct_until, self.settings.overlap.0 / 1_000);
+                let overlap_s = self.settings.overlap.0 / 1_000;
                 let now_s = now_ms() / 1_000;
-                let read = sacct::read(&self.commands, from, overlap_s, now_s, &options).await?;
-                next.sacct_until = Some(read.1);
-                read.0
+                return Ok(sacct::read(&self.commands, cursor, overlap_s, now_s, &options).await?);
             }
             Some(Finished::File(path)) => {
                 let (portion, place) = of_file(path, cursor, &options)?;

@@ -14,6 +14,7 @@ use hyper_util::rt::TokioIo;
 
 use super::*;
 use crate::plan::Update;
+use crate::slurm::{Slurm, SlurmSettings};
 
 /// What the node heard: path and body of each request.
 type Heard = Arc<Mutex<Vec<(String, String)>>>;
@@ -226,6 +227,66 @@ async fn a_feed_that_starts_waits_until_its_node_has_heard_of_its_own_past() -> 
     assert!((PAST_PAUSE..PAST_WAIT_MAX).contains(&began.elapsed()));
     assert_eq!(paths(&heard)[0], "/v1/accounting");
     feed.once().await?;
+    Ok(())
+}
+
+/// A Slurm whose `sacct` honours `-S` and `-E`, and knows of one job that ended at this moment, once there is a file
+/// `flushed` beside it. It notes what it was asked.
+fn sacct_of(folder: &std::path::Path, end_s: u64) -> anyhow::Result<Feed<Slurm>> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let moment = |second: u64| {
+        let moment = jiff::Timestamp::from_second(second.try_into()?)?;
+        anyhow::Ok(moment.strftime("%Y-%m-%dT%H:%M:%S").to_string())
+    };
+    let (end, start) = (moment(end_s)?, end_s - 60);
+    let row = format!(
+        "7,7,alpha,vo1,ann,7,vo1,7,main,normal,COMPLETED,0:0,{start},{start},{start},{end_s},60,5,1,2,2,4G,cpu=2,cpu=2,n1,1,x"
+    );
+    let sacct = format!(
+        r#"here=${{0%/*}} from= to=9
+for word in "$@"; do
+    case $before in -S) from=$word ;; -E) to=$word ;; -o) columns=$word ;; esac
+    case $word in --delimiter=*) mark=${{word#*=}} ;; esac
+    before=$word
+done
+echo "$from $to" >> $here/asked
+echo "$columns" | sed "s/,/$mark/g"
+[ -e $here/flushed ] || exit 0
+[ "$(printf '%s\n' "$from" {end} "$to" | sort | sed -n 2p)" = {end} ] && echo {row} | sed "s/,/$mark/g"
+exit 0"#
+    );
+    let config = "echo 'AccountingStorageType = accounting_storage/slurmdbd\nClusterName = alpha'";
+    for (command, script) in [("sacct", &*sacct), ("scontrol", config), ("squeue", "")] {
+        let program = folder.join(command);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    }
+    let mut settings = SlurmSettings::defaults(folder);
+    settings.common.bin_dir = Some(folder.to_owned());
+    let (control, _) = node(folder, false)?;
+    let common = settings.common.clone();
+    Ok(Feed::new(Slurm::new(settings), common, control))
+}
+
+/// slurmctld keeps what it cannot tell slurmdbd, and tells it hours behind the first answer of `sacct`.
+#[tokio::test]
+async fn what_slurmdbd_hears_of_late_is_asked_for_again_whatever_days_lie_between()
+-> anyhow::Result<()> {
+    let (folder, day) = (tempfile::tempdir()?, 86_400);
+    let folder = folder.path();
+    let seen = now_ms() / 1_000 - 3 * day + 600;
+    let mut feed = sacct_of(folder, seen + 3_600)?;
+    let state = folder.join("slurm-feed.json");
+    std::fs::write(&state, format!(r#"{{"sacct_until":{seen},"file":null}}"#))?;
+    assert_eq!(feed.once().await?.finished, 0);
+    let asked = || std::fs::read_to_string(folder.join("asked"));
+    assert_eq!(asked()?.lines().count(), 3, "{}", asked()?);
+    std::fs::write(folder.join("flushed"), "")?;
+    assert_eq!(feed.once().await?.finished, 1);
+    assert_eq!(asked()?.lines().count(), 4, "{}", asked()?);
+    let cursor: Cursor = serde_json::from_slice(&std::fs::read(&state)?)?;
+    assert_eq!(cursor.sacct_until, Some(seen + 3_600));
+    assert_eq!(feed.once().await?.finished, 0);
     Ok(())
 }
 

@@ -1,15 +1,16 @@
 //! `sacct`: what slurmdbd knows of finished jobs, a day at a time and by their end.
 //!
-//! Invariant: the next call asks again for `overlap` before the newest end that was seen, so a job
-//! that slurmdbd hears of late is still found; the node knows what it has counted. Earlier runs of a
-//! requeued job are records of their own. Deliberately not here: suspended time, which `sacct` has
-//! taken out of the elapsed time already.
+//! Invariant: what ended behind the newest end that was seen, less `overlap`, is asked for again until something of it
+//! is seen: slurmdbd may hear of late what slurmctld kept for it, for hours or days. The node knows what it has counted.
+//! How far the days have been asked through is another thing, and only remembered: it keeps days in which nothing ended
+//! from being asked for one by one again. Earlier runs of a requeued job are records of their own. Deliberately not here:
+//! suspended time, which `sacct` has taken out of the elapsed time already.
 
 use fairmesh_records::slurm::SACCT_FORMAT;
 use fairmesh_records::{Format, Options, Records};
 
 use crate::command::{CommandError, Commands};
-use crate::feed::Portion;
+use crate::feed::{Cursor, Portion};
 use crate::mark::Mark;
 
 /// How far back the first call goes: the longest that usage counts by default.
@@ -18,25 +19,27 @@ const FIRST_LOOK_S: u64 = 90 * 86_400;
 /// Most of the past in one call.
 const STEP_S: u64 = 86_400;
 
-/// Asks for jobs that ended after `until`, all in seconds since 1970; also gives up to when they are known now.
+/// Asks for what is behind the cursor: a day, where days are left that were not asked for, else all up to now, which
+/// has been asked for before and is what has come late.
 pub(super) async fn read(
     commands: &Commands,
-    until: Option<u64>,
+    cursor: &Cursor,
     overlap_s: u64,
     now_s: u64,
     options: &Options,
-) -> Result<(Portion, u64), CommandError> {
-    let until = until.unwrap_or(now_s.saturating_sub(FIRST_LOOK_S));
-    let (from, to) = (
-        until.saturating_sub(overlap_s),
-        until.saturating_add(STEP_S),
-    );
+) -> Result<Portion, CommandError> {
+    let known = cursor.sacct_until;
+    let since = known.unwrap_or(now_s.saturating_sub(FIRST_LOOK_S));
+    let asked = cursor.sacct_asked.map_or(since, |asked| asked.max(since));
+    let to = asked.saturating_add(STEP_S);
+    let more = to < now_s;
+    let from = if more { asked } else { since }.saturating_sub(overlap_s);
     let (start, end) = (moment(from), moment(to));
     let mark = Mark::draw()?;
     let delimiter = format!("--delimiter={}", mark.text());
     let mut arguments = vec!["-a", "-X", "-P", "-D", &delimiter];
     arguments.extend(["-o", SACCT_FORMAT, "-S", &start]);
-    if to < now_s {
+    if more {
         arguments.extend(["-E", &end]);
     }
     let text = commands.ask("sacct", &arguments).await?;
@@ -50,17 +53,20 @@ pub(super) async fn read(
     }
     let ends = records.iter().filter(|record| record.state.has_ended());
     let newest = ends.filter_map(|record| record.end).max();
-    let newest = newest.map_or(until, |end| until.max(end.0 / 1_000));
-    let more = to < now_s;
-    let until = if more { to } else { newest.min(now_s) };
-    let portion = Portion {
+    let newest = newest.map(|end| (end.0 / 1_000).min(now_s));
+    let until = known.max(newest);
+    Ok(Portion {
         records,
         bad,
         more,
-        again_from_s: Some(until.saturating_sub(overlap_s)),
+        again_from_s: Some(until.unwrap_or(since).saturating_sub(overlap_s)),
+        cursor: Cursor {
+            sacct_until: until,
+            sacct_asked: Some(if more { to } else { u64::MAX }),
+            ..cursor.clone()
+        },
         ..Portion::default()
-    };
-    Ok((portion, until))
+    })
 }
 
 /// A moment as `sacct` takes it: in the zone that the runner sets, which is UTC.
