@@ -121,4 +121,4 @@ fn submitted(mark: &str) -> Option<u64> {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

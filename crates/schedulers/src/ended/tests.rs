@@ -28,7 +28,7 @@ fn of_file(job: u64) -> BatchRecord {
     record
 }
 
-fn in_queue(id: u64) -> Job {
+pub(crate) fn in_queue(id: u64) -> Job {
     Job {
         label: None,
         id,

@@ -6,11 +6,12 @@
 //! what its comment says already. The moment for which it had its nodes is not charged to its quota.
 //!
 //! Invariant: no job is stopped because something is broken, unless `on_silence` says so; only jobs that this put
-//! back are let go, which files in the spool name: comments are the users'. Deliberately not here: the look at
+//! back are let go, which files in the spool name until Slurm has let them go: comments are the users'. Deliberately not here: the look at
 //! submission, which is Lua within slurmctld (`setup/fairmesh-quota.lua`).
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -28,6 +29,9 @@ const MARK: &str = "fairmesh quota: ";
 
 /// How the name of a file ends that says that a job was put back.
 const SUFFIX: &str = "put-back";
+
+/// How it ends while the job is let go: Slurm may not have heard of it.
+const RELEASING: &str = "releasing";
 
 /// What stands for "without a limit", in seconds: a year, which is to be more than anybody's credit.
 pub const UNLIMITED_S: u64 = 366 * 86_400;
@@ -96,7 +100,9 @@ pub async fn describe(starting: &Starting, slurm: &Slurm) -> anyhow::Result<(Job
 
 /// Forgets that a job was put back, which somebody has let go.
 pub fn forget(starting: &Starting, slurm: &Slurm) {
-    let _ = fs::remove_file(file(&slurm.settings.spool, starting.job));
+    for suffix in [SUFFIX, RELEASING] {
+        let _ = fs::remove_file(file(&slurm.settings.spool, starting.job, suffix));
+    }
 }
 
 /// A job as the node is asked about it.
@@ -142,8 +148,9 @@ pub async fn put_back(starting: &Starting, slurm: &Slurm, users_comment: &str, w
     let comment = format!("{}{MARK}{why}", users_part(users_comment));
     let (of_job, whole) = (format!("JobId={}", starting.target), &starting.whole);
     let spool = &slurm.settings.spool;
+    forget(starting, slurm);
     // Without it nobody lets the job go again but an administrator.
-    if let Err(error) = fs::write(file(spool, starting.job), &comment) {
+    if let Err(error) = fs::write(file(spool, starting.job, SUFFIX), &comment) {
         eprintln!("fairmesh: cannot write into {}: {error}", spool.display());
     }
     let comment = format!("Comment={comment}");
@@ -163,13 +170,24 @@ pub async fn put_back(starting: &Starting, slurm: &Slurm, users_comment: &str, w
     }
 }
 
-fn file(spool: &Path, job: u64) -> PathBuf {
-    spool.join(format!("{job}.{SUFFIX}"))
+fn file(spool: &Path, job: u64, suffix: &str) -> PathBuf {
+    spool.join(format!("{job}.{suffix}"))
+}
+
+/// Removes a file, unless its job has started meanwhile and its prolog has.
+fn remove(spool: &Path, job: u64, suffix: &str) -> anyhow::Result<()> {
+    let file = file(spool, job, suffix);
+    match fs::remove_file(&file) {
+        Err(error) if error.kind() != ErrorKind::NotFound => {
+            Err(error).with_context(|| format!("cannot remove {}", file.display()))
+        }
+        _ => Ok(()),
+    }
 }
 
 /// For how long a job has been put back.
 fn age(spool: &Path, job: u64) -> Duration {
-    let since = fs::metadata(file(spool, job)).and_then(|file| file.modified());
+    let since = fs::metadata(file(spool, job, SUFFIX)).and_then(|file| file.modified());
     let age = since.ok().and_then(|since| since.elapsed().ok());
     age.unwrap_or(Duration::MAX)
 }
@@ -186,7 +204,11 @@ pub(super) async fn release(
     let mut ahead: BTreeMap<(&str, Option<&str>), u64> = BTreeMap::new();
     let mut refused: BTreeMap<(&str, Option<&str>), u64> = BTreeMap::new();
     let mut released = 0;
-    for job in put_back_jobs(spool, jobs)? {
+    for job in put_back_jobs(spool, jobs, RELEASING)? {
+        let_go(slurm, job).await?;
+        released += 1;
+    }
+    for job in put_back_jobs(spool, jobs, SUFFIX)? {
         let whose = (job.user.as_str(), job.account.as_deref());
         let size = u64::from(job.cpus).saturating_mul(job.limit.unwrap_or(UNLIMITED_S));
         if refused.get(&whose).is_some_and(|least| size >= *least) || released == RELEASED_MAX {
@@ -208,27 +230,37 @@ pub(super) async fn release(
         ahead.insert(whose, before.saturating_add(needs.unwrap_or(0)));
         let own = users_part(&job.comment);
         let comment = format!("Comment={}", own.trim_end_matches(" | "));
-        // A component of a heterogeneous job has a number of its own, which an array's last task has not.
-        let target = match job.target.contains('+') {
-            true => job.id.to_string(),
-            false => job.target.clone(),
-        };
+        let target = target_of(job);
         let of_job = format!("JobId={target}");
         // Slurm lets nothing that was put back start for two minutes.
         let update = ["update", &of_job, &comment, "StartTime=now"];
         slurm.commands.ask("scontrol", &update).await?;
         // First the file, so that a hold that somebody else sets behind this is his.
-        fs::remove_file(file(spool, job.id))?;
-        let release = ["release", &target];
-        slurm.commands.ask("scontrol", &release).await?;
+        fs::rename(file(spool, job.id, SUFFIX), file(spool, job.id, RELEASING))?;
+        let_go(slurm, job).await?;
         released += 1;
     }
     Ok(released)
 }
 
-/// Jobs that were put back and are held, in the order of their numbers. Files of jobs that are gone, or that
+/// Lets a job go whose file says that it is about to. What fails or is killed here the next round does again.
+async fn let_go(slurm: &Slurm, job: &Job) -> anyhow::Result<()> {
+    let release = ["release", &target_of(job)];
+    slurm.commands.ask("scontrol", &release).await?;
+    remove(&slurm.settings.spool, job.id, RELEASING)
+}
+
+/// A component of a heterogeneous job has a number of its own, which an array's last task has not.
+fn target_of(job: &Job) -> String {
+    match job.target.contains('+') {
+        true => job.id.to_string(),
+        false => job.target.clone(),
+    }
+}
+
+/// Jobs that have such a file and are held, in the order of their numbers. Files of jobs that are gone, or that
 /// somebody else has let go, are removed.
-fn put_back_jobs<'a>(spool: &Path, jobs: &'a [Job]) -> anyhow::Result<Vec<&'a Job>> {
+fn put_back_jobs<'a>(spool: &Path, jobs: &'a [Job], suffix: &str) -> anyhow::Result<Vec<&'a Job>> {
     let mut numbers: Vec<u64> = Vec::new();
     let entries =
         fs::read_dir(spool).with_context(|| format!("cannot read {}", spool.display()))?;
@@ -237,19 +269,20 @@ fn put_back_jobs<'a>(spool: &Path, jobs: &'a [Job]) -> anyhow::Result<Vec<&'a Jo
         let number: Option<u64> = path
             .file_stem()
             .and_then(|stem| stem.to_str()?.parse().ok());
-        let ours = path.extension().is_some_and(|suffix| suffix == SUFFIX);
+        let ours = path.extension().is_some_and(|is| is == suffix);
         numbers.extend(number.filter(|_| ours));
     }
     numbers.sort_unstable();
+    let is_waiting = suffix == SUFFIX;
     let by_id: BTreeMap<u64, &Job> = jobs.iter().map(|job| (job.id, job)).collect();
     let mut found = Vec::new();
     for number in numbers {
         match by_id.get(&number) {
             Some(job) if job.state == State::Pending && job.held => found.push(*job),
             // Its prolog may be about to put it back, or has while the queue was read.
-            Some(job) if !matches!(job.state, State::Pending | State::Ended) => {}
-            _ if age(spool, number) < WAITS_AGAIN => {}
-            _ => fs::remove_file(file(spool, number))?,
+            Some(job) if is_waiting && !matches!(job.state, State::Pending | State::Ended) => {}
+            _ if is_waiting && age(spool, number) < WAITS_AGAIN => {}
+            _ => remove(spool, number, suffix)?,
         }
     }
     Ok(found)
@@ -257,7 +290,66 @@ fn put_back_jobs<'a>(spool: &Path, jobs: &'a [Job]) -> anyhow::Result<Vec<&'a Jo
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::fs::PermissionsExt as _;
+    use std::os::unix::net::UnixListener;
+
     use super::*;
+    use crate::slurm::SlurmSettings;
+
+    /// A node that says that any job may run.
+    fn consents(folder: &Path) -> anyhow::Result<Control> {
+        let socket = folder.join("control.sock");
+        let listener = UnixListener::bind(&socket)?;
+        std::thread::spawn(move || {
+            for mut stream in listener.incoming().flatten() {
+                let words = r#"{"verdict":"held","runs":true,"needs_core_ms":"1"}"#;
+                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", words.len());
+                let _ = stream.read(&mut [0; 65_536]);
+                let _ = stream.write_all((head + words).as_bytes());
+            }
+        });
+        Ok(Control::new(socket))
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_release_failed_is_let_go_by_the_next_round() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let folder = folder.path();
+        let script = r#"#!/bin/sh
+echo "$1 $2" >> ${0%/*}/said
+[ $1 = release ] || exit 0
+[ -e ${0%/*}/well ] || { touch ${0%/*}/well; echo 'Unable to contact slurm controller' >&2; exit 1; }
+"#;
+        fs::write(folder.join("scontrol"), script)?;
+        fs::set_permissions(folder.join("scontrol"), fs::Permissions::from_mode(0o755))?;
+        let mut settings = SlurmSettings::defaults(folder);
+        settings.common.bin_dir = Some(folder.to_owned());
+        settings.spool = folder.join("spool");
+        fs::create_dir(&settings.spool)?;
+        fs::write(file(&settings.spool, 7, SUFFIX), "")?;
+        let (slurm, node) = (Slurm::new(settings), consents(folder)?);
+        let mut jobs = vec![Job {
+            state: State::Pending,
+            held: true,
+            word: None,
+            ..crate::ended::tests::in_queue(7)
+        }];
+        let error = release(&slurm, &jobs, "alpha", &node)
+            .await
+            .expect_err("away");
+        assert!(error.to_string().contains("Unable to contact"), "{error:#}");
+        assert_eq!(release(&slurm, &jobs, "alpha", &node).await?, 1);
+        let said = fs::read_to_string(folder.join("said"))?;
+        assert_eq!(said, "update JobId=7\nrelease 7\nrelease 7\n");
+        // It is held again, by somebody else.
+        assert_eq!(release(&slurm, &jobs, "alpha", &node).await?, 0);
+        fs::write(file(&slurm.settings.spool, 7, RELEASING), "")?;
+        jobs[0].held = false;
+        assert_eq!(release(&slurm, &jobs, "alpha", &node).await?, 0);
+        assert_eq!(fs::read_dir(&slurm.settings.spool)?.count(), 0);
+        Ok(())
+    }
 
     fn starting(variables: &[(&str, &str)]) -> Option<(String, String)> {
         let variable = |name: &str| {
