@@ -14,7 +14,7 @@ use std::io::{self, BufReader, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
-use fairmesh_model::UsageRecord;
+use fairmesh_model::{Millis, UsageRecord, WallTime};
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 
 pub use place::{Beginning, FilePosition, is_log_name};
@@ -89,8 +89,23 @@ pub fn read(
     portion(newest, inode, None, format, options, most)
 }
 
+/// Whether a log is named by a day (`20260101`) that has not come anywhere on Earth. A server whose clock was wrong may
+/// have begun one, and goes on in those of the right days.
+pub fn is_ahead(name: &str, now: WallTime) -> bool {
+    let tomorrow = now.after(Millis::from_secs(86_400)).0;
+    let tomorrow = jiff::Timestamp::from_millisecond(tomorrow.try_into().unwrap_or(i64::MAX));
+    let tomorrow = tomorrow.unwrap_or(jiff::Timestamp::MAX).strftime("%Y%m%d");
+    is_day(name) && *name > *tomorrow.to_string()
+}
+
+/// Whether a name is that of a day.
+pub(crate) fn is_day(name: &str) -> bool {
+    name.len() == 8 && name.bytes().all(|it| it.is_ascii_digit())
+}
+
 /// Reads up to `most` records on from `from` in a folder with a log for each day, whose names are in the order of the
-/// days. Nothing more comes to a log once there is a later one.
+/// days. Nothing more comes to a log once there is a later one. From a place in what is no log, the newest one is read
+/// from its beginning.
 ///
 /// # Errors
 /// If the folder or a log cannot be read. Nothing is lost by trying again.
@@ -103,14 +118,18 @@ pub fn read_days(
     most: usize,
 ) -> io::Result<Portion> {
     let at = from.and_then(|from| from.name.clone());
+    let is_lost = at.as_ref().is_some_and(|at| !is_log(at));
     let mut names = Vec::new();
     for entry in std::fs::read_dir(folder)? {
         let name = entry?.file_name().to_string_lossy().into_owned();
-        if is_log(&name) && at.as_ref().is_none_or(|at| name >= *at) {
+        if is_log(&name) && (is_lost || at.as_ref().is_none_or(|at| name >= *at)) {
             names.push(name);
         }
     }
     names.sort_unstable();
+    if is_lost {
+        names.drain(..names.len().saturating_sub(1));
+    }
     let mut names = names.into_iter();
     let Some(name) = names.next() else {
         return Ok(Portion {
@@ -122,10 +141,15 @@ pub fn read_days(
         });
     };
     let from = from.filter(|_| at.as_ref() == Some(&name));
-    if let Some(gone) = at.filter(|_| from.is_none()) {
+    if let Some(other) = at.filter(|_| from.is_none()) {
         let folder = folder.display();
+        let what = if is_lost {
+            "of no day that has come, so this goes on in the newest log"
+        } else {
+            "gone"
+        };
         tracing::warn!(
-            "{folder}/{gone} is gone; what was not read of it is lost unless `fairmesh report` is given it"
+            "{folder}/{other} is {what}; what was not read before is lost unless `fairmesh report` is given it"
         );
     }
     let mut read = read(&folder.join(&name), from, format, options, most)?;

@@ -23,7 +23,7 @@ use crate::command::Commands;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
 use crate::job::Job;
 use crate::plan::{Update, batches};
-use crate::{About, LoopSettings, Refusal, Scheduler, Settings, follow};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings, follow, now};
 
 /// Jobs of one `qalter`, which asks the server about each: more would keep a loop from ending when it should.
 const JOBS_MAX: usize = 100;
@@ -162,8 +162,9 @@ impl Scheduler for Pbs {
             ..Options::default()
         };
         let (folder, from) = (self.settings.accounting(), cursor.file.as_ref());
-        let is_day = |name: &str| name.len() == 8 && name.bytes().all(|it| it.is_ascii_digit());
-        let read = follow::read_days(&folder, is_day, from, Format::Pbs, &options, BATCH_RECORDS);
+        let now = now();
+        let is_log = |name: &str| follow::is_day(name) && !follow::is_ahead(name, now);
+        let read = follow::read_days(&folder, is_log, from, Format::Pbs, &options, BATCH_RECORDS);
         let read = read.with_context(|| format!("cannot read {}", folder.display()))?;
         Ok(Portion::of_file(read, cursor))
     }

@@ -147,3 +147,50 @@ fn logs_that_were_rotated_while_nobody_looked_are_read_in_their_order() {
         assert_eq!(file.jobs(10), jobs);
     }
 }
+
+/// A server whose clock was in 2036 for a moment has left an empty log of then, and goes on in those of today.
+#[test]
+fn a_log_of_a_day_to_come_ends_none_of_the_days_before() -> anyhow::Result<()> {
+    // 2 January 2026, an hour before midnight UTC.
+    let now = WallTime::from_unix_secs(1_767_394_800);
+    for (name, ahead) in [
+        ("20260102", false),
+        ("20260103", false),
+        ("20260104", true),
+        ("20360101", true),
+        ("jobcomp.log", false),
+    ] {
+        assert_eq!(is_ahead(name, now), ahead, "{name}");
+    }
+    let folder = tempfile::tempdir()?;
+    let write = |day: &str, text: &str| fs::write(folder.path().join(day), text);
+    let options = Options {
+        growing: true,
+        ..Options::default()
+    };
+    let is_log = |name: &str| is_day(name) && !is_ahead(name, now);
+    let read_on = |from: Option<FilePosition>, is_log: &dyn Fn(&str) -> bool| {
+        let (mut at, mut jobs) = (from, Vec::new());
+        loop {
+            let (folder, format) = (folder.path(), Format::SlurmJobcomp);
+            let read = read_days(folder, is_log, at.as_ref(), format, &options, 10)?;
+            jobs.extend(read.records.into_iter().map(|record| record.key.job));
+            at = Some(read.next);
+            if !read.more {
+                return anyhow::Ok((at, jobs));
+            }
+        }
+    };
+    write("20260101", &line(1))?;
+    write("20360101", "")?;
+    let (at, jobs) = read_on(None, &is_log)?;
+    assert_eq!(jobs, ["1"]);
+    // A feed that had taken it for the newest.
+    let (ahead, _) = read_on(None, &is_day)?;
+    write("20260102", &line(2))?;
+    assert_eq!(read_on(at, &is_log)?.1, ["2"]);
+    let (at, jobs) = read_on(ahead, &is_log)?;
+    assert_eq!(jobs, ["2"]);
+    assert_eq!(read_on(at, &is_log)?.1, [""; 0]);
+    Ok(())
+}

@@ -1,7 +1,7 @@
 //! `fairmesh report --follow`: files and folders that grow, reported as they do.
 //!
 //! Of a folder the log with the lowest name that was not read to its end is followed, until there is a
-//! later one (PBS begins one a day, named by its date).
+//! later one (PBS begins one a day, named by its date; what is named by a day to come does not count).
 //!
 //! Invariant: the cursor moves only behind what the node has acknowledged, and is durable before
 //! anything further is read; a node that is away is waited for. A kill at any moment makes at most one
@@ -29,6 +29,7 @@ use super::source::{Entry, Kind, recognised};
 use super::tally::FileBody;
 use super::{ReportArgs, Reporting, read_identities};
 use crate::control::clean;
+use crate::driver::wall_now;
 
 /// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);
@@ -263,19 +264,38 @@ impl Followed {
     }
 
     /// The log to read, and, in a folder, the one behind it.
-    fn log(&self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
+    fn log(&mut self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
         if !self.path.is_dir() {
             return Ok((Some(self.path.clone()), None));
         }
+        let now = wall_now();
+        let is_ahead = |path: &PathBuf| {
+            let name = path.file_name().unwrap_or_default();
+            follow::is_ahead(&name.to_string_lossy(), now)
+        };
         let is_log = |path: &PathBuf| {
             let name = path.file_name().unwrap_or_default();
-            path.is_file() && follow::is_log_name(&name.to_string_lossy())
+            path.is_file() && follow::is_log_name(&name.to_string_lossy()) && !is_ahead(path)
         };
         let entries = std::fs::read_dir(&self.path)
             .with_context(|| format!("cannot read {}", self.path.display()))?;
         let logs = entries.flatten().map(|entry| entry.path());
         let mut logs: Vec<PathBuf> = logs.filter(is_log).collect();
         logs.sort();
+        if let Some(newest) = logs.last()
+            && let Some(ahead) = self.progress.log.take_if(|log| is_ahead(log))
+        {
+            let (ahead, log) = (ahead.display(), newest.display());
+            eprintln!(
+                "fairmesh: {ahead} is of no day that has come: going on in {log}; report the logs before it, \
+                 if they have not been"
+            );
+            self.progress = Progress {
+                log: Some(newest.clone()),
+                format: self.progress.format,
+                ..Progress::default()
+            };
+        }
         let at = |path: &PathBuf| Some(path) >= self.progress.log.as_ref();
         let mut rest = logs.into_iter().filter(at);
         Ok((rest.next(), rest.next()))
@@ -323,4 +343,39 @@ fn modified(files: &[PathBuf]) -> Vec<Option<(SystemTime, u64)>> {
         Some((metadata.modified().ok()?, metadata.len()))
     };
     files.iter().map(of).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_followed_past_a_log_of_a_day_to_come() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name);
+        for name in ["20260101", "20260102", "99990101"] {
+            std::fs::write(path(name), "")?;
+        }
+        let mut followed = Followed {
+            path: folder.path().to_owned(),
+            name: String::new(),
+            cursor: path(".cursor"),
+            progress: Progress::default(),
+            rejects: Rejects::of(folder.path(), None, true, true),
+            read: 0,
+            is_archive: false,
+            sent: BTreeSet::new(),
+        };
+        let (first, second) = (Some(path("20260101")), Some(path("20260102")));
+        assert_eq!(followed.log()?, (first, second.clone()));
+        // One that has come as far as that already.
+        followed.progress.log = Some(path("99990101"));
+        followed.progress.place = Some(FilePosition::default());
+        assert_eq!(followed.log()?, (second.clone(), None));
+        assert_eq!(
+            (followed.progress.log, followed.progress.place),
+            (second, None)
+        );
+        Ok(())
+    }
 }
