@@ -5,6 +5,7 @@
 //!
 //! Invariant: a command is run again only where it never began, or where the batch system says that it has not the job.
 
+use std::collections::BTreeSet;
 use std::fs::{File, TryLockError};
 use std::io::Write;
 use std::process::Child;
@@ -36,6 +37,7 @@ pub(super) async fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<E
     let _lock = lock(args)?;
     let control = args.node.control();
     let mut children: Vec<Child> = Vec::new();
+    let mut troubles = Troubles::default();
     loop {
         children.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         let parameters = [];
@@ -45,17 +47,43 @@ pub(super) async fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<E
         {
             Ok((answer, _)) => {
                 for job in &answer.body.jobs {
-                    hand_over(args, &control, job, &mut children, out).await?;
+                    troubles.note(hand_over(args, &control, job, &mut children, out).await?);
                 }
                 for job in &answer.body.withdrawn {
-                    withdraw(args, &control, job, out).await?;
+                    troubles.note(withdraw(args, &control, job, out).await?);
                 }
             }
-            // A node that is stopped is started again.
-            Err(AskError::Unreachable { .. } | AskError::Broken { .. }) => {}
-            Err(refused) => return Err(refused.into()),
+            // A node that is stopped is started again; one that refuses the question itself will do so again.
+            Err(refused @ AskError::Refused { status: ..500, .. }) => return Err(refused.into()),
+            Err(away) => troubles.note(Some(away)),
         }
+        troubles.end_round();
         tokio::time::sleep(Duration::from_millis(args.poll_ms)).await;
+    }
+}
+
+/// What the node refuses for the moment, such as while it waits for room: each is said once, until a round without it.
+#[derive(Default)]
+struct Troubles {
+    before: BTreeSet<String>,
+    now: BTreeSet<String>,
+}
+
+impl Troubles {
+    /// Says why the node has not heard something, unless it is only away.
+    fn note(&mut self, why: Option<AskError>) {
+        let Some(AskError::Refused { .. }) = &why else {
+            return;
+        };
+        let why = why.map(|why| clean(&why.to_string())).unwrap_or_default();
+        if !self.before.contains(&why) && !self.now.contains(&why) {
+            eprintln!("fairmesh: {why}; trying again");
+        }
+        self.now.insert(why);
+    }
+
+    fn end_round(&mut self) {
+        self.before = std::mem::take(&mut self.now);
     }
 }
 
@@ -75,39 +103,37 @@ fn lock(args: &RunArgs) -> anyhow::Result<File> {
     }
 }
 
-/// One step with a job.
+/// One step with a job; why the node has not heard of it, if it has not.
 async fn hand_over(
     args: &RunArgs,
     control: &Control,
     job: &HereJobBody,
     children: &mut Vec<Child>,
     out: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<AskError>> {
     let name = attempt_name(&job.job, job.visit)?;
     let files = Attempt::new(&args.folder, &name);
     let env = env(job, &name);
     let stepped = tokio::task::block_in_place(|| step(args, job, &files, env, children));
     let Some(settled) = stepped? else {
-        return Ok(());
+        return Ok(None);
     };
-    if tell(control, &settled).await? {
+    let away = tell(control, &settled).await?;
+    if away.is_none() {
         // The node has it on its disk, and lists the job no more.
         files.remove()?;
         let words = words(&settled, job.withdrawn);
         say((&job.key, &job.user, &name), &words, out)?;
     }
-    Ok(())
+    Ok(away)
 }
 
-/// Tells the node what came of a job; whether it has heard that.
-async fn tell(control: &Control, settled: &SettledAsk) -> anyhow::Result<bool> {
+/// Tells the node what came of a job; why it has not heard that, if it has not. The job stays in its list until it has,
+/// and is told again.
+async fn tell(control: &Control, settled: &SettledAsk) -> anyhow::Result<Option<AskError>> {
     let body = serde_json::to_vec(settled)?;
     let told = control.post::<Answer<ForwardSettledBody>>("/v1/forward/here", body);
-    match told.await {
-        Ok(_) => Ok(true),
-        Err(AskError::Unreachable { .. } | AskError::Broken { .. }) => Ok(false),
-        Err(refused) => Err(refused.into()),
-    }
+    Ok(told.await.err())
 }
 
 fn say(
@@ -120,13 +146,13 @@ fn say(
     Ok(())
 }
 
-/// The batch system has a job that its user takes back.
+/// The batch system has a job that its user takes back; why the node has not heard what came of it, if it has not.
 async fn withdraw(
     args: &RunArgs,
     control: &Control,
     job: &WithdrawnBody,
     out: &mut dyn Write,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Option<AskError>> {
     let name = attempt_name(&job.job, job.visit)?;
     let env = [
         ("FAIRMESH_NAME", name.clone()),
@@ -144,14 +170,15 @@ async fn withdraw(
         withdrew: Some(withdrew),
         ..SettledAsk::default()
     };
-    if tell(control, &settled).await? {
+    let away = tell(control, &settled).await?;
+    if away.is_none() {
         let words = match withdrew {
             true => "taken back by its user, and withdrawn",
             false => "taken back by its user; it stays with the batch system",
         };
         say((&job.key, &job.user, &name), words, out)?;
     }
-    Ok(())
+    Ok(away)
 }
 
 /// What is to be told of a job, if anything; starts its command where that never began.
@@ -260,5 +287,103 @@ fn words(settled: &SettledAsk, is_withdrawn: bool) -> String {
             "given up: {}",
             in_doubt.as_deref().map(clean).unwrap_or_default()
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Read as _;
+    use std::os::unix::net::{UnixListener, UnixStream};
+
+    use super::*;
+    use crate::ask::NodeArgs;
+
+    /// The method of a request, which is read whole.
+    fn asked(stream: &mut UnixStream) -> String {
+        let mut text = String::new();
+        let mut bytes = [0; 4_096];
+        loop {
+            let (head, body) = text.split_once("\r\n\r\n").unwrap_or(("", ""));
+            let length = head.lines().find_map(|line| {
+                let (name, value) = line.split_once(':')?;
+                let is_length = name.eq_ignore_ascii_case("content-length");
+                value.trim().parse::<usize>().ok().filter(|_| is_length)
+            });
+            if !head.is_empty() && body.len() >= length.unwrap_or(0) {
+                return text.split(' ').next().unwrap_or_default().to_owned();
+            }
+            let count = stream.read(&mut bytes).expect("a request");
+            text.push_str(&String::from_utf8_lossy(&bytes[..count]));
+        }
+    }
+
+    /// A node that waits for room at first: it answers in turn, and says what it was asked.
+    fn node(socket: &std::path::Path) -> std::thread::JoinHandle<Vec<String>> {
+        let listener = UnixListener::bind(socket).expect("bound");
+        let rests_on = r#""schema":"","as_of":"","as_of_ms":0,"coverage":{"sites_known":0,"sites_total":0,"oldest":null,"capacity_known":""},"views":[]"#;
+        let job = format!(
+            r#"{{"job":"{}","visit":1,"class":"","vo":"","origin":"","origin_name":"","key":"k","user":"ann","path":"/","cpus":1,"nodes":1,"gpus":0,"mem_mib":0,"disk_mib":0,"wall_s":1,"queue":null,"properties":[],"run":""}}"#,
+            "ab".repeat(32)
+        );
+        let jobs = format!(r#"{{{rests_on},"jobs":[{job}]}}"#);
+        let heard = format!("{{{rests_on}}}");
+        let waits = r#"{"error":"the node waits for room"}"#.to_owned();
+        std::thread::spawn(move || {
+            let (mut asks, mut told) = (Vec::new(), 0);
+            while told < 2 {
+                let (mut stream, _) = listener.accept().expect("a call");
+                let method = asked(&mut stream);
+                let (status, body) = match (method.as_str(), asks.len()) {
+                    (_, 0) => (503, &waits),
+                    ("GET", _) => (200, &jobs),
+                    _ if told == 0 => (422, &waits),
+                    _ => (200, &heard),
+                };
+                told += u32::from(method == "POST");
+                asks.push(format!("{method} {status}"));
+                let length = body.len();
+                let answer = format!(
+                    "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
+                );
+                stream.write_all(answer.as_bytes()).expect("answered");
+            }
+            asks
+        })
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_node_that_refuses_for_a_moment_is_told_again() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let socket = folder.path().join("control.sock");
+        let node = node(&socket);
+        let args = RunArgs {
+            submit: r#"echo "$FAIRMESH_NAME" >> "$FAIRMESH_FILES.log""#.to_owned(),
+            ask: None,
+            withdraw: None,
+            ask_max: 5,
+            folder: folder.path().join("here"),
+            poll_ms: 10,
+            node: NodeArgs {
+                socket: Some(socket),
+                ..NodeArgs::default()
+            },
+        };
+        let mut out = Vec::new();
+        let all = async {
+            // It ends only where it cannot go on.
+            let ended = run(&args, &mut out).await;
+            anyhow::bail!("{:?}", ended.err())
+        };
+        let told = tokio::task::spawn_blocking(move || node.join().expect("it answered"));
+        let asks = tokio::select! {
+            biased;
+            asks = told => asks?,
+            ended = tokio::time::timeout(Duration::from_secs(60), all) => ended??,
+        };
+        let told = asks.iter().map(String::as_str);
+        let told: Vec<&str> = told.filter(|ask| ask.starts_with("POST")).collect();
+        assert_eq!(asks[0], "GET 503");
+        assert_eq!(told, ["POST 422", "POST 200"]);
+        Ok(())
     }
 }
