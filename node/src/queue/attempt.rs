@@ -12,6 +12,7 @@
 
 use std::fs::{File, TryLockError};
 use std::io::Read as _;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
@@ -27,7 +28,7 @@ code=$?
 echo "$code" > "$FAIRMESH_FILES.ended.new" && mv "$FAIRMESH_FILES.ended.new" "$FAIRMESH_FILES.ended""#;
 
 /// Longest output of a command that is read, in bytes: a batch system's id, or one word and why.
-const OUTPUT_BYTES_MAX: u64 = 4_096;
+const OUTPUT_BYTES_MAX: usize = 4_096;
 
 /// What became of a command.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -165,7 +166,10 @@ pub(crate) fn status(
 ) -> anyhow::Result<Option<Status>> {
     let came = files.came()?;
     match came {
-        Came::Nothing if is_new => return Ok(Some(Status::Nowhere)),
+        // A machine that lost power may have forgotten that it was submitted.
+        Came::Nothing if is_new => {
+            return ask.map_or(Ok(Some(Status::Nowhere)), |ask| ask.ask(String::new()));
+        }
         Came::Begins => return Ok(None),
         _ => {}
     }
@@ -203,18 +207,23 @@ pub(crate) fn answer(
     env: &[(&str, String)],
     seconds_max: u64,
 ) -> anyhow::Result<Option<String>> {
+    // No pipe: one would not end before the last process that has it, which nobody waits for.
+    let said = tempfile::tempfile().context("cannot make a file for what a command says")?;
     let mut shell = Command::new("timeout");
     shell
         .args(["--kill-after=5", &seconds_max.to_string()])
         .args(["sh", "-c", command])
         .stdin(Stdio::null())
+        .stdout(said.try_clone()?)
         .stderr(Stdio::inherit());
     shell.envs(env.iter().map(|(name, value)| (name, value)));
-    let output = shell
-        .output()
+    let status = shell
+        .status()
         .context("cannot run timeout (of coreutils)")?;
-    let text = String::from_utf8_lossy(&output.stdout);
-    Ok(output.status.success().then(|| first_line(&text)))
+    let mut bytes = [0; OUTPUT_BYTES_MAX];
+    let count = said.read_at(&mut bytes, 0)?;
+    let text = String::from_utf8_lossy(&bytes[..count]);
+    Ok(status.success().then(|| first_line(&text)))
 }
 
 /// What ASK has printed; `None` where that is none of its words.
@@ -255,6 +264,6 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
         Err(error) => return Err(error.into()),
     };
     let mut bytes = Vec::new();
-    file.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes)?;
+    file.take(OUTPUT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }

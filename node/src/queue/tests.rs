@@ -137,14 +137,15 @@ fn jobs_that_are_run_by_the_command_run_once_wherever_the_manager_is_killed() {
     });
 }
 
+/// Submits to a batch system that keeps a file for each job, which each question brings a step on.
+const SUBMIT: &str = r#"echo "$FAIRMESH_NAME" >> "$HERE/log"; echo waiting > "$HERE/$FAIRMESH_NAME"; echo "id-$FAIRMESH_NAME""#;
+const ASK: &str = r#"file="$HERE/$FAIRMESH_NAME"; [ -e "$file" ] || { echo nowhere; exit; }
+    state=$(cat "$file"); echo "$state"
+    case $state in waiting) echo running > "$file";; running) echo ended > "$file";; esac"#;
+
 #[test]
 fn jobs_that_are_submitted_are_submitted_once_wherever_the_manager_is_killed() {
-    // A batch system that keeps a file for each job, which each question brings a step on.
-    let submit = r#"echo "$FAIRMESH_NAME" >> "$HERE/log"; echo waiting > "$HERE/$FAIRMESH_NAME"; echo "id-$FAIRMESH_NAME""#;
-    let ask = r#"file="$HERE/$FAIRMESH_NAME"; [ -e "$file" ] || { echo nowhere; exit; }
-        state=$(cat "$file"); echo "$state"
-        case $state in waiting) echo running > "$file";; running) echo ended > "$file";; esac"#;
-    killed_everywhere(submit, Some(ask), |place, step| {
+    killed_everywhere(SUBMIT, Some(ASK), |place, step| {
         let log = place.lines("log");
         let names: BTreeSet<&String> = log.iter().collect();
         assert_eq!(
@@ -159,6 +160,33 @@ fn jobs_that_are_submitted_are_submitted_once_wherever_the_manager_is_killed() {
                 .all(|state| state.starts_with("ended 1"))
         );
     });
+}
+
+#[test]
+fn jobs_are_submitted_once_also_where_a_power_cut_takes_the_files_of_attempts() {
+    for step in 0.. {
+        let place = Place::new(SUBMIT, Some(ASK));
+        let whole = place.live(Some(step));
+        let attempts = folder(&place.args.jobs).join("attempts");
+        let files = std::fs::read_dir(&attempts).expect("a folder");
+        let files: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        for run in files
+            .iter()
+            .filter(|file| file.extension() == Some("run".as_ref()))
+        {
+            // Until its command has ended.
+            let run = std::fs::File::open(run).expect("opens");
+            run.lock().expect("locks");
+        }
+        std::fs::remove_dir_all(&attempts).expect("removes");
+        assert!(place.live(None));
+        let mut log = place.lines("log");
+        log.sort_unstable();
+        assert_eq!(log, ["j1.1", "j2.1", "j3.1"], "cut at step {step}");
+        if whole {
+            return;
+        }
+    }
 }
 
 #[test]
@@ -207,6 +235,16 @@ fn an_answer_that_does_not_come_is_no_answer_and_keeps_nobody_waiting() {
     assert_eq!(hangs, None);
     let in_time = super::attempt::answer("echo running", &[], 60).expect("runs");
     assert_eq!(in_time.as_deref(), Some("running"));
+    // Somebody else goes on with its output, or there is no end of that.
+    let began = std::time::Instant::now();
+    for command in [
+        "sleep 30 2> /dev/null & echo running",
+        "echo running; yes | head -c 1000000",
+    ] {
+        let left = super::attempt::answer(command, &[], 5).expect("runs");
+        assert_eq!(left.as_deref(), Some("running"), "{command}");
+    }
+    assert!(began.elapsed().as_secs() < 20);
 }
 
 #[test]
