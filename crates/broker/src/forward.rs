@@ -5,8 +5,9 @@
 //!
 //! Invariants: of one job at most one copy is alive. Whoever forwards it keeps it until the receiver has
 //! acknowledged, which the receiver does behind its own [`Effect::Keep`]. A copy is told from its repeats by the
-//! hops that it has left, which fall with every forward: a message with as many as were seen, or more, is a
-//! repeat, which is answered again and otherwise ignored. So no job goes round for ever.
+//! hops that it has left, which fall with every forward: a message with as many as it was taken with, or more, is a
+//! repeat, which is answered again and otherwise ignored. So no job goes round for ever. Nothing is changed of a job by
+//! a message that is declined, whoever sends it, and a job that is here is moved by none.
 //! Deliberately not here: what a class is worth (`utility`), messages, and the disk.
 //! Source: Vasques, algorithm 2; durability, consent and repeats are ours.
 
@@ -176,10 +177,13 @@ pub enum Failure {
     InDoubt,
 }
 
+/// In the place of the hops of a job that was never taken: more than any has, so that none is a repeat.
+pub const UNTAKEN: u8 = u8::MAX;
+
 /// What a site remembers of a job: enough to recognise repeats, and to go on after a start.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Kept {
-    /// The fewest hops that it was seen with.
+    /// The fewest hops that it was taken with; [`UNTAKEN`] where it was declined only.
     pub ttl: u8,
     /// Where it is.
     pub state: State,
@@ -211,6 +215,14 @@ pub struct Sending {
     pub to: String,
     /// For which class.
     pub class: String,
+}
+
+/// Which of the messages before it one repeats.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Repeat {
+    None,
+    Taken,
+    Declined,
 }
 
 /// One site's part in forwarding.
@@ -266,8 +278,7 @@ impl Forwarder {
                 places,
                 refuse,
             } => {
-                let why = refuse.or_else(|| self.objection(&job));
-                self.receive(now, &from, job, why, (wanted_free, &places), &mut out);
+                self.receive(now, &from, job, refuse, (wanted_free, &places), &mut out);
             }
             Event::Taken(answer) => {
                 if self.answered(&answer).is_some() {
@@ -330,19 +341,19 @@ impl Forwarder {
         Some((kept.ttl, kept.state.clone()))
     }
 
-    /// Why a job is taken from nobody.
-    fn objection(&self, job: &Traveller) -> Option<String> {
-        if !self.accepts.contains(&job.vo) {
-            return Some("its owner takes no forwarded jobs of this VO".to_owned());
+    /// Whether a job that is sent is taken: it is not known from a message like it, and its owner consents.
+    pub fn takes(&self, job: &Traveller) -> bool {
+        let is_new = self.repeat(&job.job, job.ttl) == Repeat::None;
+        is_new && lost(job.ttl).is_none() && self.accepts.contains(&job.vo)
+    }
+
+    fn repeat(&self, job: &str, ttl: u8) -> Repeat {
+        match self.kept.get(job).filter(|_| !mutated!(RepeatTaken)) {
+            Some(kept) if kept.declined.contains(&ttl) => Repeat::Declined,
+            // Nobody else has a job that is here, so nobody can have sent it with fewer hops.
+            Some(kept) if ttl >= kept.ttl || matches!(kept.state, State::Here(..)) => Repeat::Taken,
+            _ => Repeat::None,
         }
-        // A sound sender gives up a job without hops, and lets none have more than anybody may.
-        let is_lost = job.ttl == 0 || job.ttl > TTL_MAX;
-        is_lost.then(|| {
-            format!(
-                "a job that is sent has 1 to {TTL_MAX} hops, and this one {}",
-                job.ttl
-            )
-        })
     }
 
     fn receive(
@@ -350,7 +361,7 @@ impl Forwarder {
         now: MonoTime,
         from: &str,
         mut job: Traveller,
-        why: Option<String>,
+        refuse: Option<String>,
         (wanted_free, places): (Option<String>, &[Place]),
         out: &mut Vec<Effect>,
     ) {
@@ -360,26 +371,26 @@ impl Forwarder {
             job: key.clone(),
             ttl,
         };
-        let kept = self
-            .kept
-            .get(&key)
-            .filter(|kept| ttl >= kept.ttl && !mutated!(RepeatTaken));
-        if let Some(kept) = kept {
-            out.push(match kept.declined.contains(&ttl) {
-                true => Effect::Decline {
-                    to,
-                    answer,
-                    why: "it has declined this before".to_owned(),
-                },
-                false => Effect::Acknowledge { to, answer },
-            });
-            return;
+        let declines = |why: String| {
+            let (to, answer) = (to.clone(), answer.clone());
+            Effect::Decline { to, answer, why }
+        };
+        if let Some(why) = lost(ttl) {
+            return out.push(declines(why));
         }
-        if let Some(why) = why {
+        match self.repeat(&key, ttl) {
+            Repeat::Declined => {
+                return out.push(declines("it has declined this before".to_owned()));
+            }
+            Repeat::Taken => return out.push(Effect::Acknowledge { to, answer }),
+            Repeat::None => {}
+        }
+        let consents = self.accepts.contains(&job.vo);
+        let closed = || "its owner takes no forwarded jobs of this VO".to_owned();
+        if let Some(why) = refuse.or_else(|| (!consents).then(closed)) {
             // Durable too, or a message that comes twice could be taken after consent was given in between.
             self.keep_declined(&key, ttl, out);
-            out.push(Effect::Decline { to, answer, why });
-            return;
+            return out.push(declines(why));
         }
         job.ttl = mutant!(HopsUncounted, ttl - 1, ttl);
         job.note(from, None);
@@ -478,13 +489,15 @@ impl Forwarder {
         out.push(Effect::Keep(job.to_owned(), kept.clone()));
     }
 
+    /// What was taken of the job stays as it is: whoever sends it with fewer hops proves nothing.
     fn keep_declined(&mut self, job: &str, ttl: u8, out: &mut Vec<Effect>) {
-        let before = self.kept.get(job);
-        let fewest = before.map_or(ttl, |kept| kept.ttl.min(ttl));
-        let kept = self.kept.entry(job.to_owned()).or_default();
+        let untaken = || Kept {
+            ttl: UNTAKEN,
+            ..Kept::default()
+        };
+        let kept = self.kept.entry(job.to_owned()).or_insert_with(untaken);
         kept.declined.insert(ttl);
-        // What this site had sent of it is taken, or there would be none with fewer hops.
-        self.keep(job, fewest, State::Gone, out);
+        out.push(Effect::Keep(job.to_owned(), kept.clone()));
     }
 
     /// What an answer is to, if that was sent to whoever answers, and was sent last.
@@ -507,6 +520,12 @@ impl Forwarder {
             }
         }
     }
+}
+
+/// Why a message cannot be a sound sender's: he gives up a job without hops, and lets none have more than anybody may.
+fn lost(ttl: u8) -> Option<String> {
+    let is_lost = ttl == 0 || ttl > TTL_MAX;
+    is_lost.then(|| format!("a job that is sent has 1 to {TTL_MAX} hops, and this one {ttl}"))
 }
 
 fn assign(job: &str, class: &str) -> Effect {

@@ -205,7 +205,7 @@ impl Site {
         if !is_known && self.forward.is_full(Some(from)) {
             return Some(Told::Later);
         }
-        let refuse = self.objection(now, from, &offer);
+        let refuse = self.objection(now, from, job, &offer);
         if let Some(why) = refuse.clone().filter(|_| !is_known) {
             let why = format!("a job: {why}");
             self.notice(now.mono, Notice::Refused { vo, from, why });
@@ -215,24 +215,22 @@ impl Site {
             places.clear();
         }
         let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
-        if !is_known {
-            let from = BTreeSet::from([from]);
-            let entry = Entry::of(&offer);
-            self.forward.insert(job, Entry { from, ..entry });
-        }
-        let entry = self
-            .forward
-            .jobs
-            .get_mut(&job)
-            .expect("it was just entered");
-        entry.from.insert(from);
-        entry.offer = Some(take.offer);
         let traveller = Traveller {
             job: job.to_string(),
             vo: vo.to_string(),
             ttl: take.ttl,
             tried: take.tried,
         };
+        let is_taken = refuse.is_none() && self.forward.machine.takes(&traveller);
+        if !is_known {
+            let first = Some(from);
+            let entry = Entry::of(&offer);
+            self.forward.insert(job, Entry { first, ..entry });
+        }
+        if let Some(entry) = self.forward.jobs.get_mut(&job).filter(|_| is_taken) {
+            entry.from.insert(from);
+            entry.offer = Some(take.offer);
+        }
         let arrived = Arrived::FromSite {
             from: from.to_string(),
             job: traveller,
@@ -241,22 +239,19 @@ impl Site {
             refuse,
         };
         self.step(now, arrived, Some(channel));
-        self.drop_offer(job);
+        if self.forward.machine.kept(&job.to_string()).is_none() {
+            self.forward.forget(job);
+        }
         None
     }
 
-    /// A repeat has brought an offer with which nothing is to be done.
-    fn drop_offer(&mut self, job: ContentHash) {
-        let forward = &mut self.forward;
-        let is_open = forward.open.contains(&job);
-        let entry = forward.jobs.get_mut(&job).filter(|_| !is_open);
-        if let Some(entry) = entry {
-            entry.offer = None;
-        }
-    }
-
     /// Why a member's job is not taken now, whatever the VO.
-    fn objection(&self, now: Now, from: SiteId, offer: &Offer) -> Option<String> {
+    fn objection(&self, now: Now, from: SiteId, job: ContentHash, offer: &Offer) -> Option<String> {
+        let known = self.forward.machine.kept(&job.to_string());
+        let known = known.zip(self.forward.jobs.get(&job));
+        if known.is_some_and(|(kept, entry)| entry.end(kept).is_some()) {
+            return Some("it has ended".to_owned());
+        }
         let rules = self.config.forward.clone().unwrap_or_default();
         if let Some(most) = rules.cpus_max.filter(|most| offer.job.cpus > *most) {
             return Some(format!("it takes jobs of {most} CPUs at most from others"));
@@ -283,10 +278,13 @@ impl Site {
     /// Hands an event to the state machine and carries out what comes of it.
     fn step(&mut self, now: Now, arrived: Arrived, channel: Option<Channel>) {
         let steps = self.forward.machine.handle(now.mono, arrived);
+        let is_declined = matches!(steps.last(), Some(Step::Decline { .. }));
         for step in steps {
             match step {
                 Step::Keep(job, kept) => {
-                    self.note_sent(now, &job, &kept.state);
+                    if !is_declined {
+                        self.note_sent(now, &job, &kept.state);
+                    }
                     self.keep_job(&job);
                 }
                 // It is asked for by whoever hands it to the batch system.

@@ -136,6 +136,55 @@ pub(crate) fn who_does_not_consent_is_asked_once_and_believed_once() {
 }
 
 #[test]
+fn nobody_moves_a_job_by_a_message_that_is_declined_or_comes_while_the_job_is_here() {
+    let closed = Forwarder::start("a", BTreeSet::new(), BTreeMap::new()).0;
+    for (at, site) in [("b", open("a")), ("b", closed), ("a", open("a"))] {
+        let mut site = site;
+        site.handle(MonoTime(0), from_user(TTL, &[place(at, 9)]));
+        let before = site.kept("j").expect("it was handed in").clone();
+        let refused = |ttl| {
+            let mut event = from_site("liar", ttl, None, &[]);
+            if let Event::FromSite { refuse, .. } = &mut event {
+                *refuse = Some("no".to_owned());
+            }
+            event
+        };
+        for ttl in [0, 1, 3, TTL_MAX + 1] {
+            site.handle(MonoTime(1), refused(ttl));
+        }
+        let after = site.kept("j").expect("it is known");
+        assert_eq!((after.ttl, &after.state), (before.ttl, &before.state));
+        let next = site.handle(MonoTime(0).after(RESEND), Event::Tick);
+        assert_eq!(words(&next).is_empty(), at == "a", "it is sent again");
+    }
+    let mut here = open("a");
+    here.handle(MonoTime(0), from_user(TTL, &[place("a", 9)]));
+    let moved = here.handle(MonoTime(1), from_site("liar", 1, None, &[]));
+    assert_eq!(words(&moved), ["ack liar 1"], "it is here");
+}
+
+#[test]
+fn a_job_that_was_only_declined_is_taken_when_somebody_else_sends_it() {
+    let mut site = open("b");
+    for ttl in [0, TTL_MAX + 1] {
+        let effects = site.handle(MonoTime(0), from_site("liar", ttl, None, &[place("b", 9)]));
+        assert_eq!(words(&effects), ["decline liar"]);
+        assert_eq!(site.kept("j"), None, "nothing is remembered of that");
+    }
+    site.accept(BTreeSet::new());
+    let effects = site.handle(MonoTime(0), from_site("liar", 1, None, &[]));
+    assert_eq!(words(&effects), ["keep", "decline liar"]);
+    site.accept(BTreeSet::from(["vo".to_owned()]));
+    let kept = site.kept("j").expect("it was declined").clone();
+    let kept = BTreeMap::from([("j".to_owned(), kept)]);
+    let (mut site, _) = Forwarder::start("b", BTreeSet::from(["vo".to_owned()]), kept);
+    let again = site.handle(MonoTime(0), from_site("a", 1, None, &[place("b", 9)]));
+    assert_eq!(words(&again), ["decline a"], "a repeat");
+    let effects = site.handle(MonoTime(0), from_site("a", TTL, None, &[place("b", 9)]));
+    assert_eq!(words(&effects), ["keep", "ack a 4", "assign thin"]);
+}
+
+#[test]
 fn a_job_that_was_outrun_goes_elsewhere_or_queues() {
     let mut site = open("a");
     site.handle(MonoTime(0), from_user(1, &[place("a", 9), place("b", 5)]));

@@ -28,8 +28,11 @@ pub(crate) struct Entry {
     pub(super) cpus: u32,
     /// Nobody takes it after this.
     pub(super) until: WallTime,
-    /// Who sent it; nobody, where it was handed in here.
+    /// From whom it was taken; nobody, where it was handed in here.
     pub(super) from: BTreeSet<SiteId>,
+    /// Who sent it first: whose room it takes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) first: Option<SiteId>,
     /// Of one that was handed in here: what was asked for.
     pub(super) errand: Option<ContentHash>,
     /// The signed offer, while anything is to be done for it.
@@ -88,6 +91,7 @@ impl Entry {
             cpus: offer.job.cpus,
             until: offer.until,
             from: BTreeSet::new(),
+            first: None,
             errand: None,
             offer: None,
             passed: None,

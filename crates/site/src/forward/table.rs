@@ -84,7 +84,9 @@ impl Forwarding {
         restored
     }
 
-    pub(super) fn insert(&mut self, job: ContentHash, entry: Entry) {
+    pub(super) fn insert(&mut self, job: ContentHash, mut entry: Entry) {
+        // Of a row of a release before: whoever sends it later does not change whose room it takes.
+        entry.first = entry.sender();
         *self.filled.entry(entry.sender()).or_default() += 1;
         if entry.errand.is_some() {
             self.own
@@ -166,7 +168,43 @@ impl Entry {
     fn sender(&self) -> Option<SiteId> {
         match self.errand {
             Some(_) => None,
-            None => self.from.first().copied(),
+            None => self.first.or_else(|| self.from.first().copied()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::VoId;
+
+    use super::*;
+    use crate::forward::Withdrawal;
+
+    #[test]
+    fn a_job_takes_the_room_of_whoever_sent_it_first_until_it_is_forgotten() {
+        let [low, high] = [1, 9].map(|byte| SiteId::from_bytes([byte; 32]));
+        let mut table = Forwarding::default();
+        for number in 0..JOBS_OF_ONE_MAX {
+            let job = ContentHash::of(&number.to_be_bytes());
+            let entry = Entry {
+                vo: VoId::from_bytes([0; 32]),
+                key: "j".to_owned(),
+                user: "ann".to_owned(),
+                cpus: 1,
+                until: WallTime(0),
+                from: BTreeSet::from([high]),
+                first: None,
+                errand: None,
+                offer: None,
+                passed: None,
+                end: None,
+                withdrawal: Withdrawal::None,
+            };
+            table.insert(job, entry);
+            let entry = table.jobs.get_mut(&job).expect("it was just entered");
+            entry.from.insert(low);
+            table.forget(job);
+        }
+        assert!(!table.is_full(Some(high)) && !table.is_full(Some(low)));
     }
 }

@@ -432,6 +432,74 @@ fn a_site_that_has_lost_a_job_says_so_to_who_asks() {
     });
 }
 
+/// Sends a message about jobs in a member's name.
+fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) -> Option<Told> {
+    let bytes = [&[4], &cbor::to_vec(message)[..]].concat();
+    let (from, channel) = (site_id(from), 999);
+    mesh.nodes[to].sent.clear();
+    mesh.handle(
+        to,
+        Event::Asked {
+            from,
+            bytes,
+            channel,
+        },
+    );
+    let mut sent = mesh.nodes[to].sent.iter();
+    sent.find_map(|bytes| read_forward_told(bytes))
+}
+
+#[test]
+fn whoever_was_offered_a_job_before_can_neither_erase_it_nor_take_it_back() {
+    with_seeds(|seed| {
+        let mut mesh = found(seed, 4);
+        mesh.nodes[0].sent.clear();
+        let job = hand_in(&mut mesh, "j1");
+        let mut frames = mesh.nodes[0].sent.iter();
+        let take = frames.find_map(|bytes| match read_forward(bytes)? {
+            Message::Take(take) => Some(take),
+            Message::Ends(_) | Message::Withdraw(_) => None,
+        });
+        let take = take.expect("it is on its way");
+        mesh.run(Millis::from_secs(1));
+        assert_eq!(here(&mesh, 3), [job]);
+        // B has seen the offer, and sends it with any number of hops to all who know the job, and to C, who does not.
+        for to in [0, 2, 3] {
+            for ttl in [0, 4, 17] {
+                let said = Message::Take(Take {
+                    ttl,
+                    ..take.clone()
+                });
+                if to != 2 || ttl != 4 {
+                    say(&mut mesh, 1, to, &said);
+                }
+            }
+            let back = Message::Withdraw(vec![job]);
+            say(&mut mesh, 1, to, &back);
+        }
+        let passed = Some(Stage::Passed(site_id(3)));
+        assert_eq!((here(&mesh, 3), stage(&mesh, 0, job)), (vec![job], passed));
+        for node in [0, 3] {
+            let known = mesh.nodes[node].site.forwarded_job(job);
+            let known = known.expect("it is known");
+            assert_eq!(known.withdrawal, Withdrawal::None);
+            assert!(!known.from.contains(&site_id(1)), "it was not B's");
+        }
+        assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
+        // With fewer hops it could have been on its way; but it is here, and later it has ended.
+        let fewer = Message::Take(Take { ttl: 1, ..take });
+        assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(Told::Taken));
+        settle(&mut mesh, 3, job, Came::Submitted("4711".to_owned()));
+        let ended = Told::Declined("it has ended".to_owned());
+        assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(ended));
+        mesh.restart(3);
+        mesh.run(MINUTE);
+        let (site, batch) = (site_id(3), "4711".to_owned());
+        let end = Stage::Ended(End::Submitted { site, batch });
+        assert_eq!(stage(&mesh, 0, job), Some(end));
+    });
+}
+
 #[test]
 fn a_job_that_was_changed_on_its_way_is_declined() {
     with_seeds(|seed| {
@@ -459,22 +527,7 @@ fn a_job_that_was_changed_on_its_way_is_declined() {
                 offer,
                 ..take.clone()
             });
-            let bytes = [&[4], &cbor::to_vec(&take)[..]].concat();
-            let from = site_id(2);
-            let channel = 999;
-            mesh.nodes[1].sent.clear();
-            mesh.handle(
-                1,
-                Event::Asked {
-                    from,
-                    bytes,
-                    channel,
-                },
-            );
-            let told = mesh.nodes[1]
-                .sent
-                .iter()
-                .find_map(|bytes| read_forward_told(bytes));
+            let told = say(&mut mesh, 2, 1, &take);
             let why = "its origin has not signed it".to_owned();
             assert_eq!(told, Some(Told::Declined(why)));
             assert_eq!(here(&mesh, 1), []);
