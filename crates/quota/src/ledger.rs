@@ -154,8 +154,8 @@ impl Ledger {
         &self.grants
     }
 
-    /// The allocations that are in force from now on. What was received of slices that were not known is
-    /// taken; counters of slices that are not known any more stay.
+    /// The allocations that are in force from now on. What others have said of slices that were not known was not
+    /// remembered: their heads are to be received again. Counters of slices that are not known any more stay.
     pub fn set_grants(&mut self, grants: Grants) {
         self.grants = grants;
         self.due_parts = None;

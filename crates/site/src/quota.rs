@@ -224,19 +224,22 @@ impl Site {
     }
 
     /// Documents of a VO have changed: members, allocations. With a charter members may have come back, with what
-    /// was kept of them; what the others say was received when they said it.
+    /// was kept of them, and with an allocation counts what was said of it before it came; what else the others say was
+    /// received when they said it.
     pub(crate) fn follow_grants(&mut self, vo: VoId, is_charter: bool) {
         let Some(held) = self.vos.get_mut(&vo) else {
             return;
         };
         let (members, grants) = (held.members(), grants_of(held));
+        let known = held.quota.ledger.grants();
+        let is_new = grants.iter().any(|(id, _)| known.get(id).is_none());
         held.quota.ledger.set_members(members);
         held.quota.is_on = !grants.is_empty();
         held.quota.ledger.set_grants(grants);
         held.quota.has_news = true;
         // Others may be members of what has credit now.
         held.quota.funded = None;
-        if is_charter {
+        if is_charter || is_new {
             self.read_rights(vo);
         }
         self.keep_quota(vo);

@@ -13,7 +13,7 @@
 //! A site that has lost its store cannot know what it had sent by heads that nobody had received. So what counts
 //! as sent is what the heads of its newest incarnation say, and an older head that comes late says nothing.
 //!
-//! Invariant: rows never shrink; what was taken stays taken. What one that contradicts itself has sent before
+//! Invariant: rows never shrink, and those of others are of slices that are granted; what was taken stays taken. What one that contradicts itself has sent before
 //! can be spent where it is, and is not taken from there by others.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,8 +57,10 @@ impl Ledger {
             return;
         }
         for (id, row) in rows {
-            // Others forget in their own time.
-            if self.is_past(id) {
+            // Others forget in their own time, and say what they like of what nobody has granted; when it is, their heads
+            // are read again.
+            let is_granted = site == self.me || self.grants.slice(id).is_some();
+            if self.is_past(id) || !is_granted {
                 continue;
             }
             let sent = row.get(Cell::Sent(self.me));

@@ -1,8 +1,8 @@
 //! Rows of data: what the rules come to in small cases that can be worked out by hand.
 
 use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, Importance, Incarnation, Millis, QuotaMode, Settlement, Share,
-    WallTime,
+    AccountPath, AllocationId, CoreMillis, Factor, Importance, Incarnation, Millis, QuotaMode,
+    Settlement, Share, WallTime,
 };
 use fairmesh_quota::decision::{Case, band, decide};
 use fairmesh_quota::price::{LoadPrice, charge, hold, with_fee};
@@ -829,6 +829,28 @@ fn no_job_is_given_back_more_than_it_was_charged() {
         (correct(60), correct(60)),
         (Some(CoreMillis(60)), Some(CoreMillis(40)))
     );
+}
+
+#[test]
+fn rights_of_slices_that_nothing_grants_are_not_remembered() {
+    let (mut ledger, ids) = ledger(0, vec![slice(200, 0, DAY)], &[1, 1]);
+    let mut row = Row::default();
+    row.add(Cell::Sent(site(0)), 1);
+    let unknown = |number: u32| SliceId {
+        allocation: AllocationId::from_bytes([7; 32]),
+        index: number,
+    };
+    let known = |index| SliceId { index, ..ids[0] };
+    for number in 1..20_000 {
+        let rows = [unknown(number), known(number)].map(|id| (id, row.clone()));
+        ledger.receive(site(1), Incarnation(1), rows);
+        assert_eq!(ledger.row_of(unknown(number), site(1)), None);
+        assert_eq!(ledger.row_of(known(number), site(1)), None);
+    }
+    assert_eq!(ledger.unconfirmed(), []);
+    // What it has published itself comes back all the same.
+    ledger.receive(site(0), Incarnation(1), [(unknown(1), row.clone())]);
+    assert_eq!(ledger.own_row(unknown(1)), Some(&row));
 }
 
 #[test]

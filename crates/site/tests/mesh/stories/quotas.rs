@@ -144,6 +144,30 @@ fn a_hold_is_granted_refused_with_a_reason_and_ended_by_the_feed() {
 }
 
 #[test]
+fn rights_that_come_before_their_allocation_are_taken_with_it() {
+    let mut mesh = Mesh::found(1, 3);
+    mesh.run(MINUTE);
+    mesh.cut(2);
+    let body = allocation(&mesh, 30, 3);
+    grant(&mut mesh, 0, body);
+    mesh.run(MINUTE);
+    mesh.loses_documents = true;
+    mesh.heal();
+    mesh.run(MINUTE);
+    for (node, name) in [(0, "a"), (1, "b")] {
+        assert_eq!(hold(&mut mesh, node, name, 6).verdict, Verdict::Granted);
+    }
+    mesh.run(MINUTE);
+    // C holds what A and B say of the allocation, and not what that is.
+    let ledger = mesh.nodes[2].site.ledger(mesh.vo).expect("a member");
+    assert!(ledger.grants().is_empty());
+    assert_eq!(hours(totals(&mesh, 1)), [0, 12, 18, 0]);
+    mesh.loses_documents = false;
+    mesh.run(MINUTE);
+    assert_eq!(hours(totals(&mesh, 2)), [0, 12, 18, 0]);
+}
+
+#[test]
 fn rights_move_to_where_they_are_needed() {
     let mut mesh = found(2, 3, 30);
     let record = asking(&mesh, "large", 18);
