@@ -169,7 +169,7 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 /// Libraries that write a line for each thing that a peer does wrong, at the peer's pace. What matters of it the node
 /// says itself, once a minute.
 const QUIET_PEERS: &str = "warn,fairmesh=info,libp2p_swarm=error,libp2p_request_response=error,\
-                           libp2p_gossipsub=error,libp2p_identify=error,libp2p_ping=error,yamux=error";
+                           libp2p_gossipsub=off,libp2p_identify=error,libp2p_ping=error,yamux=error";
 
 /// Whether a command runs for long.
 fn runs_for_long(command: &str) -> bool {

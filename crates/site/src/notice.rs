@@ -2,12 +2,14 @@
 //!
 //! Invariant: a condition (a clock that is off, a document that has expired, usage beyond a capacity) is
 //! listed while it holds and no longer; an event (a document adopted, something refused, a fork, a row
-//! that was damaged) for a day.
+//! that was damaged) for a day. Of what a peer can make new at its own pace the last is listed, and one said a minute.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use fairmesh_model::{Millis, MonoTime, SiteId, VoId, mutated};
+
+use crate::site::Site;
 
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -131,6 +133,16 @@ impl Notice {
         self.facts().0
     }
 
+    /// The peer at whose pace it becomes another one, with its name.
+    fn paced(&self) -> Option<(&'static str, SiteId)> {
+        match self {
+            Self::Refused { from: peer, .. } | Self::ClockOff { site: peer, .. } => {
+                Some((self.code(), *peer))
+            }
+            _ => None,
+        }
+    }
+
     /// Its name, how much it matters, the VO that it is about, and what it is of the two.
     fn facts(&self) -> (&'static str, Severity, Option<VoId>, Sort) {
         use Severity::{Error, Info, Warning};
@@ -220,39 +232,77 @@ const LISTED_FOR: Millis = Millis::from_secs(86_400);
 /// Most notices listed: bounds memory under peers that send nonsense.
 const NOTICES_MAX: usize = 256;
 
+/// Least time between two notices of one kind that a peer makes new: a log has a line of each.
+const SAY_AGAIN: Millis = Millis::from_secs(60);
+
 /// What is listed now.
 #[derive(Debug, Default)]
-pub(crate) struct Notices(BTreeMap<Notice, MonoTime>);
+pub(crate) struct Notices {
+    listed: BTreeMap<Notice, MonoTime>,
+    /// Of each kind and peer, what was said last.
+    said: BTreeMap<(&'static str, SiteId), Said>,
+}
+
+/// When something was said, how many were held back before that, and how many since.
+#[derive(Debug)]
+struct Said {
+    at: MonoTime,
+    before: u64,
+    since: u64,
+}
 
 impl Notices {
-    /// Lists a notice; says whether it is news.
+    /// Lists a notice, in the place of the one before of that kind and peer; says whether it is to be said.
     pub(crate) fn add(&mut self, now: MonoTime, notice: Notice) -> bool {
-        let is_news = self.0.insert(notice, now).is_none();
-        if self.0.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
-            let oldest = self
-                .0
-                .iter()
-                .min_by_key(|(_, at)| **at)
-                .map(|(notice, _)| notice.clone());
-            oldest.and_then(|oldest| self.0.remove(&oldest));
+        let paced = notice.paced();
+        let stays = |of: &Notice| paced.is_none() || *of == notice || of.paced() != paced;
+        self.listed.retain(|of, _| stays(of));
+        let is_news = self.listed.insert(notice, now).is_none();
+        if self.listed.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
+            let oldest = self.listed.iter().min_by_key(|(_, at)| **at);
+            let oldest = oldest.map(|(notice, _)| notice.clone());
+            oldest.and_then(|oldest| self.listed.remove(&oldest));
         }
-        is_news
+        is_news && paced.is_none_or(|paced| self.is_time_for(now, paced))
+    }
+
+    fn is_time_for(&mut self, now: MonoTime, paced: (&'static str, SiteId)) -> bool {
+        let mut before = 0;
+        if let Some(said) = self.said.get_mut(&paced) {
+            if now < said.at.after(SAY_AGAIN) {
+                said.since += 1;
+                return false;
+            }
+            before = said.since;
+        }
+        let (at, since) = (now, 0);
+        self.said.insert(paced, Said { at, before, since });
+        true
     }
 
     /// Conditions of a kind hold no more, but for those that `stays`.
     pub(crate) fn clear(&mut self, stays: impl Fn(&Notice) -> bool) {
-        self.0.retain(|notice, _| stays(notice));
+        self.listed.retain(|notice, _| stays(notice));
     }
 
     /// Events of long ago are listed no more.
     pub(crate) fn expire(&mut self, now: MonoTime) {
         let is_event = |notice: &Notice| notice.facts().3 == Sort::Event;
-        self.0
+        self.listed
             .retain(|notice, at| !is_event(notice) || now.since(*at) < LISTED_FOR);
+        self.said.retain(|_, said| now.since(said.at) < LISTED_FOR);
     }
 
     /// The notices.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Notice> {
-        self.0.keys()
+        self.listed.keys()
+    }
+}
+
+impl Site {
+    /// How many of its kind a peer has made new since the one that was said before this one.
+    pub fn held_back(&self, notice: &Notice) -> u64 {
+        let said = notice.paced().and_then(|of| self.notices.said.get(&of));
+        said.map_or(0, |said| said.before)
     }
 }

@@ -98,12 +98,7 @@ impl Site {
         // In whole tolerances, so that it is not news whenever it has moved a little.
         let tolerance = self.config.timing.clock_tolerance.0;
         let by = Millis(by.0 / tolerance.max(1) * tolerance);
-        let notice = Notice::ClockOff { site, by, ahead };
-        let is_other =
-            |listed: &Notice| matches!(listed, Notice::ClockOff { site: of, .. } if *of == site);
-        self.notices
-            .clear(|listed| *listed == notice || !is_other(listed));
-        self.notice(now.mono, notice);
+        self.notice(now.mono, Notice::ClockOff { site, by, ahead });
     }
 
     /// A site's clock is not known to be off.

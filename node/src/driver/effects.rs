@@ -104,11 +104,15 @@ impl Driver {
             Effect::View(view) => {
                 self.view.send_replace(view);
             }
-            Effect::Notice(notice) => match notice.severity() {
-                Severity::Info => tracing::info!(code = notice.code(), "{notice}"),
-                Severity::Warning => tracing::warn!(code = notice.code(), "{notice}"),
-                Severity::Error => tracing::error!(code = notice.code(), "{notice}"),
-            },
+            Effect::Notice(notice) => {
+                let held_back = Some(self.site.held_back(&notice)).filter(|count| *count > 0);
+                let code = notice.code();
+                match notice.severity() {
+                    Severity::Info => tracing::info!(code, held_back, "{notice}"),
+                    Severity::Warning => tracing::warn!(code, held_back, "{notice}"),
+                    Severity::Error => tracing::error!(code, held_back, "{notice}"),
+                }
+            }
         }
     }
 

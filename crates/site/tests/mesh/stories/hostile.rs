@@ -1,7 +1,7 @@
 //! What must be refused is refused, changes nothing, and never stops a site.
 
 use fairmesh_model::{Millis, Span, WallTime, WindowLength};
-use fairmesh_site::gossip::wire::Push;
+use fairmesh_site::gossip::wire::{Probe, Push, Request};
 use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
 
@@ -124,6 +124,75 @@ fn a_clock_that_is_off_is_named_and_its_usage_counts_once_it_is_time() {
     mesh.nodes[1].ahead_ms = 0;
     mesh.run(HOUR.times(3));
     assert_converged(&mut mesh, &ledger);
+}
+
+/// The member pushes the head of a site that nobody knows.
+fn push_of_stranger(mesh: &mut Mesh, index: usize) {
+    let (vo, now) = (mesh.vo, mesh.now(0).wall);
+    let bytes = Liar::new(mesh, index).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
+    let (from, token) = (site_id(LIAR), 0);
+    let pushed = Event::Pushed {
+        from,
+        vo,
+        bytes,
+        token,
+    };
+    mesh.handle(0, pushed);
+}
+
+#[test]
+fn what_a_member_does_wrong_is_said_once_a_minute_and_hides_nothing_else() {
+    let mut mesh = mesh_with_liar();
+    let from = site_id(LIAR);
+    let now = mesh.now(0).wall;
+    // It signs two heads with one number.
+    let sign = |charge| {
+        let mut liar = Liar::new(&mesh, LIAR);
+        let head = liar.sign(now, usage(hour_of(now), &[("/g0/u0", charge)]));
+        (liar, head)
+    };
+    let ((liar, _), (_, forked)) = (sign(5), sign(6));
+    mesh.admit(LIAR, liar);
+    mesh.run(Millis::from_secs(30));
+    push(&mut mesh, 0, forked);
+    let is_listed = |mesh: &Mesh, is_it: fn(&Notice) -> bool| {
+        let listed = mesh.nodes[0].site.notices();
+        listed.filter(|notice| is_it(notice)).count()
+    };
+    let forked = |notice: &Notice| matches!(notice, Notice::Forked { .. });
+    assert_eq!(is_listed(&mesh, forked), 1);
+    mesh.nodes[0].notices.clear();
+    for number in 0..1_000 {
+        // The clocks that it tells take turns, and each head is by a key that nobody knows.
+        let at = now.after(DAY.times(1 + number % 2));
+        let probe = Request::Probe(Probe {
+            at,
+            vos: Vec::new(),
+        });
+        let (bytes, channel) = (probe.to_bytes(), 1_000 + number);
+        let asked = Event::Asked {
+            from,
+            bytes,
+            channel,
+        };
+        mesh.handle(0, asked);
+        push_of_stranger(
+            &mut mesh,
+            100 + usize::try_from(number % 90).expect("small"),
+        );
+    }
+    assert_eq!(mesh.nodes[0].notices.len(), 2, "a line of each");
+    assert_eq!(is_listed(&mesh, forked), 1);
+    let of_clock = |notice: &Notice| matches!(notice, Notice::ClockOff { .. });
+    let of_refused = |notice: &Notice| matches!(notice, Notice::Refused { .. });
+    let counts = [of_clock, of_refused].map(|of| is_listed(&mesh, of));
+    assert_eq!(counts, [1, 1]);
+    mesh.run(Millis::from_secs(61));
+    mesh.nodes[0].notices.clear();
+    push_of_stranger(&mut mesh, 9);
+    let said = mesh.nodes[0].notices.iter().find(|of| of_refused(of));
+    let said = said.expect("a minute later").clone();
+    assert_eq!(mesh.nodes[0].site.held_back(&said), 999);
 }
 
 #[test]
