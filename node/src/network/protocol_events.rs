@@ -14,11 +14,16 @@ use libp2p::request_response::{self, InboundFailure, Message};
 use crate::network::budget::Cost;
 use crate::network::codec::Asked;
 use crate::network::driver::Driver;
+use crate::network::topics::{Told, Unheard};
 use crate::network::{MessageName, NetworkEvent, RequestFailure, requests, site_of};
 
 impl Driver {
-    /// News from gossipsub.
-    pub(crate) fn on_gossip_event(&mut self, event: gossipsub::Event) {
+    /// News of gossip.
+    pub(crate) fn on_gossip_event(&mut self, told: Told) {
+        let event = match told {
+            Told::Gossip(event) => event,
+            Told::Unheard(peer, unheard) => return self.on_unheard(peer, unheard),
+        };
         match event {
             gossipsub::Event::Message {
                 propagation_source,
@@ -41,6 +46,20 @@ impl Driver {
         }
     }
 
+    /// A peer pays for what nobody hears, too: it was read.
+    fn on_unheard(&mut self, peer: PeerId, unheard: Unheard) {
+        self.stats.gossip_foreign += unheard.foreign as u64;
+        let Some(site) = self.on_heard(peer) else {
+            return;
+        };
+        let each = unheard.bytes / unheard.messages.max(1);
+        for _ in 0..unheard.messages {
+            if !self.charge(site, Cost::Message(each)) && self.barred.contains_key(&site) {
+                return;
+            }
+        }
+    }
+
     fn on_gossip(
         &mut self,
         source: PeerId,
@@ -50,22 +69,16 @@ impl Driver {
         let heard = self.on_heard(source);
         let gossip = &mut self.swarm.behaviour_mut().gossip;
         let vo = gossip.vo_of(&message.topic);
+        let vo = vo.filter(|_| gossip.is_member(&message.topic, &source));
         let name = MessageName::from_bytes(&id.0);
         let (Some(from), Some(topic), Some(message_id)) = (heard, vo, name) else {
             return gossip.judge(id, &source, MessageAcceptance::Ignore);
         };
-        let foreign = !gossip.is_member(&message.topic, &source);
-        if foreign || !self.outbox.has_room_for_gossip() {
-            gossip.judge(id, &source, MessageAcceptance::Ignore);
-            let counter = match foreign {
-                true => &mut self.stats.gossip_foreign,
-                false => &mut self.stats.gossip_dropped,
-            };
-            *counter += 1;
-            return;
-        }
         let bytes = message.data;
-        if !self.charge(from, Cost::Message(bytes.len())) {
+        let is_within = self.charge(from, Cost::Message(bytes.len()));
+        let has_room = self.outbox.has_room_for_gossip();
+        if !is_within || !has_room {
+            self.stats.gossip_dropped += u64::from(!has_room);
             let gossip = &mut self.swarm.behaviour_mut().gossip;
             return gossip.judge(id, &source, MessageAcceptance::Ignore);
         }

@@ -24,7 +24,7 @@ pub struct NetworkStats {
     pub gossip_published_bytes: u64,
     /// Gossip messages dropped because our consumer was too slow. Anti-entropy brings them.
     pub gossip_dropped: u64,
-    /// Gossip messages refused because the sender is no member of the topic.
+    /// Gossip messages refused because the sender is no member of the topic, or this node takes no part in it.
     pub gossip_foreign: u64,
     /// Requests of peers turned away, because too many were waiting.
     pub requests_turned_away: u64,

@@ -5,6 +5,8 @@
 
 mod budgets;
 mod connections;
+#[cfg(not(feature = "quic"))]
+mod flood;
 mod gossip;
 mod requests;
 #[cfg(not(feature = "quic"))]

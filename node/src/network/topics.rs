@@ -5,12 +5,17 @@
 //! subscriptions is not told who subscribes. [`MemberGossip`] notes who is speaking before it hands
 //! an RPC on, so that [`MemberFilter`] can tell.
 //!
+//! Gossipsub remembers a message before it looks whether anybody here wants it. So the filter is its transform of
+//! messages, too: what is of no topic of ours, or of no member, is refused before it is remembered; and whatever a peer
+//! sends of which nobody hears, duplicates too, is told as [`Told::Unheard`], for its budget.
+//!
 //! Invariant: gossipsub believes a peer to be subscribed to a topic of ours only while the peer is
 //! one of the topic's members; therefore publishing, forwarding, IHAVE and GRAFT leave others out
 //! (gossipsub 0.50.1 drops a GRAFT for a topic that the peer is not subscribed to). Gossipsub cannot
 //! be made to ask again, so a peer whose membership changes has to reconnect.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
 
@@ -18,7 +23,7 @@ use fairmesh_model::VoId;
 use libp2p::core::Endpoint;
 use libp2p::core::transport::PortUse;
 use libp2p::gossipsub::{
-    self, IdentTopic, IdentityTransform, MaxCountSubscriptionFilter, TopicHash,
+    self, DataTransform, IdentTopic, MaxCountSubscriptionFilter, RawMessage, TopicHash,
     TopicSubscriptionFilter,
 };
 use libp2p::swarm::{
@@ -52,6 +57,26 @@ struct Members {
     speaking: Option<PeerId>,
     by_topic: BTreeMap<TopicHash, (VoId, BTreeSet<PeerId>)>,
     refused: BTreeSet<(PeerId, TopicHash)>,
+    /// What came and was not handed on yet.
+    unheard: BTreeMap<PeerId, Unheard>,
+}
+
+/// Messages of a peer of which nobody hears.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Unheard {
+    pub(crate) messages: usize,
+    pub(crate) bytes: usize,
+    /// Those of topics that it is no member of.
+    pub(crate) foreign: usize,
+}
+
+/// News of gossip.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// Gossipsub's own.
+    Gossip(gossipsub::Event),
+    /// A peer has sent what goes no further.
+    Unheard(PeerId, Unheard),
 }
 
 /// The half that gossipsub asks.
@@ -83,7 +108,34 @@ impl TopicSubscriptionFilter for MemberFilter {
     }
 }
 
-type Gossipsub = gossipsub::Behaviour<IdentityTransform, MaxCountSubscriptionFilter<MemberFilter>>;
+impl DataTransform for MemberFilter {
+    fn inbound_transform(&self, raw: RawMessage) -> io::Result<gossipsub::Message> {
+        let mut members = self.lock();
+        let members = &mut *members;
+        let of_topic = members.by_topic.get(&raw.topic);
+        let peer = members.speaking.ok_or(io::ErrorKind::NotConnected)?;
+        let is_member = of_topic.is_some_and(|(_, of_topic)| of_topic.contains(&peer));
+        let unheard = members.unheard.entry(peer).or_default();
+        unheard.messages += 1;
+        unheard.bytes += raw.data.len();
+        if !is_member {
+            unheard.foreign += 1;
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok(gossipsub::Message {
+            source: raw.source,
+            data: raw.data,
+            sequence_number: raw.sequence_number,
+            topic: raw.topic,
+        })
+    }
+
+    fn outbound_transform(&self, _: &TopicHash, data: Vec<u8>) -> io::Result<Vec<u8>> {
+        Ok(data)
+    }
+}
+
+type Gossipsub = gossipsub::Behaviour<MemberFilter, MaxCountSubscriptionFilter<MemberFilter>>;
 
 /// Gossipsub that leaves those who are no members out.
 pub(crate) struct MemberGossip {
@@ -92,7 +144,7 @@ pub(crate) struct MemberGossip {
     /// Of each peer that was heard the connection that this node pushes on.
     lines: BTreeMap<PeerId, ConnectionId>,
     /// What the swarm is told beside what gossipsub has it told.
-    orders: VecDeque<ToSwarm<gossipsub::Event, THandlerInEvent<Self>>>,
+    orders: VecDeque<ToSwarm<Told, THandlerInEvent<Self>>>,
 }
 
 impl MemberGossip {
@@ -105,7 +157,12 @@ impl MemberGossip {
             max_subscriptions_per_request: TOPICS_PER_PEER_MAX,
         };
         let anonymous = gossipsub::MessageAuthenticity::Anonymous;
-        let inner = Gossipsub::new_with_subscription_filter(anonymous, config, counted)?;
+        let inner = Gossipsub::new_with_subscription_filter_and_transform(
+            anonymous,
+            config,
+            counted,
+            filter.clone(),
+        )?;
         Ok(Self {
             inner,
             filter,
@@ -213,6 +270,26 @@ impl MemberGossip {
         self.inner.publish(topic, bytes).map(|_| ())
     }
 
+    /// Somebody hears of a message, and charges for it.
+    fn hand_on<T>(&self, order: &ToSwarm<gossipsub::Event, T>) {
+        let ToSwarm::GenerateEvent(gossipsub::Event::Message {
+            propagation_source: peer,
+            message,
+            ..
+        }) = order
+        else {
+            return;
+        };
+        let unheard = &mut self.filter.lock().unheard;
+        if let Some(of_peer) = unheard.get_mut(peer) {
+            of_peer.messages -= 1;
+            of_peer.bytes -= message.data.len();
+            if of_peer.messages == 0 {
+                unheard.remove(peer);
+            }
+        }
+    }
+
     /// Says what becomes of a message.
     pub(crate) fn judge(
         &mut self,
@@ -228,7 +305,7 @@ impl MemberGossip {
 /// Everything is gossipsub's, but that it is noted who speaks, and on which connection this node does.
 impl NetworkBehaviour for MemberGossip {
     type ConnectionHandler = Line<<Gossipsub as NetworkBehaviour>::ConnectionHandler>;
-    type ToSwarm = gossipsub::Event;
+    type ToSwarm = Told;
 
     fn handle_established_inbound_connection(
         &mut self,
@@ -280,12 +357,22 @@ impl NetworkBehaviour for MemberGossip {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<ToSwarm<Self::ToSwarm, THandlerInEvent<Self>>> {
-        match self.orders.pop_front() {
-            Some(order) => Poll::Ready(order),
-            None => self
-                .inner
-                .poll(context)
-                .map(|order| order.map_in(ToLine::Inner)),
+        if let Some(order) = self.orders.pop_front() {
+            return Poll::Ready(order);
+        }
+        match self.inner.poll(context) {
+            Poll::Ready(order) => {
+                self.hand_on(&order);
+                let order = order.map_in(ToLine::Inner);
+                Poll::Ready(order.map_out(Told::Gossip))
+            }
+            // All that will be handed on has been.
+            Poll::Pending => match self.filter.lock().unheard.pop_first() {
+                Some((peer, unheard)) => {
+                    Poll::Ready(ToSwarm::GenerateEvent(Told::Unheard(peer, unheard)))
+                }
+                None => Poll::Pending,
+            },
         }
     }
 }

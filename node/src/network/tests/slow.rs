@@ -81,13 +81,25 @@ impl Codec for Slow {
 
 /// A member with the key of `number` that does nothing but that, on as many streams as it gets.
 fn slow_member(number: u8, slow: Slow, victim: &Node) -> impl Future<Output = ()> + use<> {
+    member_that(number, (slow, PROTOCOL, usize::MAX), victim)
+}
+
+/// A member that opens so many streams of a protocol, and does what the codec does with them.
+pub(super) fn member_that<C>(
+    number: u8,
+    (codec, protocol, streams): (C, &'static str, usize),
+    victim: &Node,
+) -> impl Future<Output = ()> + use<C>
+where
+    C: Codec<Protocol = StreamProtocol, Request = ()> + Clone + Send + 'static,
+{
     let keypair = Keypair::ed25519_from_bytes(&mut [number; 32]).expect("a key");
     let (peer, address) = (peer_id_of(victim.site()), victim.address.clone());
-    let protocol = (StreamProtocol::new(PROTOCOL), ProtocolSupport::Full);
+    let protocol = (StreamProtocol::new(protocol), ProtocolSupport::Full);
     let config = request_response::Config::default()
         .with_request_timeout(Duration::from_secs(600))
         .with_max_concurrent_streams(64);
-    let behaviour = request_response::Behaviour::with_codec(slow, [protocol], config);
+    let behaviour = request_response::Behaviour::with_codec(codec, [protocol], config);
     let transport = behaviour::transport(&keypair, &Arc::default()).expect("a transport");
     let id = keypair.public().to_peer_id();
     let swarm = swarm::Config::with_tokio_executor();
@@ -96,10 +108,12 @@ fn slow_member(number: u8, slow: Slow, victim: &Node) -> impl Future<Output = ()
         let there = DialOpts::peer_id(peer).addresses(vec![address]).build();
         swarm.dial(there).expect("an address");
         let mut pace = tokio::time::interval(Duration::from_millis(20));
+        let mut left = streams;
         loop {
             tokio::select! {
                 _ = swarm.select_next_some() => {}
-                _ = pace.tick(), if swarm.is_connected(&peer) => {
+                _ = pace.tick(), if left > 0 && swarm.is_connected(&peer) => {
+                    left -= 1;
                     swarm.behaviour_mut().send_request(&peer, ());
                 }
             }
