@@ -12,6 +12,10 @@ use super::{Driver, Observation};
 use crate::network::NetworkCommand;
 use crate::store::{DataDir, StoreError};
 
+/// Pushed messages that may wait for a verdict behind their round: heads whose content is on its way, one of each site in
+/// each VO. Of one that is let go nothing is passed on, and anti-entropy brings it.
+const PUSHES_MAX: usize = 4_096;
+
 impl Driver {
     /// Ends the round: what must be durable first and at once, then the rest in order.
     pub(super) async fn carry_out(
@@ -36,7 +40,9 @@ impl Driver {
         for effect in effects {
             self.carry_out_one(effect).await;
         }
-        self.pushes.clear();
+        while self.pushes.len() > PUSHES_MAX {
+            self.pushes.pop_first();
+        }
         self.channels.clear();
         Ok(())
     }

@@ -25,7 +25,7 @@ pub use room::Disk;
 pub use start::{NodeOptions, NodeTask, Running, start, start_or_show};
 pub use starting::Starting;
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -98,8 +98,8 @@ pub(crate) struct Driver {
     view: watch::Sender<Arc<View>>,
     replies: HashMap<u64, oneshot::Sender<Reply>>,
     next_ticket: u64,
-    /// Pushed messages that wait for a verdict, by token: always settled within one round.
-    pushes: HashMap<u64, (MessageName, SiteId)>,
+    /// Pushed messages that wait for a verdict, by token: a head without its content does so until that has come.
+    pushes: BTreeMap<u64, (MessageName, SiteId)>,
     /// Peers' requests that wait for an answer: always settled within one round.
     channels: HashMap<u64, SiteId>,
     observer: Option<mpsc::UnboundedSender<Observation>>,

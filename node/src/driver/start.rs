@@ -1,6 +1,6 @@
 //! Starting a node: store, site, network, driver.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -125,7 +125,7 @@ pub async fn start_or_show(
         view: view_sender,
         replies: HashMap::new(),
         next_ticket: 0,
-        pushes: HashMap::new(),
+        pushes: BTreeMap::new(),
         channels: HashMap::new(),
         observer: options.observer,
         works: JoinSet::new(),

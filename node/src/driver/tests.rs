@@ -13,6 +13,8 @@ use fairmesh_site::{Estimate, IdentityMap, Pattern, Rule, SiteConfig, Timing};
 use super::*;
 use crate::network::NetworkConfig;
 
+mod pushes;
+
 const SECRET: [u8; 32] = [7; 32];
 const JOBS: u64 = 50;
 
@@ -85,10 +87,14 @@ fn site_config(vo: VoId) -> SiteConfig {
 }
 
 async fn node(data_dir: &Path, vo: VoId) -> NodeHandle {
+    node_with(data_dir, vo, NetworkConfig::default()).await
+}
+
+async fn node_with(data_dir: &Path, vo: VoId, network: NetworkConfig) -> NodeHandle {
     let options = NodeOptions {
         site: site_config(vo),
         secret: SECRET,
-        network: NetworkConfig::default(),
+        network,
         data_dir: data_dir.to_owned(),
         clock: Arc::new(SystemClock::start()),
         observer: None,
