@@ -47,6 +47,15 @@ pub trait Kinds {
     /// # Errors
     /// What no honest site would sign.
     fn check(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<u32, String>;
+
+    /// Whether `head` may hold a part that a head of a later time does: what of [`Kinds::check`] depends
+    /// on when a head was signed. What a head may hold, every one of a later time may.
+    ///
+    /// # Errors
+    /// What no honest site would sign at that time.
+    fn check_time(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<(), String> {
+        self.check(head, key, bytes).map(drop)
+    }
 }
 
 /// What became of something that was offered.

@@ -62,12 +62,7 @@ impl Kinds for SiteKinds {
     fn check(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<u32, String> {
         match key.kind() {
             USAGE => {
-                let slice = slice_of(key)?;
-                // Usage weighs most when it is new, so nobody may claim what has not come.
-                let is_ahead = slice.span.start(self.length) > head.at.after(AHEAD_MAX);
-                if is_ahead && !mutated!(FutureUsageTaken) {
-                    return Err("it counts in a time that has not come".to_owned());
-                }
+                self.check_time(head, key, bytes)?;
                 check(bytes).map_err(|error| error.to_string())
             }
             RUNNING => {
@@ -82,12 +77,28 @@ impl Kinds for SiteKinds {
             RIGHTS => crate::quota::check(key.key(), bytes),
             ADVERT => crate::advert::check(head, key.key(), bytes),
             REACH if !key.key().is_empty() => Err("there is one reach, without a name".to_owned()),
-            REACH => match Reach::from_bytes(bytes) {
-                Some(reach) if reach.newest() <= head.at.after(AHEAD_MAX) => Ok(1),
-                _ => Err("it reaches into a time that has not come".to_owned()),
-            },
+            REACH => self.check_time(head, key, bytes).map(|()| 1),
             // A later version's: kept and passed on, as bytes.
             _ => Ok(u32::try_from(bytes.len() / 64 + 1).unwrap_or(u32::MAX)),
+        }
+    }
+
+    fn check_time(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<(), String> {
+        let latest = head.at.after(AHEAD_MAX);
+        match key.kind() {
+            // Usage weighs most when it is new, so nobody may claim what has not come.
+            USAGE => match slice_of(key)?.span.start(self.length) > latest {
+                true if !mutated!(FutureUsageTaken) => {
+                    Err("it counts in a time that has not come".to_owned())
+                }
+                _ => Ok(()),
+            },
+            ADVERT => crate::advert::check(head, key.key(), bytes).map(drop),
+            REACH => match Reach::from_bytes(bytes) {
+                Some(reach) if reach.newest() <= latest => Ok(()),
+                _ => Err("it reaches into a time that has not come".to_owned()),
+            },
+            _ => Ok(()),
         }
     }
 }

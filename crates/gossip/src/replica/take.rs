@@ -17,7 +17,7 @@ use crate::head::{Head, Offered, covers};
 use crate::next::NextHead;
 use crate::part::{
     Changes, HEAD_BYTES_MAX, ManifestRow, PART_BYTES_MAX, Part, PartKey, Parts, check_manifest,
-    root_of,
+    overlaid, root_of,
 };
 use crate::refusal::Refusal;
 use crate::wire::{HeadItem, Told};
@@ -430,6 +430,14 @@ impl Replica {
             let rows = kinds.check(head.body(), key, &part.bytes);
             part.rows = mutant!(PartsUnchecked, rows?, rows.unwrap_or(1));
             Ok(())
+        });
+        // Parts that stay were checked under the head that brought them. Under an earlier time they are
+        // checked again, as by whoever does not hold them yet: else the two would differ for ever.
+        let before = base.and_then(|base| held.heads.get(base));
+        let is_dated_back = before.is_some_and(|before| before.body().at > head.body().at);
+        let checked = checked.and_then(|()| {
+            let mut stay = overlaid(&content.parts, &changes).filter(|_| is_dated_back);
+            stay.try_for_each(|(key, part)| kinds.check_time(head.body(), key, &part.bytes))
         });
         if let Err(what) = checked.and_then(|()| content.check_after(&changes)) {
             held.refused = Some(head.hash());

@@ -112,6 +112,33 @@ fn a_day_that_is_merged_too_early_weighs_the_same_for_whoever_held_its_hours_and
 }
 
 #[test]
+fn a_head_that_is_dated_back_is_the_same_to_whoever_holds_its_parts_and_to_whoever_does_not() {
+    let mut mesh = mesh_with_liar();
+    let now = mesh.now(0).wall;
+    let mut liar = Liar::new(&mesh, LIAR);
+    liar.sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
+    mesh.cut(2);
+    mesh.liars.insert(site_id(LIAR), liar);
+    for node in 0..2 {
+        mesh.handle(node, Event::Connected(site_id(LIAR)));
+    }
+    mesh.run(Millis::from_secs(20));
+    for node in 0..2 {
+        assert_eq!(sums(&mesh, node)[&path("/g0/u0")].0, 5);
+        mesh.handle(node, Event::Disconnected(site_id(LIAR)));
+    }
+    let mut liar = mesh.liars.remove(&site_id(LIAR)).expect("there");
+    // Nothing changes but the time, before which nobody has used what it holds.
+    let dated_back = liar.sign(now.before(HOUR.times(3)), Vec::new());
+    let verdict = offer(&mut mesh, 0, dated_back);
+    mesh.heal();
+    mesh.run(Millis::from_secs(60));
+    assert_same(&mut mesh);
+    assert_eq!(verdict, Verdict::Reject);
+    assert_eq!(sums(&mesh, 2)[&path("/g0/u0")].0, 5);
+}
+
+#[test]
 fn a_clock_that_is_off_is_named_and_its_usage_counts_once_it_is_time() {
     let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
     mesh.nodes[1].ahead_ms = HOUR.0 * 2;
