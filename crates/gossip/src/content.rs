@@ -37,6 +37,15 @@ pub(crate) struct Delta {
     pub gone: Vec<PartKey>,
 }
 
+impl Delta {
+    /// Bytes that its patches say they unpack to, as far as that many are unpacked.
+    pub(crate) fn unpacked_bytes(&self) -> usize {
+        let patches = self.patches.iter();
+        let claimed = patches.filter_map(|(_, patch)| patch::claimed(patch));
+        claimed.map(|bytes| bytes.min(PART_BYTES_MAX)).sum()
+    }
+}
+
 /// The parts of a head.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Content {
@@ -148,19 +157,13 @@ impl Content {
         self.parts.values().map(|part| part.bytes.len()).sum()
     }
 
-    /// The changes that `delta` makes here; `None` where it does not fit, or would unpack more than
-    /// `bytes_left`, which it uses up: whoever passes a head on may put any delta beside it.
-    pub(crate) fn patched(
-        &self,
-        delta: &Delta,
-        seq: Seq,
-        bytes_left: &mut usize,
-    ) -> Option<Changes> {
+    /// The changes that `delta` makes here; `None` where it does not fit. Whoever passes a head on may put
+    /// any delta beside it: the caller has seen to what it unpacks to.
+    pub(crate) fn patched(&self, delta: &Delta, seq: Seq) -> Option<Changes> {
         let mut changes = Changes::new();
         for (key, bytes) in &delta.patches {
             let old = self.parts.get(key).map_or(&[][..], |part| &part.bytes[..]);
-            let bytes = patch::apply(old, bytes, PART_BYTES_MAX.min(*bytes_left))?;
-            *bytes_left -= bytes.len();
+            let bytes = patch::apply(old, bytes, PART_BYTES_MAX)?;
             let part = Part {
                 hash: ContentHash::of(&bytes),
                 bytes: bytes.into(),

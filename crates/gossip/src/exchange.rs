@@ -15,12 +15,14 @@ mod peers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fairmesh_model::documents::CHARTER_SITES_MAX;
 use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
 use crate::digest::{Vector, VectorFrame};
+use crate::head::HEADS_MAX;
 use crate::replica::Replica;
 use crate::wire::{
     FRAME_BYTES_MAX, HeadItem, Probe, Pull, PullAnswer, Request, RequestId, Response, Summary,
@@ -32,9 +34,9 @@ use peers::{Asked, Peer, Peers};
 /// what they bring fits into memory.
 const PART_REQUESTS_MAX: usize = 4;
 
-/// Most heads in a peer's vector: bounds what a peer can make us remember by sending difference after
-/// difference. Four times what the largest VO has.
-const VECTOR_MAX: usize = 1 << 15;
+/// Most heads in a peer's vector: what the largest VO that any charter can make has, and a site that is no
+/// member any more. Ours may be an old charter of fewer members, so it says nothing of a peer's.
+const VECTOR_MAX: usize = (CHARTER_SITES_MAX + 1) * HEADS_MAX;
 
 /// How often and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

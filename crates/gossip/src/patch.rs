@@ -26,13 +26,15 @@ pub(crate) fn patch(old: &[u8], new: &[u8]) -> Vec<u8> {
     })
 }
 
+/// How many bytes a patch says it unpacks to: it makes no more of them.
+pub(crate) fn claimed(patch: &[u8]) -> Option<usize> {
+    usize::try_from(get_frame_content_size(patch).ok()??).ok()
+}
+
 /// The inverse of [`patch`]; `None` if it is none, or would exceed `bytes_max`.
 pub(crate) fn apply(old: &[u8], patch: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
     // What the frame claims is allocated at once, so a lie must not get that far.
-    let claimed = get_frame_content_size(patch).ok()??;
-    let capacity = usize::try_from(claimed)
-        .ok()
-        .filter(|size| *size <= bytes_max)?;
+    let capacity = claimed(patch).filter(|size| *size <= bytes_max)?;
     let mut new = Vec::with_capacity(capacity);
     DECOMPRESSOR.with_borrow_mut(|decompressor| {
         let unpacked = decompressor.decompress_using_dict(&mut new, patch, old);

@@ -67,7 +67,7 @@ pub enum Absorbed {
     Gap,
     /// A head without its content, which its site has signed and which is news: pull.
     Bare(Arc<Verified<Head>>),
-    /// Parts of it are missing and are fetched now.
+    /// Parts of it are missing and are fetched now, or those of a later head of its site are.
     Wanted,
     /// A head came into force.
     Changed(Change),
@@ -113,9 +113,9 @@ pub(crate) struct Held {
     refused: Option<ContentHash>,
     /// What changed could not be told: the next pull says that nothing of the site is held.
     needs_manifest: bool,
-    /// Heads that were pushed since the minute began, by the first bytes of their hashes: one that
-    /// comes again, say beside a delta that does not fit, does not take from the site's budget twice.
-    pushed: (MonoTime, BTreeSet<u32>),
+    /// Heads that were pushed since the minute began, by their hashes: one that comes again, say beside a
+    /// delta that does not fit, does not take from the site's budget twice.
+    pushed: (MonoTime, BTreeSet<ContentHash>),
 }
 
 /// What a node holds of one VO.
@@ -129,6 +129,8 @@ pub struct Replica {
     /// Of each site the head whose parts are under way: mostly none, so that whoever looks for something
     /// to ask for need not look at all sites.
     fetches: BTreeMap<SiteId, Fetch>,
+    /// Bytes that were unpacked in vain since the minute began, by who is to blame.
+    wasted: BTreeMap<SiteId, (MonoTime, usize)>,
     /// Sites that were found to contradict themselves and have not been told yet (`forks_found`).
     forks_found: Vec<SiteId>,
     /// Sum over the hashes of all members' heads and proofs: equal where these are.
@@ -145,6 +147,7 @@ impl Replica {
             members: BTreeSet::new(),
             sites: BTreeMap::new(),
             fetches: BTreeMap::new(),
+            wasted: BTreeMap::new(),
             forks_found: Vec::new(),
             digest: 0,
         }
@@ -382,8 +385,7 @@ impl Held {
             self.pushed = (now.mono, BTreeSet::new());
         }
         let pushed = &mut self.pushed.1;
-        let tag = tag_of(head);
-        pushed.contains(&tag) || pushed.len() < HEADS_A_MINUTE_MAX && pushed.insert(tag)
+        pushed.contains(&head) || pushed.len() < HEADS_A_MINUTE_MAX && pushed.insert(head)
     }
 }
 

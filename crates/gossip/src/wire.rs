@@ -13,6 +13,7 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
+use crate::content::Delta;
 use crate::digest::VectorFrame;
 use crate::head::Head;
 use crate::next::NextHead;
@@ -23,6 +24,13 @@ use crate::patch;
 /// changes are longer is pushed without them, and pulled.
 pub const PUSH_BYTES_MAX: usize = 60 * 1024;
 
+/// Most bytes that a push may unpack to: a signature and a few kilobytes must not cost everybody more. A
+/// head that changes more than sixty-four whole parts is pushed without them, too.
+pub const PUSH_UNPACKED_BYTES_MAX: usize = 4 << 20;
+
+/// Largest encoded delta: its patches and names.
+pub(crate) const DELTA_BYTES_MAX: usize = 1 << 20;
+
 /// Largest request. A pull's vector of 2,000 sites takes 100 KB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
@@ -31,6 +39,10 @@ pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
 /// What an answer aims at before it is cut, unpacked.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
+
+/// What a row of a manifest stands for where work is counted: a hash that is compared, and a few tree
+/// look-ups.
+const MANIFEST_ROW_BYTES: usize = 64;
 
 /// Frames shorter than this are sent as they are.
 const PACKED_FROM: usize = 512;
@@ -169,6 +181,21 @@ pub struct PullAnswer {
     /// The vector was a difference from one that the answerer does not hold: send it in full.
     #[serde(default, skip_serializing_if = "is_false")]
     pub need_full: bool,
+}
+
+impl Told {
+    /// About as many bytes as taking it in goes through, unpacked.
+    pub fn unpacked_bytes(&self) -> usize {
+        let unpacked = |delta: &ByteBuf| {
+            let read = cbor::from_slice::<Delta>(delta, DELTA_BYTES_MAX);
+            delta.len() + read.map_or(0, |delta| delta.unpacked_bytes())
+        };
+        match self {
+            Self::Deltas(deltas) => deltas.iter().map(unpacked).sum(),
+            Self::Whole(parts) => parts.iter().map(|(_, bytes)| bytes.len()).sum(),
+            Self::Since(rows, _) | Self::Manifest(rows) => rows.len() * MANIFEST_ROW_BYTES,
+        }
+    }
 }
 
 fn is_false(value: &bool) -> bool {

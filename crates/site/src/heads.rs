@@ -181,11 +181,11 @@ impl Site {
                 self.absorb_push(now, from, (vo, token), |held, seen| {
                     let delta = delta.as_ref().map(|delta| delta.as_slice());
                     let kinds = held.kinds();
-                    held.replica.take_push(&kinds, seen, &head, delta)
+                    held.replica.take_push(&kinds, seen, from, &head, delta)
                 });
             }
             Ok(Push::Next(next)) => self.absorb_push(now, from, (vo, token), |held, seen| {
-                held.replica.take_next(&held.kinds(), seen, &next)
+                held.replica.take_next(&held.kinds(), seen, from, &next)
             }),
             Ok(Push::Proof(a, b)) => {
                 self.absorb_push(now, from, (vo, token), |held, _| {

@@ -9,7 +9,6 @@
 
 use std::collections::VecDeque;
 
-use fairmesh_gossip::wire::Told;
 use fairmesh_gossip::{Absorbed, Arrival, Refusal, Shared};
 use fairmesh_model::{Now, SiteId, VoId};
 
@@ -131,15 +130,49 @@ impl Site {
 fn bytes_of(arrival: &Arrival) -> usize {
     match arrival {
         Arrival::Document(bytes) => bytes.len(),
-        Arrival::Head(item) => match &item.told {
-            Told::Deltas(deltas) => deltas.iter().map(|delta| delta.len()).sum(),
-            Told::Whole(parts) => parts.iter().map(|(_, bytes)| bytes.len()).sum(),
-            Told::Since(rows, _) | Told::Manifest(rows) => rows.len() * MANIFEST_ROW_BYTES,
-        },
+        Arrival::Head(item) => SIGNED_BYTES + item.told.unpacked_bytes(),
         Arrival::Parts(_, parts) => parts.iter().map(Vec::len).sum(),
-        Arrival::Proof(..) | Arrival::Told => 0,
+        Arrival::Proof(..) => 2 * SIGNED_BYTES,
+        Arrival::Told => 0,
     }
 }
 
-/// What a row of a manifest stands for here: a hash that is compared, and a few tree look-ups.
-const MANIFEST_ROW_BYTES: usize = 64;
+/// What a signed head stands for here beside its content: a signature that is checked.
+const SIGNED_BYTES: usize = 4 << 10;
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_gossip::PartKey;
+    use fairmesh_gossip::wire::{HeadItem, Told};
+    use fairmesh_model::cbor;
+    use serde::Serialize;
+    use serde_bytes::ByteBuf;
+
+    use super::*;
+
+    /// A delta as it travels.
+    #[derive(Serialize)]
+    struct Delta {
+        b: (u64, u64),
+        p: Vec<(PartKey, ByteBuf)>,
+    }
+
+    #[test]
+    fn what_comes_packed_counts_as_what_it_unpacks_to() {
+        // A frame of one block, which repeats one byte.
+        let zeros = [0x28, 0xb5, 0x2f, 0xfd, 0x60, 0, 0xff, 3, 0, 8, 0];
+        let name = |part: u16| PartKey::new(1, &part.to_be_bytes());
+        let patches = (0..512).map(|part| (name(part), ByteBuf::from(zeros)));
+        let delta = cbor::to_vec(&Delta {
+            b: (1, 1),
+            p: patches.collect(),
+        });
+        assert!(delta.len() < 16_000, "{} bytes", delta.len());
+        let (head, told) = (ByteBuf::new(), Told::Deltas(vec![ByteBuf::from(delta)]));
+        let item = Arrival::Head(HeadItem { head, told });
+        assert!(bytes_of(&item) >= 32 << 20);
+        let (head, told) = (ByteBuf::new(), Told::Deltas(Vec::new()));
+        let item = Arrival::Head(HeadItem { head, told });
+        assert!(bytes_of(&item) > 1_000, "its signature is checked");
+    }
+}

@@ -77,7 +77,7 @@ pub(super) fn delta(bytes: &[u8]) -> bool {
             },
             tolerance: Millis(1),
         };
-        let taken = replica.take_push(&Tables, seen, &heads.second, Some(bytes));
+        let taken = replica.take_push(&Tables, seen, key().site_id(), &heads.second, Some(bytes));
         matches!(taken, Ok(Absorbed::Changed(_)))
     })
 }

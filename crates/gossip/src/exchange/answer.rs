@@ -11,6 +11,7 @@ use serde_bytes::ByteBuf;
 
 use super::peers::Asked;
 use super::{Gossip, Shared, VECTOR_MAX, summaries};
+use crate::digest::Base;
 use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
 
 /// Whose proof it is, and a hash of the two heads.
@@ -109,7 +110,7 @@ impl Gossip {
         }
         let mut theirs = None;
         if let (Some(frame), Some(peer)) = (&pull.heads, self.peers.get_mut(from)) {
-            let Some(vector) = frame.resolve(peer.received.get(&pull.vo)) else {
+            let Some(vector) = frame.resolve(peer.received.remove(&pull.vo)) else {
                 return Response::Pull(PullAnswer {
                     need_full: !frame.is_full(),
                     ..PullAnswer::default()
@@ -118,25 +119,26 @@ impl Gossip {
             if vector.len() > VECTOR_MAX {
                 return Response::Refused(format!("more than {VECTOR_MAX} heads"));
             }
-            peer.received.insert(pull.vo, vector.clone());
             answer_proofs(held, &pull.proofs, &mut answer);
             let (heads, more) = held.replica().answer(&vector, room);
             answer.heads = heads;
             answer.more |= more;
-            theirs = Some(vector);
+            theirs = Some(Base::of(vector));
         }
         let mine = proof_tags(&held.replica().proofs());
         let lacks_heads = theirs
             .as_ref()
-            .is_some_and(|vector| held.replica().lacks(vector))
+            .is_some_and(|theirs| held.replica().lacks(&theirs.vector))
             || pull.proofs.iter().any(|proof| !mine.contains(proof));
         let shown = ContentHash::of(&cbor::to_vec(&(
-            theirs
-                .as_ref()
-                .map(|vector| vector.iter().collect::<Vec<_>>()),
+            theirs.as_ref().map(|theirs| &theirs.name),
             &pull.documents,
             &pull.proofs,
         )));
+        let short = theirs.filter(|theirs| theirs.vector.len() <= held.replica().base_heads_max());
+        if let (Some(base), Some(peer)) = (short, self.peers.get_mut(from)) {
+            peer.received.insert(pull.vo, base);
+        }
         let is_behind = lacks_documents || lacks_heads;
         if is_behind && self.is_news(from, pull.vo, (held.summary(), shown)) {
             self.peers

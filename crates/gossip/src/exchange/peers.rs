@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_model::{ContentHash, MonoTime, SiteId, VoId};
 
-use crate::digest::Vector;
+use crate::digest::{Base, Vector};
 use crate::wire::{RequestId, Summary};
 
 /// Most requests that wait for one peer; what does not fit comes up again in a later exchange.
@@ -67,7 +67,7 @@ pub(super) struct Peer {
     /// The vectors that the peer is known to hold of us, for differences.
     pub(super) acknowledged: BTreeMap<VoId, Vector>,
     /// The vectors that it last sent us, for its differences.
-    pub(super) received: BTreeMap<VoId, Vector>,
+    pub(super) received: BTreeMap<VoId, Base>,
     pub(super) agreed_at: Option<MonoTime>,
     pub(super) agreed_on: BTreeSet<VoId>,
     /// When exchanges last ended with nothing to pull of a VO.

@@ -96,6 +96,12 @@ impl Replica {
         vector
     }
 
+    /// Most heads of a vector that a peer is remembered to hold: two of each member. Each difference from it
+    /// costs as much as all of it, so one of more heads, say by a charter that is not here yet, comes in full.
+    pub(crate) fn base_heads_max(&self) -> usize {
+        2 * (self.members.len() + 1)
+    }
+
     /// Whether a peer with `theirs` holds a head that we lack.
     pub(crate) fn lacks(&self, theirs: &Vector) -> bool {
         let mine = self.vector();

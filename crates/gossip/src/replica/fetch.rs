@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fairmesh_model::{ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified, mutated};
 
 use super::{Absorbed, Kinds, Replica};
-use crate::head::Head;
+use crate::head::{Head, covers};
 use crate::part::{ManifestRow, Part, PartKey, Parts};
 use crate::refusal::Refusal;
 use crate::wire::RequestId;
@@ -38,6 +38,7 @@ impl Fetch {
         head: Arc<Verified<Head>>,
         rows: Vec<ManifestRow>,
         before: Option<Self>,
+        now: MonoTime,
     ) -> Self {
         let rows: BTreeMap<PartKey, (ContentHash, u32)> = rows
             .into_iter()
@@ -46,10 +47,12 @@ impl Fetch {
         let is_same = before
             .as_ref()
             .is_some_and(|before| before.head.hash() == head.hash());
-        let (mut here, asked, offered_by) = match before {
-            Some(before) if is_same => (before.here, before.missing, before.offered_by),
-            Some(before) => (before.here, BTreeMap::new(), BTreeSet::new()),
-            None => Default::default(),
+        let anew = now.after(PATIENCE);
+        let (mut here, asked, offered_by, until) = match before {
+            // That it is offered again is no progress: who gives nothing of it must not keep it under way.
+            Some(of) if is_same => (of.here, of.missing, of.offered_by, of.until),
+            Some(of) => (of.here, BTreeMap::new(), BTreeSet::new(), anew),
+            None => (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), anew),
         };
         let named: BTreeSet<ContentHash> = rows.values().map(|(hash, _)| *hash).collect();
         here.retain(|hash, _| named.contains(hash));
@@ -63,8 +66,16 @@ impl Fetch {
             rows,
             here,
             offered_by,
-            until: MonoTime(0),
+            until,
         }
+    }
+
+    /// Whether `head` is fetched in its place: the same one, or a later one. Any other comes again with an
+    /// exchange after this one.
+    pub(super) fn gives_way_to(&self, head: &Verified<Head>) -> bool {
+        let is_same = self.head.hash() == head.hash();
+        let is_later = head.body().incarnation > self.head.body().incarnation;
+        is_same || is_later || covers(head, &self.head)
     }
 
     /// Takes what is held already under the same names.
@@ -80,9 +91,8 @@ impl Fetch {
     }
 
     /// A peer has all of it.
-    pub(super) fn offered(&mut self, by: SiteId, now: MonoTime) {
+    pub(super) fn offered(&mut self, by: SiteId) {
         self.offered_by.insert(by);
-        self.until = now.after(PATIENCE);
     }
 
     /// All parts, once they are here.

@@ -17,7 +17,7 @@ use crate::content::{Content, Delta};
 use crate::head::{COVERS_MAX, Head, HeadSet};
 use crate::next::NextHead;
 use crate::part::{Changes, Part, PartKey, Parts};
-use crate::wire::{PUSH_BYTES_MAX, Push};
+use crate::wire::{PUSH_BYTES_MAX, PUSH_UNPACKED_BYTES_MAX, Push};
 
 impl Replica {
     /// Signs the next head of this site: the first of `incarnation` covers every head of this site that
@@ -99,6 +99,7 @@ impl Replica {
         let before = digest_of(held);
         let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
         let mut rows = held.bring_in(&head, base, changes, delta);
+        held.needs_manifest = false;
         let gone = held.heads.insert(head.clone());
         let is_gone = |of: &Incarnation| *of != incarnation || held.heads.get(*of).is_none();
         for lost in gone.into_iter().filter(is_gone).collect::<Vec<_>>() {
@@ -242,6 +243,7 @@ fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)>
 /// The push of a head: in terms of the one before it where that can be, else whole; without what changed
 /// where that is too long, so that who gets it pulls.
 fn push_of(before: Option<&Verified<Head>>, head: &Signed<Head>, delta: Option<&Delta>) -> Vec<u8> {
+    let delta = delta.filter(|delta| delta.unpacked_bytes() <= PUSH_UNPACKED_BYTES_MAX);
     let next = before.zip(delta);
     let next = next.and_then(|(before, delta)| NextHead::of(before, head, delta));
     let bytes = || ByteBuf::from(head.bytes().to_vec());

@@ -3,11 +3,12 @@
 //! Invariant: a head is verified before anything else is looked at, its parts come to its root before
 //! anything is kept, and what no honest site signs is refused by every member alike.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ContentHash, Incarnation, Millis, Now, Seq, SiteId, Verified, cbor, mutant, mutated,
+    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, SiteId, Verified, cbor, mutant, mutated,
 };
 
 use super::fetch::Fetch;
@@ -20,15 +21,16 @@ use crate::part::{
     overlaid, root_of,
 };
 use crate::refusal::Refusal;
-use crate::wire::{HeadItem, Told};
-
-/// Largest encoded delta: its patches and names.
-const DELTA_BYTES_MAX: usize = 1 << 20;
+use crate::wire::{DELTA_BYTES_MAX, HeadItem, PUSH_UNPACKED_BYTES_MAX, Told};
 
 /// Most bytes that the deltas beside one head may unpack to: bounds memory and time before its root is
 /// compared. A chain of deltas rewrites some parts again and again; one that is longer is told as the
 /// manifest.
 const UNPACKED_BYTES_MAX: usize = 32 << 20;
+
+/// Most bytes that what one peer sends may unpack to in vain in a minute: a few kilobytes make as many, and
+/// an honest peer's come to the signed root. Beyond it nothing of that peer is unpacked, only pulled.
+const WASTED_BYTES_MAX: usize = 32 << 20;
 
 /// Where an offered head is to be judged from: the node's time and how far ahead a site's may be.
 #[derive(Debug, Clone, Copy)]
@@ -40,7 +42,7 @@ pub struct Seen {
 }
 
 impl Replica {
-    /// Takes a pushed head with what changed since the head before.
+    /// Takes a head that `from` has pushed, with what changed since the head before.
     ///
     /// # Errors
     /// Why it is refused.
@@ -48,11 +50,12 @@ impl Replica {
         &mut self,
         kinds: &dyn Kinds,
         seen: Seen,
+        from: SiteId,
         head: &[u8],
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
         let head = verify(self.vo, head)?;
-        self.take_pushed(kinds, seen, head, delta)
+        self.take_pushed(kinds, seen, from, head, delta)
     }
 
     /// Takes a pushed head that is told in terms of the one before it: where that one is held.
@@ -63,6 +66,7 @@ impl Replica {
         &mut self,
         kinds: &dyn Kinds,
         seen: Seen,
+        from: SiteId,
         next: &NextHead,
     ) -> Result<Absorbed, Refusal> {
         let mut is_here = false;
@@ -79,7 +83,7 @@ impl Replica {
         match put_together {
             Some((signed, delta)) => {
                 let head = verify_signed(self.vo, signed)?;
-                self.take_pushed(kinds, seen, head, Some(&delta))
+                self.take_pushed(kinds, seen, from, head, Some(&delta))
             }
             // It may have come another way before.
             None if is_here => Ok(Absorbed::Known),
@@ -91,6 +95,7 @@ impl Replica {
         &mut self,
         kinds: &dyn Kinds,
         seen: Seen,
+        from: SiteId,
         head: Arc<Verified<Head>>,
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
@@ -105,7 +110,8 @@ impl Replica {
         let Some(delta) = delta else {
             return Ok(Absorbed::Bare(head));
         };
-        let taken = self.take_delta(kinds, &head, delta)?;
+        let most = PUSH_UNPACKED_BYTES_MAX;
+        let taken = self.take_deltas(kinds, (from, seen.now.mono), &head, &[delta], most)?;
         Ok(taken.map_or(Absorbed::Gap, Absorbed::Changed))
     }
 
@@ -123,12 +129,17 @@ impl Replica {
         let head = verify(self.vo, &item.head)?;
         let site = head.body().site;
         if !self.admit(&head, seen)? {
+            // Asked for all of the site, the peer has told what is here: there is no more to ask for.
+            if matches!(item.told, Told::Whole(_) | Told::Manifest(_)) {
+                held_of(&mut self.sites, self.history, site).needs_manifest = false;
+            }
             return Ok(Absorbed::Known);
         }
         let taken = match item.told {
             Told::Deltas(deltas) => {
                 let deltas: Vec<&[u8]> = deltas.iter().map(|delta| delta.as_slice()).collect();
-                let taken = self.take_deltas(kinds, &head, &deltas)?;
+                let (of, most) = ((from, seen.now.mono), UNPACKED_BYTES_MAX);
+                let taken = self.take_deltas(kinds, of, &head, &deltas, most)?;
                 taken.map_or(Absorbed::Gap, Absorbed::Changed)
             }
             Told::Whole(parts) => self.take_whole(kinds, &head, parts)?,
@@ -249,37 +260,15 @@ impl Replica {
         self.digest = self.compute_digest();
     }
 
-    fn take_delta(
-        &mut self,
-        kinds: &dyn Kinds,
-        head: &Arc<Verified<Head>>,
-        bytes: &[u8],
-    ) -> Result<Option<Change>, Refusal> {
-        let Ok(delta) = cbor::from_slice::<Delta>(bytes, DELTA_BYTES_MAX) else {
-            return Ok(None);
-        };
-        let (incarnation, seq) = delta.base;
-        let Some(content) = self.content_at(head.body().site, incarnation, seq) else {
-            return Ok(None);
-        };
-        let mut bytes_left = UNPACKED_BYTES_MAX;
-        let Some(changes) = content.patched(&delta, head.body().seq, &mut bytes_left) else {
-            return Ok(None);
-        };
-        let told = (incarnation == head.body().incarnation).then(|| (seq, bytes.into()));
-        self.adopt(kinds, head, Some(incarnation), changes, told)
-    }
-
-    /// Takes deltas, each on what the one before it makes.
+    /// Takes deltas that `from` has sent, each on what the one before it makes, of `bytes_max` unpacked.
     fn take_deltas(
         &mut self,
         kinds: &dyn Kinds,
+        (from, now): (SiteId, MonoTime),
         head: &Arc<Verified<Head>>,
         deltas: &[&[u8]],
+        bytes_max: usize,
     ) -> Result<Option<Change>, Refusal> {
-        if let [one] = deltas {
-            return self.take_delta(kinds, head, one);
-        }
         let (site, last) = (head.body().site, head.body().seq);
         let parsed = deltas
             .iter()
@@ -290,18 +279,31 @@ impl Replica {
         let Some((incarnation, seq)) = parsed.first().map(|delta| delta.base) else {
             return Ok(None);
         };
-        let Some(mut content) = self.content_at(site, incarnation, seq).cloned() else {
+        // Two heads of one seq make honest peers pass on what does not fit here: their site is to blame.
+        let contradicts = self.proof_of(site).is_some();
+        let wasted_by = if contradicts { site } else { from };
+        self.wasted
+            .retain(|_, (began, _)| now.since(*began) < Millis::from_secs(60));
+        let wasted = self.wasted.get(&wasted_by).map_or(0, |(_, bytes)| *bytes);
+        let unpacked: usize = parsed.iter().map(Delta::unpacked_bytes).sum();
+        let content = self.content_at(site, incarnation, seq);
+        let is_read = unpacked <= bytes_max && wasted < WASTED_BYTES_MAX;
+        let Some(content) = content.filter(|_| is_read) else {
             return Ok(None);
         };
-        let (mut changes, mut bytes_left) = (Changes::new(), UNPACKED_BYTES_MAX);
-        for delta in &parsed {
-            let Some(step) = content.patched(delta, last, &mut bytes_left) else {
-                return Ok(None);
-            };
-            changes.extend(step.clone());
-            content.apply(step, last, None);
+        let told = match deltas {
+            [one] if incarnation == head.body().incarnation => Some((seq, (*one).into())),
+            _ => None,
+        };
+        let taken = match patched(content, &parsed, last) {
+            Some(changes) => self.adopt(kinds, head, Some(incarnation), changes, told),
+            None => Ok(None),
+        };
+        if !matches!(taken, Ok(Some(_))) {
+            let (_, bytes) = self.wasted.entry(wasted_by).or_insert((now, 0));
+            *bytes += unpacked;
         }
-        self.adopt(kinds, head, Some(incarnation), changes, None)
+        taken
     }
 
     fn take_whole(
@@ -368,15 +370,21 @@ impl Replica {
             held.refused = Some(head.hash());
             return Err(Refusal::Content { site, what });
         }
-        let mut fetch = Fetch::new(head.clone(), rows, self.fetches.remove(&site));
+        // Whoever offers an earlier one, which may be a true one, must not end what is under way.
+        let under_way = self.fetches.get(&site);
+        let goes_first = under_way.is_some_and(|fetch| !fetch.gives_way_to(head));
+        let before = (!goes_first).then(|| self.fetches.remove(&site)).flatten();
+        let mut fetch = Fetch::new(head.clone(), rows, before, seen.now.mono);
         for content in held.contents.values() {
             fetch.fill(&content.parts);
         }
         if let Some(parts) = fetch.finished() {
             return self.complete(kinds, head, parts);
         }
-        fetch.offered(from, seen.now.mono);
-        self.fetches.insert(site, fetch);
+        if !goes_first {
+            fetch.offered(from);
+            self.fetches.insert(site, fetch);
+        }
         Ok(Absorbed::Wanted)
     }
 
@@ -476,4 +484,18 @@ impl Replica {
         });
         rows.chain(heads).collect()
     }
+}
+
+/// The changes that deltas make together, each on what the one before it makes.
+fn patched(content: &Content, deltas: &[Delta], seq: Seq) -> Option<Changes> {
+    let (mut content, mut changes) = (Cow::Borrowed(content), Changes::new());
+    let mut step = Changes::new();
+    for delta in deltas {
+        if !step.is_empty() {
+            content.to_mut().apply(step, seq, None);
+        }
+        step = content.patched(delta, seq)?;
+        changes.extend(step.clone());
+    }
+    Some(changes)
 }

@@ -6,18 +6,28 @@ use fairmesh_gossip::wire::{HeadItem, Request, Told};
 use fairmesh_gossip::{
     Absorbed, Gossip, HEAD_BYTES_MAX, Head, Intervals, ManifestRow, PART_BYTES_MAX, PartKey,
 };
-use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, WallTime};
+use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, SiteId, WallTime};
 
 use crate::support::{Node, Plain, VO, key, seen, site};
 
 /// A head of one part of each of these lengths, told by its manifest.
 fn told(of: u8, lengths: &[usize]) -> HeadItem {
+    let parts = lengths.iter().map(|len| (ContentHash::of(&[of]), *len));
+    told_by(of, (1, 1), parts)
+}
+
+/// A head of parts of these hashes and lengths, told by its manifest.
+fn told_by(
+    of: u8,
+    (incarnation, seq): (u64, u64),
+    parts: impl Iterator<Item = (ContentHash, usize)>,
+) -> HeadItem {
     let rows: Vec<ManifestRow> = (0..)
-        .zip(lengths)
-        .map(|(part, len): (u16, _)| {
+        .zip(parts)
+        .map(|(part, (hash, len)): (u16, _)| {
             let name = PartKey::new(1, &part.to_be_bytes());
-            let len = u32::try_from(*len).expect("parts are short");
-            (name, ContentHash::of(&[of]), len)
+            let len = u32::try_from(len).expect("parts are short");
+            (name, hash, len)
         })
         .collect();
     let mut manifest = Vec::new();
@@ -30,8 +40,8 @@ fn told(of: u8, lengths: &[usize]) -> HeadItem {
     let head = Head {
         vo: VO,
         site: site(of),
-        incarnation: Incarnation(1),
-        seq: Seq(1),
+        incarnation: Incarnation(incarnation),
+        seq: Seq(seq),
         at: WallTime(1_000_000),
         root: ContentHash::of(&manifest),
         covers: Vec::new(),
@@ -40,6 +50,16 @@ fn told(of: u8, lengths: &[usize]) -> HeadItem {
     let head = serde_bytes::ByteBuf::from(signed.bytes().to_vec());
     let told = Told::Manifest(rows);
     HeadItem { head, told }
+}
+
+pub(crate) fn gossip_with(peer: SiteId) -> Gossip {
+    let intervals = Intervals {
+        sync: Millis(1_000),
+        request_timeout: Millis(1_000),
+    };
+    let mut gossip = Gossip::new(intervals, 1);
+    gossip.connected(peer);
+    gossip
 }
 
 #[test]
@@ -59,12 +79,7 @@ fn members_that_sign_much_and_give_nothing_of_it_hold_nobody_up() {
         .iter()
         .for_each(|liar| take(told(*liar, &vec![PART_BYTES_MAX; parts])));
     take(told(honest, &[10]));
-    let intervals = Intervals {
-        sync: Millis(1_000),
-        request_timeout: Millis(1_000),
-    };
-    let mut gossip = Gossip::new(intervals, 1);
-    gossip.connected(from);
+    let mut gossip = gossip_with(from);
     let out = gossip.tick(seen(0).now, &mut BTreeMap::from([(VO, node)]));
     let asked = out
         .iter()
@@ -74,4 +89,40 @@ fn members_that_sign_much_and_give_nothing_of_it_hold_nobody_up() {
         });
     let asked: Vec<_> = asked.flatten().map(|(of, ..)| of).collect();
     assert!(asked.contains(&from), "{asked:?}");
+}
+
+#[test]
+fn an_earlier_head_does_not_end_the_fetch_of_a_later_one() {
+    for (of, seq) in [(1, 1), (1, 3), (2, 1)] {
+        let mut node = Node::new(0, 4);
+        let part = b"one".to_vec();
+        let mut offer = |from, place, bytes: &[u8]| {
+            let parts = std::iter::once((ContentHash::of(bytes), bytes.len()));
+            let item = told_by(1, place, parts);
+            let taken = node.replica.take_item(&Plain, seen(0), site(from), item);
+            assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
+        };
+        offer(2, (1, 2), &part);
+        offer(3, (of, seq), b"nobody has it");
+        let now = seen(0).now.mono;
+        let came = node
+            .replica
+            .take_parts(&Plain, now, site(2), 1, vec![part.clone()]);
+        let is_taken = matches!(came[..], [Ok(Absorbed::Changed(_))]);
+        assert_eq!(is_taken, (of, seq) == (1, 1), "{came:?}");
+    }
+}
+
+#[test]
+fn a_head_that_is_offered_and_never_given_is_fetched_for_a_minute() {
+    let mut node = Node::new(0, 4);
+    for mono in [0, 30_000, 59_000] {
+        let item = told(1, &[10]);
+        let taken = node.replica.take_item(&Plain, seen(mono), site(3), item);
+        assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
+    }
+    let mut gossip = gossip_with(site(3));
+    let mut vos = BTreeMap::from([(VO, node)]);
+    gossip.tick(seen(60_000).now, &mut vos);
+    assert!(!vos[&VO].replica.is_fetching(site(1)));
 }

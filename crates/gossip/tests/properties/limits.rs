@@ -2,8 +2,8 @@
 
 use fairmesh_gossip::wire::{HeadItem, Push, Told};
 use fairmesh_gossip::{
-    Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, KEY_BYTES_MAX, PART_BYTES_MAX, PartKey,
-    Refusal,
+    Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, KEY_BYTES_MAX, Kinds, PART_BYTES_MAX,
+    PartKey, Refusal,
 };
 use fairmesh_model::{Incarnation, Millis, Seq, Signed, WallTime, cbor};
 use serde::Serialize;
@@ -34,8 +34,8 @@ struct AnyDelta {
     p: Vec<(ByteBuf, ByteBuf)>,
 }
 
-/// What a node that holds head 1 of a site makes of deltas that somebody puts beside its head 2.
-fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>> {
+/// A node that holds head 1 of a site; the site's head 2, as it is signed, and as a push.
+fn before_a_true_head() -> (Node, Vec<u8>, Vec<u8>) {
     let (mut a, mut b) = (Node::new(0, 2), Node::new(1, 2));
     let held = vec![(PartKey::new(1, &[1]), b"one".to_vec())];
     let one = a.publish(0, 1, &[(1, Some(b"one"))]);
@@ -49,6 +49,12 @@ fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>
     b.replica
         .restore(&Plain, first.bytes(), held)
         .expect("whole");
+    (b, second, two)
+}
+
+/// What a node that holds head 1 of a site makes of deltas that somebody puts beside its head 2.
+fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>> {
+    let (mut b, second, two) = before_a_true_head();
     let deltas: Vec<Vec<u8>> = deltas.iter().map(cbor::to_vec).collect();
     let item = HeadItem {
         head: ByteBuf::from(second.clone()),
@@ -56,7 +62,9 @@ fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>
     };
     let mut taken = vec![b.replica.take_item(&Plain, seen(0), site(0), item)];
     for delta in deltas {
-        let taken_push = b.replica.take_push(&Plain, seen(0), &second, Some(&delta));
+        let taken_push = b
+            .replica
+            .take_push(&Plain, seen(0), site(0), &second, Some(&delta));
         taken.push(taken_push);
     }
     assert_eq!(b.holds()[&site(0)].len(), 1, "head 1 stays in force");
@@ -98,8 +106,90 @@ fn deltas_that_unpack_to_more_than_any_head_holds_are_pulled_instead() {
     }
 }
 
+/// A few kilobytes that become so many whole parts.
+fn zeros(parts: u16) -> Vec<u8> {
+    let empty = packed(&vec![0; PART_BYTES_MAX]);
+    let name = |part: u16| ByteBuf::from([&[1][..], &part.to_be_bytes()].concat());
+    cbor::to_vec(&AnyDelta {
+        b: (Incarnation(1), Seq(1)),
+        p: (0..parts).map(|part| (name(part), empty.clone())).collect(),
+    })
+}
+
+/// What becomes of a true push of a peer that has sent something before, and whether that was so.
+fn take_behind(
+    before: impl Fn(&mut Node, &[u8]),
+    (from, mono): (u8, u64),
+) -> Result<Absorbed, Refusal> {
+    let (mut node, second, two) = before_a_true_head();
+    before(&mut node, &second);
+    node.take_from(site(from), seen(mono), &two)
+}
+
+#[test]
+fn what_a_peer_has_unpacked_in_vain_is_bounded_by_the_minute_and_others_are_read() {
+    let push = |times: u32, parts| {
+        move |node: &mut Node, second: &[u8]| {
+            for _ in 0..times {
+                let (delta, from) = (zeros(parts), site(3));
+                let replica = &mut node.replica;
+                let taken = replica.take_push(&Plain, seen(0), from, second, Some(&delta));
+                assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
+            }
+        }
+    };
+    let answer = |node: &mut Node, second: &[u8]| {
+        let item = HeadItem {
+            head: ByteBuf::from(second.to_vec()),
+            told: Told::Deltas(vec![ByteBuf::from(zeros(512))]),
+        };
+        let taken = node.replica.take_item(&Plain, seen(0), site(3), item);
+        assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
+    };
+    for (from, mono, is_read) in [(3, 59_999, false), (3, 60_000, true), (2, 0, true)] {
+        for taken in [
+            take_behind(push(8, 64), (from, mono)),
+            take_behind(answer, (from, mono)),
+        ] {
+            assert_eq!(matches!(taken, Ok(Absorbed::Changed(_))), is_read);
+        }
+    }
+    // What is more than a push may unpack to is not even begun.
+    let taken = take_behind(push(20, 65), (3, 0));
+    assert!(matches!(taken, Ok(Absorbed::Changed(_))), "{taken:?}");
+}
+
+#[test]
+fn a_head_whose_changes_unpack_to_more_than_a_push_may_comes_without_them() {
+    let mut site = Node::new(0, 2);
+    let key = key(0);
+    let mut push = |parts: u16, byte: u8| {
+        let part = |part: u16| {
+            let bytes = vec![byte; PART_BYTES_MAX];
+            (PartKey::new(1, &part.to_be_bytes()), Some(bytes))
+        };
+        let (incarnation, at) = (Incarnation(1), WallTime(1_000_000));
+        let parts = (0..parts).map(part).collect();
+        let replica = &mut site.replica;
+        let (_, push) = replica.publish(&Anything, &key, incarnation, at, parts);
+        Push::from_bytes(&push).expect("a push")
+    };
+    assert!(matches!(push(0, 0), Push::Head(_, None)));
+    assert!(matches!(push(64, 1), Push::Next(_)));
+    assert!(matches!(push(65, 2), Push::Head(_, None)));
+}
+
 fn packed(bytes: &[u8]) -> ByteBuf {
     ByteBuf::from(zstd::bulk::compress(bytes, 3).expect("memory"))
+}
+
+/// Who signs so does not check itself.
+struct Anything;
+
+impl Kinds for Anything {
+    fn check(&self, _: &Head, _: &PartKey, _: &[u8]) -> Result<u32, String> {
+        Ok(0)
+    }
 }
 
 #[test]
@@ -107,13 +197,6 @@ fn a_head_that_no_honest_site_signs_is_refused_by_all_and_not_asked_for_again() 
     let mut net = Net::new(3);
     net.node(0).publish(0, 1, &[(1, Some(b"good"))]);
     net.settle().expect("settles");
-    // The liar does not check itself.
-    struct Anything;
-    impl fairmesh_gossip::Kinds for Anything {
-        fn check(&self, _: &fairmesh_gossip::Head, _: &PartKey, _: &[u8]) -> Result<u32, String> {
-            Ok(0)
-        }
-    }
     let lie = |bytes: Vec<u8>| vec![(PartKey::new(1, &[1]), Some(bytes))];
     let mut liar = Node::new(0, 3);
     liar.publish(0, 1, &[(1, Some(b"good"))]);
@@ -315,7 +398,7 @@ fn take_a_fork_that_is_one_too_many(mine: &[u8], other: &[u8]) -> Result<Absorbe
     assert!(b.replica.forks_found().is_empty());
     twin.publish(0, 1, &[(1, Some(other))]);
     let other = twin.replica.heads().next().expect("its last").bytes();
-    let taken = b.replica.take_push(&Plain, seen(0), other, None);
+    let taken = b.replica.take_push(&Plain, seen(0), site(0), other, None);
     assert_eq!(b.replica.forks_found(), [site(0)]);
     assert!(b.replica.forks_found().is_empty(), "it is told once");
     taken

@@ -5,3 +5,4 @@ mod fetching;
 mod lattice;
 mod limits;
 mod support;
+mod vectors;

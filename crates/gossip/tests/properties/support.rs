@@ -110,17 +110,22 @@ impl Node {
     }
 
     pub(crate) fn take(&mut self, push: &[u8]) -> Result<Absorbed, Refusal> {
+        self.take_from(site(0), seen(0), push)
+    }
+
+    pub(crate) fn take_from(
+        &mut self,
+        from: SiteId,
+        seen: Seen,
+        push: &[u8],
+    ) -> Result<Absorbed, Refusal> {
         let (head, delta) = match Push::from_bytes(push) {
             Ok(Push::Head(head, delta)) => (head, delta),
-            Ok(Push::Next(next)) => return self.replica.take_next(&Plain, seen(0), &next),
+            Ok(Push::Next(next)) => return self.replica.take_next(&Plain, seen, from, &next),
             _ => panic!("a push of a head"),
         };
-        self.replica.take_push(
-            &Plain,
-            seen(0),
-            &head,
-            delta.as_ref().map(|delta| delta.as_slice()),
-        )
+        let delta = delta.as_ref().map(|delta| delta.as_slice());
+        self.replica.take_push(&Plain, seen, from, &head, delta)
     }
 
     /// All that is held: of each site its heads, and the forms of each part.
