@@ -23,7 +23,7 @@ mod refusal;
 mod replica;
 pub mod wire;
 
-pub use digest::{Vector, VectorFrame};
+pub use digest::{Tag, Vector, VectorFrame};
 pub use exchange::{Arrival, Gossip, GossipStats, Intervals, Outgoing, Shared};
 pub use head::{COVERS_MAX, HEADS_MAX, Head, HeadSet, Offered, covers};
 pub use next::NextHead;

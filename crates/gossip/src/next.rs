@@ -114,8 +114,9 @@ fn site_tag(site: SiteId) -> u64 {
     u64::from_be_bytes(*first)
 }
 
-/// The first bytes of a head's hash, by which two heads of one seq are told apart.
-pub(crate) fn tag_of(hash: ContentHash) -> u32 {
+/// The first bytes of a head's hash, by which the head before is found. Two heads of one seq can be made to have the
+/// same ones: what is put together from the wrong one is not what was signed.
+fn tag_of(hash: ContentHash) -> u32 {
     let first = hash.as_bytes().first_chunk().expect("32 bytes hold four");
     u32::from_be_bytes(*first)
 }

@@ -25,9 +25,8 @@ use fairmesh_model::{
 };
 
 use crate::content::Content;
-use crate::digest::Vector;
+use crate::digest::{Tag, Vector};
 use crate::head::{Head, HeadSet};
-use crate::next::tag_of;
 use crate::part::{Part, PartKey, Parts};
 use crate::refusal::Refusal;
 use fetch::Fetch;
@@ -306,7 +305,7 @@ impl Replica {
             let body = head.body();
             (
                 (body.site, body.incarnation),
-                (body.seq, tag_of(head.hash())),
+                (body.seq, Tag::of(head.hash())),
             )
         };
         self.heads().map(row).collect()

@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::content::Delta;
-use crate::digest::VectorFrame;
+use crate::digest::{Tag, VectorFrame};
 use crate::head::Head;
 use crate::next::NextHead;
 use crate::part::{ManifestRow, PartKey};
@@ -31,7 +31,7 @@ pub const PUSH_UNPACKED_BYTES_MAX: usize = 4 << 20;
 /// Largest encoded delta: its patches and names.
 pub(crate) const DELTA_BYTES_MAX: usize = 1 << 20;
 
-/// Largest request. A pull's vector of 2,000 sites takes 100 KB.
+/// Largest request. A pull's vector of 2,000 sites takes 130 KB.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
 /// Largest answer, packed or unpacked: what one exchange may make a node buffer.
@@ -121,7 +121,7 @@ pub struct Pull {
     pub heads: Option<VectorFrame>,
     /// Proofs of forks held: whose, and a hash of the two heads. Goes with `heads`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub proofs: Vec<(SiteId, u32)>,
+    pub proofs: Vec<(SiteId, Tag)>,
 }
 
 /// A head that the asker lacks.

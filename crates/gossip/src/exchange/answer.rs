@@ -11,18 +11,16 @@ use serde_bytes::ByteBuf;
 
 use super::peers::Asked;
 use super::{Gossip, Shared, VECTOR_MAX, summaries};
-use crate::digest::Base;
+use crate::digest::{Base, Tag};
 use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
 
 /// Whose proof it is, and a hash of the two heads.
-type ProofTag = (SiteId, u32);
+type ProofTag = (SiteId, Tag);
 
 /// What a pull says of the proofs that are held.
 pub(super) fn proof_tags(proofs: &BTreeMap<SiteId, (ByteBuf, ByteBuf)>) -> Vec<ProofTag> {
     let tag = |(site, pair): (&SiteId, &(ByteBuf, ByteBuf))| {
-        let hash = ContentHash::of(&cbor::to_vec(pair));
-        let tag = hash.as_bytes()[..4].try_into().expect("four bytes");
-        (*site, u32::from_be_bytes(tag))
+        (*site, Tag::of(ContentHash::of(&cbor::to_vec(pair))))
     };
     proofs.iter().map(tag).collect()
 }

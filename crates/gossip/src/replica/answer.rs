@@ -10,9 +10,8 @@ use fairmesh_model::{Incarnation, SiteId, Verified, mutated};
 use serde_bytes::ByteBuf;
 
 use super::{Held, Replica};
-use crate::digest::Vector;
+use crate::digest::{Tag, Vector};
 use crate::head::{HEADS_MAX, Head};
-use crate::next::tag_of;
 use crate::part::PartKey;
 use crate::wire::{FRAME_BYTES_MAX, HeadItem, Told};
 
@@ -33,7 +32,7 @@ impl Replica {
                 let body = head.body();
                 let known = theirs.get(&(site, body.incarnation)).copied();
                 let is_behind = known.is_none_or(|(seq, tag)| {
-                    let forks = seq == body.seq && tag != tag_of(head.hash());
+                    let forks = seq == body.seq && tag != Tag::of(head.hash());
                     seq < body.seq || (forks && !mutated!(ForksUntold))
                 });
                 let is_old = held.heads.iter().next_back() != Some(head);

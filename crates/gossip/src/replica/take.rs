@@ -82,7 +82,12 @@ impl Replica {
         };
         match put_together {
             Some((signed, delta)) => {
-                let head = verify_signed(self.vo, signed)?;
+                let contradicts = self.proof_of(signed.claimed().site).is_some();
+                let head = match verify_signed(self.vo, signed) {
+                    // It may be behind the other one of two heads of one seq: who passed it on knows no better.
+                    Err(_) if contradicts => return Ok(Absorbed::Gap),
+                    verified => verified?,
+                };
                 self.take_pushed(kinds, seen, from, head, Some(&delta))
             }
             // It may have come another way before.

@@ -1,11 +1,13 @@
 //! What is refused, bounded and named.
 
+use std::collections::BTreeMap;
+
 use fairmesh_gossip::wire::{HeadItem, Push, Told};
 use fairmesh_gossip::{
     Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, KEY_BYTES_MAX, Kinds, PART_BYTES_MAX,
     PartKey, Refusal,
 };
-use fairmesh_model::{Incarnation, Millis, Seq, Signed, WallTime, cbor};
+use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, WallTime, cbor};
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 
@@ -374,6 +376,54 @@ fn two_heads_of_one_seq_are_proved_to_everybody_and_the_next_one_goes_on() {
         holds[&site(0)].values().flatten().collect::<Vec<_>>(),
         [b"four"]
     );
+}
+
+/// The last head that a node has signed.
+fn last_of(node: &Node) -> Signed<Head> {
+    let head = node.replica.heads().next().expect("its last");
+    Signed::parse(head.bytes()).expect("signed")
+}
+
+/// When to sign two heads so that their hashes begin with the same four bytes.
+fn alike(one: &Head, two: &Head) -> [WallTime; 2] {
+    let at = |step: u64| WallTime(900_000 + step);
+    let hash = |head: &Head, step| {
+        let at = at(step);
+        ContentHash::of(&cbor::to_vec(&Head { at, ..head.clone() }))
+    };
+    let begins = |head, step| *hash(head, step).as_bytes().first_chunk::<4>().expect("32");
+    let ones: BTreeMap<[u8; 4], u64> = (0..90_000).map(|step| (begins(one, step), step)).collect();
+    let both = (0..90_000).find_map(|step| Some((*ones.get(&begins(two, step))?, step)));
+    let (of_one, of_two) = both.expect("of eight billion pairs some are alike");
+    [at(of_one), at(of_two)]
+}
+
+#[test]
+fn two_heads_whose_hashes_begin_alike_are_told_apart_and_who_passes_on_what_follows_is_believed() {
+    let sign = |at: WallTime, part: &[u8]| {
+        let mut liar = Node::new(0, 3);
+        let push = liar.publish_at(0, 1, at.0, &[(1, Some(part))]);
+        (liar, push)
+    };
+    let body = |part| last_of(&sign(WallTime(1), part).0).claimed().clone();
+    let [at_one, at_two] = alike(&body(b"one"), &body(b"two"));
+    let ((mut one, _), (two, _)) = (sign(at_one, b"one"), sign(at_two, b"two"));
+    let first = last_of(&one).hash();
+    let second = last_of(&two).hash();
+    assert_eq!(first.as_bytes()[..4], second.as_bytes()[..4]);
+    let mut net = Net::new(3);
+    give(&one, net.node(1));
+    give(&two, net.node(2));
+    let next = one.publish_at(0, 1, at_one.0, &[(3, Some(b"three"))]);
+    net.settle().expect("settles, on the lower root");
+    for node in 1..3 {
+        assert_eq!(net.node(node).replica.forked().count(), 1, "node {node}");
+    }
+    // It is behind the one of the higher root, which nobody holds any more.
+    for node in 1..3 {
+        let taken = net.node(node).take(&next);
+        assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
+    }
 }
 
 /// What becomes of a head that contradicts one that is held, when it is one more than is taken in a minute.

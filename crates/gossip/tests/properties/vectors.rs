@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_gossip::wire::{HeadItem, Pull, PullAnswer, Push, Request, Response, Told};
-use fairmesh_gossip::{Absorbed, Vector, VectorFrame};
-use fairmesh_model::{Incarnation, Seq, SiteId};
+use fairmesh_gossip::{Absorbed, Tag, Vector, VectorFrame};
+use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId};
 use serde_bytes::ByteBuf;
 
 use crate::fetching::gossip_with;
@@ -16,7 +16,7 @@ fn invented(heads: u32) -> Vector {
         let mut site = [0; 32];
         site[..4].copy_from_slice(&index.to_be_bytes());
         let head = (SiteId::from_bytes(site), Incarnation(1));
-        (head, (Seq(1), 7))
+        (head, (Seq(1), Tag::of(ContentHash::of(&[]))))
     };
     (0..heads).map(head).collect()
 }
