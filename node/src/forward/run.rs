@@ -365,7 +365,6 @@ mod tests {
             poll_ms: 10,
             node: NodeArgs {
                 socket: Some(socket),
-                ..NodeArgs::default()
             },
         };
         let mut out = Vec::new();
