@@ -295,6 +295,8 @@ mod tests {
     use std::io::Read as _;
     use std::os::unix::net::{UnixListener, UnixStream};
 
+    use tokio::sync::oneshot;
+
     use super::*;
     use crate::ask::NodeArgs;
 
@@ -318,7 +320,7 @@ mod tests {
     }
 
     /// A node that waits for room at first: it answers in turn, and says what it was asked.
-    fn node(socket: &std::path::Path) -> std::thread::JoinHandle<Vec<String>> {
+    fn node(socket: &std::path::Path) -> oneshot::Receiver<Vec<String>> {
         let listener = UnixListener::bind(socket).expect("bound");
         let rests_on = r#""schema":"","as_of":"","as_of_ms":0,"coverage":{"sites_known":0,"sites_total":0,"oldest":null,"capacity_known":""},"views":[]"#;
         let job = format!(
@@ -328,6 +330,7 @@ mod tests {
         let jobs = format!(r#"{{{rests_on},"jobs":[{job}]}}"#);
         let heard = format!("{{{rests_on}}}");
         let waits = r#"{"error":"the node waits for room"}"#.to_owned();
+        let (says, said) = oneshot::channel();
         std::thread::spawn(move || {
             let (mut asks, mut told) = (Vec::new(), 0);
             while told < 2 {
@@ -347,8 +350,9 @@ mod tests {
                 );
                 stream.write_all(answer.as_bytes()).expect("answered");
             }
-            asks
-        })
+            says.send(asks).expect("somebody waits");
+        });
+        said
     }
 
     #[tokio::test(flavor = "multi_thread")]
@@ -373,10 +377,9 @@ mod tests {
             let ended = run(&args, &mut out).await;
             anyhow::bail!("{:?}", ended.err())
         };
-        let told = tokio::task::spawn_blocking(move || node.join().expect("it answered"));
         let asks = tokio::select! {
             biased;
-            asks = told => asks?,
+            asks = node => asks?,
             ended = tokio::time::timeout(Duration::from_secs(60), all) => ended??,
         };
         let told = asks.iter().map(String::as_str);
