@@ -263,7 +263,7 @@ exit 0"#
     }
     let mut settings = SlurmSettings::defaults(folder);
     settings.common.bin_dir = Some(folder.to_owned());
-    let (control, _) = node(folder, false)?;
+    let (control, _) = node(folder, Says::Counted)?;
     let common = settings.common.clone();
     Ok(Feed::new(Slurm::new(settings), common, control))
 }
