@@ -277,14 +277,7 @@ impl<S: Scheduler> Feed<S> {
             before.sacct_asked = cursor.sacct_asked;
             // What is refused for now is told again, with all that lies behind it in the source.
             if done.for_now == 0 {
-                if cursor != before {
-                    state::store(&self.settings.state_file, &cursor)?;
-                }
-                self.cursor = Some(cursor.clone());
-            }
-            for file in files.iter().filter(|_| done.for_now == 0) {
-                let cannot = || format!("cannot remove {}", file.display());
-                std::fs::remove_file(file).with_context(cannot)?;
+                self.keep(&before, &cursor, &files)?;
             }
             if !more {
                 break None;
@@ -309,6 +302,19 @@ impl<S: Scheduler> Feed<S> {
         );
         self.cursor = Some(cursor);
         Ok(done)
+    }
+
+    /// Keeps how far the source was reported, then removes what was spooled of it.
+    fn keep(&mut self, before: &Cursor, now: &Cursor, files: &[PathBuf]) -> anyhow::Result<()> {
+        if now != before {
+            state::store(&self.settings.state_file, now)?;
+        }
+        self.cursor = Some(now.clone());
+        for file in files {
+            let cannot = || format!("cannot remove {}", file.display());
+            std::fs::remove_file(file).with_context(cannot)?;
+        }
+        Ok(())
     }
 
     async fn about(&mut self) -> anyhow::Result<About> {
