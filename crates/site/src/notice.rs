@@ -255,8 +255,10 @@ impl Notices {
     /// Lists a notice, in the place of the one before of that kind and peer; says whether it is to be said.
     pub(crate) fn add(&mut self, now: MonoTime, notice: Notice) -> bool {
         let paced = notice.paced();
-        let stays = |of: &Notice| paced.is_none() || *of == notice || of.paced() != paced;
-        self.listed.retain(|of, _| stays(of));
+        if paced.is_some() {
+            self.listed
+                .retain(|of, _| *of == notice || of.paced() != paced);
+        }
         let is_news = self.listed.insert(notice, now).is_none();
         if self.listed.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
             let oldest = self.listed.iter().min_by_key(|(_, at)| **at);

@@ -44,10 +44,6 @@ use crate::output::{Exit, OutputArgs, Table, age, timestamp, until};
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
 
-/// Fewest digits that name an id by its beginning, as many as a node takes for a VO's: fewer are sooner or later the
-/// beginning of another one, and none are that of all.
-pub(crate) const ID_DIGITS_MIN: usize = 8;
-
 /// The node to ask.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct NodeArgs {
@@ -190,14 +186,9 @@ fn count(number: u64, thing: &str) -> String {
 /// A name, or else the beginning of an id.
 pub(crate) fn name_or_id(name: Option<&str>, id: &str) -> String {
     name.map_or_else(
-        || id.chars().take(ID_DIGITS_MIN).collect(),
+        || id.chars().take(crate::control::ID_DIGITS_MIN).collect(),
         crate::control::clean,
     )
-}
-
-/// Whether `beginning` names this id.
-pub(crate) fn is_id(id: &str, beginning: &str) -> bool {
-    beginning.len() >= ID_DIGITS_MIN && id.starts_with(beginning)
 }
 
 #[cfg(test)]

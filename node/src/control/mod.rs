@@ -79,6 +79,7 @@ use loops::Loops;
 pub(crate) use priority::fraction;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
+pub(crate) use usage::{ID_DIGITS_MIN, is_id};
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone, Default)]

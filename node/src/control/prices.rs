@@ -13,7 +13,7 @@ use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::{answer, site_name};
 use super::text::{all_clean, clean};
-use super::usage::{ID_DIGITS_MIN, find_vos};
+use super::usage::{find_vos, is_id};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,10 +47,8 @@ fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<SitePricesBody>, A
 pub(super) fn find_site(site: &Site, wanted: &str) -> Result<SiteId, ApiError> {
     let others = site.peers().into_iter().map(|peer| peer.site);
     let all: Vec<SiteId> = others.chain([site.id()]).collect();
-    let is_meant = |id: &&SiteId| {
-        let by_id = wanted.len() >= ID_DIGITS_MIN && id.to_string().starts_with(wanted);
-        by_id || site.site_name(**id) == Some(wanted)
-    };
+    let is_meant =
+        |id: &&SiteId| is_id(&id.to_string(), wanted) || site.site_name(**id) == Some(wanted);
     let found: Vec<&SiteId> = all.iter().filter(is_meant).collect();
     match found[..] {
         [one] => Ok(*one),

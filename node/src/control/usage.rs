@@ -22,8 +22,14 @@ use super::rests_on::{answer, site_names};
 use super::text::clean;
 use crate::privacy::{Sight, What};
 
-/// Digits of an id that are enough to name it.
-pub(super) const ID_DIGITS_MIN: usize = 8;
+/// Fewest digits that name an id by its beginning: fewer are sooner or later the beginning of another one, and none are
+/// that of all.
+pub(crate) const ID_DIGITS_MIN: usize = 8;
+
+/// Whether `beginning` names this id.
+pub(crate) fn is_id(id: &str, beginning: &str) -> bool {
+    beginning.len() >= ID_DIGITS_MIN && id.starts_with(beginning)
+}
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -103,8 +109,7 @@ pub(super) fn find_vos(
     let known = site.vo_status(now);
     let is_meant = |of: &&VoStatus| {
         wanted.is_none_or(|wanted| {
-            let by_id = wanted.len() >= ID_DIGITS_MIN && of.vo.checked().starts_with(wanted);
-            by_id || of.name.as_deref() == Some(wanted)
+            is_id(&of.vo.checked(), wanted) || of.name.as_deref() == Some(wanted)
         })
     };
     let name = |of: &VoStatus| of.name.as_deref().map(clean);

@@ -5,9 +5,9 @@ use std::io::Write;
 use anyhow::bail;
 
 use super::{WithdrawArgs, follow};
-use crate::ask::{Control, ID_DIGITS_MIN, is_id, unless_refused};
+use crate::ask::{Control, unless_refused};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
-use crate::control::clean;
+use crate::control::{ID_DIGITS_MIN, clean, is_id};
 use crate::output::Exit;
 
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {

@@ -1,8 +1,8 @@
 //! `fairmesh init`: a key, a commented configuration and a share tree, ready to be edited.
 //!
 //! Invariant: nothing that is there is ever overwritten, and where one of the files is there, none
-//! is made: half a set-up with a new key would be another site. Where one cannot be made, none stays. Deliberately not here: VOs, which
-//! their authorities make (`policy_cmd`).
+//! is made: half a set-up with a new key would be another site. Where one cannot be made, none stays. Deliberately not
+//! here: VOs, which their authorities make (`policy_cmd`).
 
 pub mod key;
 

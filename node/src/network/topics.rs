@@ -282,8 +282,8 @@ impl MemberGossip {
         };
         let unheard = &mut self.filter.lock().unheard;
         if let Some(of_peer) = unheard.get_mut(peer) {
-            of_peer.messages -= 1;
-            of_peer.bytes -= message.data.len();
+            of_peer.messages = of_peer.messages.saturating_sub(1);
+            of_peer.bytes = of_peer.bytes.saturating_sub(message.data.len());
             if of_peer.messages == 0 {
                 unheard.remove(peer);
             }

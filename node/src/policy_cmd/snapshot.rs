@@ -3,8 +3,8 @@
 //! It is for a timer, on a machine that is online, with a key that can do nothing else (docs/snapshot.md).
 //!
 //! Invariant: nothing is signed of a node that lacks what the last snapshot named. Else whoever cuts that node off
-//! would have his freeze vouched for. What keeps one VO from its snapshot keeps no other. Deliberately not here: roles of several keys, whose snapshots are made with
-//! `new snapshot` and signed one after the other.
+//! would have his freeze vouched for. What keeps one VO from its snapshot keeps no other. Deliberately not here: roles of
+//! several keys, whose snapshots are made with `new snapshot` and signed one after the other.
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -7,8 +7,8 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed};
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
-use crate::ask::{self, Control, ID_DIGITS_MIN, NodeArgs, is_id, unless_refused};
-use crate::control::clean;
+use crate::ask::{self, Control, NodeArgs, unless_refused};
+use crate::control::{ID_DIGITS_MIN, clean, is_id};
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
 use crate::policy_cmd::{Draft, PolicyDocument, now, read_bytes, sign_draft};

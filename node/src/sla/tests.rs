@@ -73,22 +73,27 @@ fn entries_are_shown_with_what_they_come_to() {
     );
 }
 
-#[test]
-fn what_is_passed_broken_and_different_is_named() {
-    let (_folder, sla, grid) = files();
-    let mut args = CheckArgs {
-        sla: Some(sla),
-        grid: Some(grid.clone()),
+fn check_args(sla: Option<PathBuf>, grid: PathBuf) -> CheckArgs {
+    CheckArgs {
+        sla,
+        grid: Some(grid),
         node: NodeArgs::default(),
         vo: None,
         site: None,
         output: parsable(),
-    };
-    let checked = |args: &CheckArgs| {
-        let mut out = Vec::new();
-        let exit = check::check(args, &mut out).expect("valid");
-        (exit, String::from_utf8(out).expect("UTF-8"))
-    };
+    }
+}
+
+fn checked(args: &CheckArgs) -> (Exit, String) {
+    let mut out = Vec::new();
+    let exit = check::check(args, &mut out).expect("valid");
+    (exit, String::from_utf8(out).expect("UTF-8"))
+}
+
+#[test]
+fn what_is_passed_broken_and_different_is_named() {
+    let (_folder, sla, grid) = files();
+    let mut args = check_args(Some(sla), grid.clone());
     let (exit, text) = checked(&args);
     assert_eq!(exit, Exit::Failure);
     let expected = "/a|s|passed|7|20.5 % of the epoch are used, of 20 %
@@ -117,35 +122,17 @@ fn what_is_passed_broken_and_different_is_named() {
 fn sites_are_held_to_what_they_say_where_nothing_was_agreed() {
     let (_folder, _, grid) = files();
     let args = CheckArgs {
-        sla: None,
-        grid: Some(grid),
-        node: NodeArgs::default(),
         vo: Some("a".to_owned()),
-        site: None,
-        output: parsable(),
+        ..check_args(None, grid)
     };
-    let mut out = Vec::new();
-    assert_eq!(check::check(&args, &mut out).expect("valid"), Exit::Failure);
     let expected = "/a|s|passed|7|20.5 % of the epoch are used, of 20 %\n/a|s|passed|7|51 CPUs are held, of 50\n";
-    assert_eq!(String::from_utf8(out).expect("UTF-8"), expected);
+    assert_eq!(checked(&args), (Exit::Failure, expected.to_owned()));
 }
 
 #[test]
 fn nothing_is_kept_where_nothing_was_looked_at() {
     let (_folder, sla, grid) = files();
-    let mut args = CheckArgs {
-        sla: Some(sla.clone()),
-        grid: Some(grid.clone()),
-        node: NodeArgs::default(),
-        vo: None,
-        site: None,
-        output: parsable(),
-    };
-    let checked = |args: &CheckArgs| {
-        let mut out = Vec::new();
-        let exit = check::check(args, &mut out).expect("valid");
-        (exit, String::from_utf8(out).expect("UTF-8"))
-    };
+    let mut args = check_args(Some(sla.clone()), grid.clone());
     // What was agreed with /e the site does not grant; of what groups of /d get nothing was agreed with the whole.
     std::fs::write(&sla, "[sla]\n\"/d\" = {}\n\"/e\" = { cpu = \"5%\" }\n").expect("writes");
     let absent = "/e|s|absent|7|the VO has no SLA there, and one was agreed\n";

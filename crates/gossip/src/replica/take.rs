@@ -449,8 +449,9 @@ impl Replica {
         let before = base.and_then(|base| held.heads.get(base));
         let is_dated_back = before.is_some_and(|before| before.body().at > head.body().at);
         let checked = checked.and_then(|()| {
-            let mut stay = overlaid(&content.parts, &changes).filter(|_| is_dated_back);
-            stay.try_for_each(|(key, part)| kinds.check_time(head.body(), key, &part.bytes))
+            let all = is_dated_back.then(|| overlaid(&content.parts, &changes));
+            let mut all = all.into_iter().flatten();
+            all.try_for_each(|(key, part)| kinds.check_time(head.body(), key, &part.bytes))
         });
         if let Err(what) = checked.and_then(|()| content.check_after(&changes)) {
             held.refused = Some(head.hash());

@@ -13,8 +13,8 @@
 //! A site that has lost its store cannot know what it had sent by heads that nobody had received. So what counts
 //! as sent is what the heads of its newest incarnation say, and an older head that comes late says nothing.
 //!
-//! Invariant: rows never shrink, and those of others are of slices that are granted; what was taken stays taken. What one that contradicts itself has sent before
-//! can be spent where it is, and is not taken from there by others.
+//! Invariant: rows never shrink, and those of others are of slices that are granted; what was taken stays taken. What
+//! one that contradicts itself has sent before can be spent where it is, and is not taken from there by others.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -6,8 +6,8 @@
 //! what its comment says already. The moment for which it had its nodes is not charged to its quota.
 //!
 //! Invariant: no job is stopped because something is broken, unless `on_silence` says so; only jobs that this put
-//! back are let go, which files in the spool name until Slurm has let them go: comments are the users'. Deliberately not here: the look at
-//! submission, which is Lua within slurmctld (`setup/fairmesh-quota.lua`).
+//! back are let go, which files in the spool name until Slurm has let them go: comments are the users'. Deliberately
+//! not here: the look at submission, which is Lua within slurmctld (`setup/fairmesh-quota.lua`).
 
 use std::collections::BTreeMap;
 use std::fs;

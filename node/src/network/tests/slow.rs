@@ -13,13 +13,12 @@ use crate::network::codec::PROTOCOL;
 /// Four times what a stream takes that nobody reads.
 const ANSWER: usize = 1 << 20;
 
-/// What a member does with a stream.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Slow {
-    /// It announces a request and sends a byte of it.
-    Asks,
-    /// It asks, and reads nothing of the answer but that there is one.
-    Reads,
+/// What a member does with a stream: it writes so much, and ends neither that nor the stream.
+#[derive(Debug, Clone)]
+pub(super) struct Slow {
+    pub(super) writes: Vec<u8>,
+    /// It ends what it has written, and reads nothing of the answer but that there is one.
+    pub(super) reads: bool,
 }
 
 impl Codec for Slow {
@@ -52,17 +51,11 @@ impl Codec for Slow {
     where
         T: AsyncWrite + Unpin + Send,
     {
-        let announced = if *self == Self::Asks {
-            1_000_000
-        } else {
-            1_u32
-        };
-        io.write_all(&announced.to_be_bytes()).await?;
-        io.write_all(&[7]).await?;
+        io.write_all(&self.writes).await?;
         io.flush().await?;
-        match self {
-            Self::Asks => std::future::pending().await,
-            Self::Reads => Ok(()),
+        match self.reads {
+            false => std::future::pending().await,
+            true => Ok(()),
         }
     }
 
@@ -79,27 +72,19 @@ impl Codec for Slow {
     }
 }
 
-/// A member with the key of `number` that does nothing but that, on as many streams as it gets.
-fn slow_member(number: u8, slow: Slow, victim: &Node) -> impl Future<Output = ()> + use<> {
-    member_that(number, (slow, PROTOCOL, usize::MAX), victim)
-}
-
-/// A member that opens so many streams of a protocol, and does what the codec does with them.
-pub(super) fn member_that<C>(
+/// A member with the key of `number` that does nothing but that, on so many streams of a protocol.
+pub(super) fn slow_member(
     number: u8,
-    (codec, protocol, streams): (C, &'static str, usize),
+    (slow, protocol, streams): (Slow, &'static str, usize),
     victim: &Node,
-) -> impl Future<Output = ()> + use<C>
-where
-    C: Codec<Protocol = StreamProtocol, Request = ()> + Clone + Send + 'static,
-{
+) -> impl Future<Output = ()> + use<> {
     let keypair = Keypair::ed25519_from_bytes(&mut [number; 32]).expect("a key");
     let (peer, address) = (peer_id_of(victim.site()), victim.address.clone());
     let protocol = (StreamProtocol::new(protocol), ProtocolSupport::Full);
     let config = request_response::Config::default()
         .with_request_timeout(Duration::from_secs(600))
         .with_max_concurrent_streams(64);
-    let behaviour = request_response::Behaviour::with_codec(codec, [protocol], config);
+    let behaviour = request_response::Behaviour::with_codec(slow, [protocol], config);
     let transport = behaviour::transport(&keypair, &Arc::default()).expect("a transport");
     let id = keypair.public().to_peer_id();
     let swarm = swarm::Config::with_tokio_executor();
@@ -125,8 +110,11 @@ fn site(number: u8) -> SiteId {
     fairmesh_model::SigningKey::from_secret(&[number; 32]).site_id()
 }
 
-/// A node that gives a request two seconds and a stream four, with an honest member and a slow one.
-async fn hold_up(slow: Slow) {
+/// A node that gives a request two seconds and a stream four, with an honest member, and one that announces a request of
+/// so many bytes and sends one.
+async fn hold_up(announced: u32, reads: bool) {
+    let writes = [&announced.to_be_bytes()[..], &[7]].concat();
+    let slow = Slow { writes, reads };
     let hasty = NetworkConfig {
         request_timeout: Duration::from_secs(4),
         ..Node::config()
@@ -137,7 +125,7 @@ async fn hold_up(slow: Slow) {
     victim.send(NetworkCommand::Allow(members.into())).await;
     honest.meet(&[&victim]).await;
     honest.until_connected(victim.site()).await;
-    let member = tokio::spawn(slow_member(3, slow, &victim));
+    let member = tokio::spawn(slow_member(3, (slow, PROTOCOL, usize::MAX), &victim));
     let stats = victim.handle.stats.clone();
     let to = victim.handle.site();
     // Answers are large, so that no buffer takes them for a member that does not.
@@ -177,12 +165,12 @@ async fn hold_up(slow: Slow) {
 
 #[tokio::test]
 async fn a_member_that_sends_slowly_is_named_and_disconnected_and_others_are_served() {
-    hold_up(Slow::Asks).await;
+    hold_up(1_000_000, false).await;
 }
 
 #[tokio::test]
 async fn a_member_that_reads_slowly_holds_eight_answers_and_is_disconnected() {
-    hold_up(Slow::Reads).await;
+    hold_up(1, true).await;
 }
 
 #[tokio::test]

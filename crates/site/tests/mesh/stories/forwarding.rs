@@ -449,18 +449,23 @@ fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) -> Option<Tol
     sent.find_map(|bytes| read_forward_told(bytes))
 }
 
+/// What a node has sent last of a job that is on its way.
+fn taken_from(mesh: &Mesh, node: usize) -> Take {
+    let frames = mesh.nodes[node].sent.iter();
+    let mut takes = frames.filter_map(|bytes| match read_forward(bytes)? {
+        Message::Take(take) => Some(take),
+        Message::Ends(_) | Message::Withdraw(_) => None,
+    });
+    takes.next_back().expect("it is on its way")
+}
+
 #[test]
 fn whoever_was_offered_a_job_before_can_neither_erase_it_nor_take_it_back() {
     with_seeds(|seed| {
         let mut mesh = found(seed, 4);
         mesh.nodes[0].sent.clear();
         let job = hand_in(&mut mesh, "j1");
-        let mut frames = mesh.nodes[0].sent.iter();
-        let take = frames.find_map(|bytes| match read_forward(bytes)? {
-            Message::Take(take) => Some(take),
-            Message::Ends(_) | Message::Withdraw(_) => None,
-        });
-        let take = take.expect("it is on its way");
+        let take = taken_from(&mesh, 0);
         mesh.run(Millis::from_secs(1));
         assert_eq!(here(&mesh, 3), [job]);
         // B has seen the offer, and sends it with any number of hops to all who know the job, and to C, who does not.
@@ -506,12 +511,7 @@ fn a_job_that_was_changed_on_its_way_is_declined() {
         let mut mesh = found(seed, 3);
         mesh.nodes[0].sent.clear();
         let job = hand_in(&mut mesh, "j1");
-        let frames = mesh.nodes[0].sent.iter();
-        let mut takes = frames.filter_map(|bytes| match read_forward(bytes)? {
-            Message::Take(take) => Some(take),
-            Message::Ends(_) | Message::Withdraw(_) => None,
-        });
-        let take = takes.next_back().expect("it is on its way");
+        let take = taken_from(&mesh, 0);
         mesh.run(Millis::from_secs(1));
         settle(&mut mesh, 2, job, Came::Submitted(String::new()));
         // B has it, and makes another one of it in A's name.
