@@ -37,6 +37,9 @@ pub const WANTED: [(&str, &str); 8] = [
     ("report_pjob_tickets", "TRUE"),
 ];
 
+/// The verifier by which qmaster refuses jobs that would write lines of `accounting`: a script for `jsv_url`.
+pub const VERIFIER: &str = include_str!("gridengine/fairmesh-jsv");
+
 /// How a node and a Grid Engine work together.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct GridEngineSettings {
@@ -96,15 +99,18 @@ impl GridEngine {
         }
     }
 
-    /// The scheduler's configuration, key by key.
+    /// The scheduler's configuration and that of the cell, key by key.
     ///
     /// # Errors
     /// If qmaster is away.
-    pub async fn scheduler(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let text = self.commands.ask("qconf", &["-ssconf"]).await?;
-        let pairs = text.lines().filter_map(|line| line.split_once(' '));
-        let pairs = pairs.map(|(key, value)| (key.to_owned(), value.trim().to_owned()));
-        Ok(pairs.collect())
+    pub async fn configured(&self) -> anyhow::Result<BTreeMap<String, String>> {
+        let mut pairs = BTreeMap::new();
+        for shown in ["-ssconf", "-sconf"] {
+            let text = self.commands.ask("qconf", &[shown]).await?;
+            let lines = text.lines().filter_map(|line| line.split_once(' '));
+            pairs.extend(lines.map(|(key, value)| (key.to_owned(), value.trim().to_owned())));
+        }
+        Ok(pairs)
     }
 }
 

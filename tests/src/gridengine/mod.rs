@@ -6,6 +6,7 @@
 //! Deliberately not here: nodes (`process`), and what a test is about.
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -79,16 +80,35 @@ impl Pool {
 
     /// Changes keys of the scheduler's configuration.
     pub fn schedule_by(&self, pairs: &[(&str, &str)]) -> anyhow::Result<()> {
-        let known = self.run("qconf", &["-ssconf"])?;
+        self.configure(["-ssconf", "-Msconf"], pairs)
+    }
+
+    /// Has qmaster ask the verifier before it takes a job.
+    pub fn verify_by(&self, verifier: &str) -> anyhow::Result<()> {
+        let file = self.folder.join("run/verifier");
+        fs::write(&file, verifier)?;
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
+        let url = format!("script:{}", file.display());
+        self.configure(["-sconf", "-Mconf"], &[("jsv_url", &url)])
+    }
+
+    /// Changes keys of a configuration that one option of `qconf` shows, and another takes.
+    fn configure(&self, [shown, taken]: [&str; 2], pairs: &[(&str, &str)]) -> anyhow::Result<()> {
+        let known = self.run("qconf", &[shown])?;
         let line = |line: &str| {
             let key = line.split(' ').next().unwrap_or_default();
             let found = pairs.iter().find(|(name, _)| *name == key);
             found.map_or_else(|| line.to_owned(), |(_, value)| format!("{key} {value}"))
         };
-        let text: Vec<String> = known.lines().map(line).collect();
-        let file = self.folder.join("run/wanted");
+        let text: Vec<String> = known
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+            .map(line)
+            .collect();
+        // The cell's own is taken from a file of this name only.
+        let file = self.folder.join("run/global");
         fs::write(&file, text.join("\n") + "\n")?;
-        self.run("qconf", &["-Msconf", &file.to_string_lossy()])?;
+        self.run("qconf", &[taken, &file.to_string_lossy()])?;
         Ok(())
     }
 
@@ -107,6 +127,16 @@ impl Pool {
         let mut arguments = vec!["-terse", "-b", "y", "-P", project, "-pe", "smp", &slots];
         arguments.extend(["-o", "/dev/null", "-e", "/dev/null", "sleep", &seconds]);
         Ok(self.run("qsub", &arguments)?.trim().parse()?)
+    }
+
+    /// Submits a job that asks for that, softly; gives what `qsub` said where it was refused.
+    pub fn refused(&self, request: &str) -> anyhow::Result<Option<String>> {
+        let mut qsub = Command::new(self.commands().join("qsub"));
+        qsub.args(["-b", "y", "-soft", "-l", request, "true"]);
+        let output = qsub.output()?;
+        let words = [output.stdout, output.stderr].concat();
+        let words = String::from_utf8_lossy(&words).into_owned();
+        Ok((!output.status.success()).then_some(words))
     }
 
     /// Opens or closes the queue, so that jobs can gather before anything starts.

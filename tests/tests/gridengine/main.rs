@@ -6,7 +6,7 @@ mod grid;
 use std::path::Path;
 
 use anyhow::ensure;
-use fairmesh_schedulers::gridengine::WANTED;
+use fairmesh_schedulers::gridengine::{VERIFIER, WANTED};
 use fairmesh_tests::beside::Beside;
 use fairmesh_tests::gridengine::Pool;
 use fairmesh_tests::slurm::await_that;
@@ -37,7 +37,9 @@ fn grid_engine_serves_whoever_used_less() -> anyhow::Result<()> {
         !is_content && words.contains("missing: policy_hierarchy is OFS"),
         "{words}"
     );
+    ensure!(words.contains("missing: jsv_url is none"), "{words}");
     pool.schedule_by(&WANTED)?;
+    pool.verify_by(VERIFIER)?;
     // xavier has had more than two of yvonne's jobs will be.
     pool.submit("xavier", SLOTS, 8)?;
     await_that("xavier's job to end", || Ok(pool.ended()?.len() == 1))?;
@@ -73,4 +75,24 @@ fn grid_engine_serves_whoever_used_less() -> anyhow::Result<()> {
     }
     ensure!(beside.updates()? >= 4.0, "too few updates");
     Ok(())
+}
+
+#[test]
+fn no_job_writes_lines_into_accounting() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let Some(pool) = Pool::start(&folder.path().join("pool"), SLOTS)? else {
+        return Ok(());
+    };
+    pool.verify_by(VERIFIER)?;
+    let forged = "all.q:pool:root:root:sleep:1:sge:0:1:2:3:0:0";
+    for behind in [forged, "BEGIN", "START", "QUIT", "PARAM N sleep", "ENV A=b"] {
+        let said = pool.refused(&format!("arch=x\n{behind}"))?;
+        let said = said.unwrap_or_else(|| format!("a job with a line {behind} was taken"));
+        ensure!(said.contains("a line end in a request"), "{said}");
+    }
+    ensure!(pool.refused("arch=a:b")?.is_none(), "a job of one line");
+    let job = pool.submit("yvonne", SLOTS, 0)?;
+    await_that("the job to end", || {
+        Ok(pool.ended()?.iter().any(|ended| ended.id == job))
+    })
 }
