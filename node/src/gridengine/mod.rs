@@ -87,10 +87,14 @@ fn lacks(configured: &BTreeMap<String, String>) -> Vec<(String, String)> {
         ));
     }
     // What may be altered is altered without the verifier.
-    if is("jsv_allowed_mod").split(',').any(|switch| switch == "l") {
+    if is("jsv_allowed_mod")
+        .split(',')
+        .any(|name| name.starts_with("l_"))
+    {
         lacks.push((
-            "jsv_allowed_mod has l: `qalter -l` does not ask the verifier".to_owned(),
-            "take it out with `qconf -mconf`".to_owned(),
+            "jsv_allowed_mod has l_hard or l_soft: `qalter -l` does not ask the verifier"
+                .to_owned(),
+            "take them out with `qconf -mconf`".to_owned(),
         ));
     }
     lacks
@@ -110,7 +114,7 @@ mod tests {
         for (key, bad, word) in [
             ("weight_urgency", "0.500000", "weight_urgency is 0.500000"),
             ("jsv_url", "NONE", "jsv_url is none"),
-            ("jsv_allowed_mod", "ac,l,p", "jsv_allowed_mod has l"),
+            ("jsv_allowed_mod", "ac,l_soft,p", "jsv_allowed_mod has l"),
         ] {
             let mut configured = configured.clone();
             configured.insert(key.to_owned(), bad.to_owned());

@@ -129,10 +129,10 @@ impl Pool {
         Ok(self.run("qsub", &arguments)?.trim().parse()?)
     }
 
-    /// Submits a job that asks for that, softly; gives what `qsub` said where it was refused.
-    pub fn refused(&self, request: &str) -> anyhow::Result<Option<String>> {
+    /// Submits a job that asks softly for a resource, with that argument; gives what `qsub` said where it was refused.
+    pub fn refused(&self, request: &str, argument: &str) -> anyhow::Result<Option<String>> {
         let mut qsub = Command::new(self.commands().join("qsub"));
-        qsub.args(["-b", "y", "-soft", "-l", request, "true"]);
+        qsub.args(["-b", "y", "-soft", "-l", request, "true", argument]);
         let output = qsub.output()?;
         let words = [output.stdout, output.stderr].concat();
         let words = String::from_utf8_lossy(&words).into_owned();

@@ -5,7 +5,7 @@ mod grid;
 
 use std::path::Path;
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use fairmesh_schedulers::gridengine::{VERIFIER, WANTED};
 use fairmesh_tests::beside::Beside;
 use fairmesh_tests::gridengine::Pool;
@@ -84,13 +84,25 @@ fn no_job_writes_lines_into_accounting() -> anyhow::Result<()> {
         return Ok(());
     };
     pool.verify_by(VERIFIER)?;
-    let forged = "all.q:pool:root:root:sleep:1:sge:0:1:2:3:0:0";
-    for behind in [forged, "BEGIN", "START", "QUIT", "PARAM N sleep", "ENV A=b"] {
-        let said = pool.refused(&format!("arch=x\n{behind}"))?;
-        let said = said.unwrap_or_else(|| format!("a job with a line {behind} was taken"));
+    let forged = "arch=x\nall.q:pool:root:root:sleep:1:sge:0:1:2:3:0:0";
+    // What looks like qmaster's own words in an argument, which comes before the request, hides nothing.
+    let ends = [
+        "",
+        "x\nPARAM N q\nBEGIN",
+        "x\nBEGIN\nSTART\nPARAM a b\nBEGIN",
+    ];
+    for argument in ends {
+        let said = pool.refused(forged, argument)?.context("a forger's job")?;
         ensure!(said.contains("a line end in a request"), "{said}");
     }
-    ensure!(pool.refused("arch=a:b")?.is_none(), "a job of one line");
+    for behind in ["BEGIN", "START", "QUIT", "PARAM", "PARAM N x", "ENV A"] {
+        let said = pool.refused(&format!("arch=x\n{behind}"), "")?;
+        ensure!(said.is_some(), "a job with a line {behind} was taken");
+    }
+    for argument in ["", "a b", "cd /\nmake"] {
+        let said = pool.refused("arch=a:b", argument)?;
+        ensure!(said.is_none(), "{argument}: {said:?}");
+    }
     let job = pool.submit("yvonne", SLOTS, 0)?;
     await_that("the job to end", || {
         Ok(pool.ended()?.iter().any(|ended| ended.id == job))
