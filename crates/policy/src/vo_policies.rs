@@ -268,7 +268,12 @@ impl VoPolicies {
 
 /// The parts.
 impl VoPolicies {
-    fn offer(&mut self, kind: DocumentKind, bytes: &[u8]) -> Result<Adopted, PolicyError> {
+    /// As [`Self::adopt`], while a restart is under way: most roles are not in force yet, and nothing is forgotten of
+    /// them. What is refused may be adopted when others have been.
+    ///
+    /// # Errors
+    /// As [`Self::adopt`].
+    pub fn offer(&mut self, kind: DocumentKind, bytes: &[u8]) -> Result<Adopted, PolicyError> {
         match kind {
             DocumentKind::Charter => self.offer_charter(Signed::parse(bytes)?),
             DocumentKind::SharePolicy => self.offer_policy(Signed::parse(bytes)?),

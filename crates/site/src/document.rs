@@ -102,6 +102,16 @@ impl Document {
         }
     }
 
+    /// Its kind.
+    pub(crate) fn kind(&self) -> DocumentKind {
+        match self {
+            Self::Charter(_) => DocumentKind::Charter,
+            Self::Policy(_) => DocumentKind::SharePolicy,
+            Self::Allocation(_) => DocumentKind::Allocation,
+            Self::Snapshot(_) => DocumentKind::Snapshot,
+        }
+    }
+
     /// Hands it to the policies of its VO.
     pub(crate) fn adopt(self, policies: &mut VoPolicies) -> Result<Adopted, DocumentRefused> {
         if self.vo() != policies.vo() {

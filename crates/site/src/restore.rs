@@ -18,7 +18,7 @@ use crate::adoptions::parse_adoption;
 use crate::advert::newest;
 use crate::config::SiteConfig;
 use crate::correct::Refund;
-use crate::document::{Document, DocumentRefused};
+use crate::document::Document;
 use crate::forward::{Forwarding, parse_forwarded};
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
@@ -124,8 +124,9 @@ impl Site {
             Some((key, document?))
         };
         let mut rows = self.read_rows(now, "document", rows, parse);
-        // In any order: what needs a predecessor is tried again until nothing moves. What is not in force
-        // then may come into force again; a VO that the site has left, too.
+        // In any order: what needs a predecessor is tried again until nothing moves, and what is older than what its
+        // signers had signed as well: a later charter may name others. What is not in force then may come into force
+        // again; a VO that the site has left, too.
         loop {
             let before = rows.len();
             let mut superseded = Vec::new();
@@ -133,17 +134,14 @@ impl Site {
                 let Some(vo) = vo_of(key).and_then(|vo| self.vos.get_mut(&vo)) else {
                     return true;
                 };
-                match vo.adopt(document.clone()) {
-                    Ok(_) => false,
-                    Err(DocumentRefused::Policy(PolicyError::Rollback { .. })) => {
-                        superseded.push(Write::delete(Table::Documents, key.clone()));
-                        false
-                    }
-                    Err(_) => true,
+                let restored = vo.restore(document);
+                if matches!(restored, Err(PolicyError::Rollback { .. })) {
+                    superseded.push(Write::delete(Table::Documents, key.clone()));
                 }
+                restored.is_err()
             });
-            self.persist(superseded);
             if rows.is_empty() || rows.len() == before {
+                self.persist(superseded);
                 break;
             }
         }

@@ -13,7 +13,7 @@ use fairmesh_model::{
     AccountPath, ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis,
     MonoTime, SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
 };
-use fairmesh_policy::{Adopted, HighestSeen, VoPolicies};
+use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::Capacity;
 
 use crate::advert::OwnAdvert;
@@ -196,8 +196,20 @@ impl Vo {
 
     /// Takes a document.
     pub(crate) fn adopt(&mut self, document: Document) -> Result<Adopted, DocumentRefused> {
+        self.change(|policies| document.adopt(policies))
+    }
+
+    /// Takes one from the store, in whatever order they come.
+    pub(crate) fn restore(&mut self, document: &Document) -> Result<Adopted, PolicyError> {
+        self.change(|policies| policies.offer(document.kind(), document.bytes()))
+    }
+
+    fn change<E>(
+        &mut self,
+        by: impl FnOnce(&mut VoPolicies) -> Result<Adopted, E>,
+    ) -> Result<Adopted, E> {
         let before = self.policies.charter().map(Verified::hash);
-        let adopted = document.adopt(Arc::make_mut(&mut self.policies))?;
+        let adopted = by(Arc::make_mut(&mut self.policies))?;
         if self.policies.charter().map(Verified::hash) != before {
             self.follow_charter(before.is_none());
         }

@@ -1,13 +1,13 @@
 //! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
 
-use fairmesh_model::{Millis, UsageRecord, WallTime, WindowLength};
+use fairmesh_model::{Millis, Role, Signed, SigningKey, UsageRecord, WallTime, WindowLength};
 use fairmesh_site::{Notice, Reach, Table, marks_lost};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
 use crate::mesh::Mesh;
 use crate::node::Rows;
 use crate::random::with_seeds;
-use crate::vo::{DAY, HOUR, job, timing};
+use crate::vo::{DAY, HOUR, authority, job, next_charter, policy, sign_charter, timing};
 
 const SETTLE: Millis = Millis::from_secs(40);
 
@@ -122,6 +122,39 @@ fn own_heads_that_come_before_the_charter_are_taken_behind_it() {
         let refused = |notice: &_| matches!(notice, Notice::Refused { .. });
         assert!(!mesh.noticed(0, refused), "nobody has lied");
     });
+}
+
+#[test]
+fn a_restart_keeps_what_signers_of_later_charters_have_signed_in_whatever_order_it_is_read() {
+    let keys = [7, 8].map(|byte| SigningKey::from_secret(&[byte; 32]));
+    let role = |other: &SigningKey| Role {
+        keys: [authority().key_id(), other.key_id()].into(),
+        threshold: 1,
+    };
+    for issued in 0..12 {
+        let mut mesh = Mesh::found(1, 1);
+        let mut last = mesh.charter.clone();
+        for (other, version, by) in [(&keys[0], 5, &keys[0]), (&keys[1], 2, &authority())] {
+            let mut charter = next_charter(&last);
+            charter.policy = role(other);
+            last = sign_charter(charter);
+            assert!(mesh.publish(0, last.bytes()).is_ok());
+            let mut shares = policy(mesh.vo, version, 70);
+            // Another hash, and so another place in the store.
+            shares.issued = WallTime(shares.issued.0 + issued);
+            let signed = Signed::sign(shares, &[by]).expect("a valid policy");
+            assert!(mesh.publish(0, signed.bytes()).is_ok());
+        }
+        let before = mesh.nodes[0].site.documents(mesh.vo);
+        mesh.restart(0);
+        let after = mesh.nodes[0].site.documents(mesh.vo);
+        assert!(
+            after == before,
+            "{} of {}, issued {issued}",
+            after.len(),
+            before.len()
+        );
+    }
 }
 
 #[test]
