@@ -17,7 +17,7 @@ mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, CoreMillis, Incarnation, JobKey, SiteId, WallTime, mutated};
+use fairmesh_model::{AccountPath, CoreMillis, Incarnation, JobKey, Millis, SiteId, WallTime, mutated};
 use serde::{Deserialize, Serialize};
 
 use crate::grants::{Grants, SliceId};
@@ -29,6 +29,10 @@ pub use ask::Want;
 pub use commit::Committed;
 pub use hold::HoldRequest;
 pub use trust::Offer;
+
+/// For so long a site that thawed by a charter that lists nobody else waits for a later one that does: whoever has lost
+/// his documents hands them in one after the other. Later a member that is new is one, and nobody waits for it.
+const ALONE: Millis = Millis::from_secs(60);
 
 /// What is to be made durable: rows and marks as they are now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -86,6 +90,8 @@ pub struct Ledger {
     forgotten_before: WallTime,
     /// Where counters may be lost: who has handed over what he holds of this site.
     heard: Option<BTreeSet<SiteId>>,
+    /// When they thawed though nobody was heard, as the charter listed nobody else: of the last [`ALONE`].
+    thawed_alone: Option<WallTime>,
     changes: Changes,
 }
 
@@ -132,6 +138,7 @@ impl Ledger {
             due_parts: None,
             forgotten_before: WallTime(0),
             heard: (!is_intact).then(BTreeSet::new),
+            thawed_alone: None,
             changes: Changes::default(),
         };
         for (job, mark) in marks {
@@ -162,19 +169,20 @@ impl Ledger {
         self.take_sent();
     }
 
-    /// The members, by a new charter. Frozen rights thaw at the next [`Ledger::tick`]: charters may come one
-    /// after the other, and an old one may list nobody else.
+    /// The members, by a new charter. Frozen rights thaw at the next [`Ledger::tick`]. Charters come one after the
+    /// other, and an old one may list nobody else: what thawed by such a one freezes again where the next lists others.
     pub fn set_members(&mut self, members: BTreeSet<SiteId>) {
         self.members = members;
+        let has_others = self.others().next().is_some();
+        if has_others && self.thawed_alone.take().is_some() {
+            self.heard = Some(BTreeSet::new());
+        }
     }
 
     /// The other members that are still to be heard before frozen rights thaw.
     pub fn unheard(&self) -> impl Iterator<Item = SiteId> + '_ {
         let heard = self.heard.iter();
-        heard.flat_map(|heard| {
-            let others = self.members.iter().filter(|site| **site != self.me);
-            others.filter(|site| !heard.contains(site)).copied()
-        })
+        heard.flat_map(|heard| self.others().filter(|site| !heard.contains(site)))
     }
 
     /// What has changed since this was last asked.
@@ -265,6 +273,12 @@ impl Ledger {
 
 /// The parts.
 impl Ledger {
+    /// The other members.
+    fn others(&self) -> impl Iterator<Item = SiteId> + '_ {
+        let members = self.members.iter().copied();
+        members.filter(|site| *site != self.me)
+    }
+
     /// What is left of the site's rights by its own counters.
     fn left(&self, id: SliceId) -> u64 {
         let granted = self.granted(id, self.me);

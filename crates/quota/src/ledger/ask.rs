@@ -177,15 +177,14 @@ impl Ledger {
 
     /// What other members have left of a slice, as far as is known.
     fn others_with_rights(&self, id: SliceId) -> Vec<(SiteId, u64)> {
-        let others = self.members.iter().filter(|site| **site != self.me);
-        let left = |site: &SiteId| {
-            let granted = self.granted(id, *site);
-            let row = self.row_of(id, *site);
+        let left = |site| {
+            let granted = self.granted(id, site);
+            let row = self.row_of(id, site);
             (
-                *site,
+                site,
                 row.map_or(granted, |row: &Row| row.spendable(granted)),
             )
         };
-        others.map(left).filter(|(_, left)| *left > 0).collect()
+        self.others().map(left).filter(|(_, left)| *left > 0).collect()
     }
 }

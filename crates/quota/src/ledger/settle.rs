@@ -6,7 +6,7 @@ use fairmesh_model::{
     AccountPath, CoreMillis, JobKey, Settlement, SiteId, WallTime, mutant, mutated,
 };
 
-use super::Ledger;
+use super::{ALONE, Ledger};
 use crate::grants::SliceId;
 use crate::mark::State;
 use crate::row::{Cell, Row};
@@ -19,6 +19,7 @@ impl Ledger {
         if self.is_frozen() {
             return;
         }
+        self.thawed_alone.take_if(|at| now >= at.after(ALONE));
         while let Some((until, job)) = self.open.first().cloned() {
             if mutant!(HoldsNeverExpire, until > now, true) {
                 break;
@@ -77,15 +78,16 @@ impl Ledger {
         let Some(heard) = &self.heard else {
             return;
         };
-        let mut others = self.members.iter().filter(|site| **site != self.me);
         let is_enough = mutant!(
             ThawedByOne,
-            others.all(|site| heard.contains(site)),
+            self.others().all(|site| heard.contains(&site)),
             !heard.is_empty()
         );
         if !is_enough {
             return;
         }
+        let is_alone = self.others().next().is_none();
+        self.thawed_alone = is_alone.then_some(now);
         self.heard = None;
         self.recall_sent();
         // Of parts there is nothing to recall before they are passed on again.

@@ -323,6 +323,56 @@ fn a_site_on_an_old_store_spends_nothing_until_all_have_been_heard() {
     }
 }
 
+/// Its documents are lost, too, and are handed in again one by one: the first charter lists nobody else.
+#[test]
+fn a_wiped_site_waits_for_the_members_of_the_charters_that_come_after_the_first() {
+    let mut mesh = Mesh::found(10, 1);
+    let config = mesh.config(vo::timing());
+    mesh.add(1, config);
+    let first = mesh.charter.clone();
+    let mut second = next_charter(&first);
+    second.sites = vo::charter("grid", 2).sites;
+    let second = sign_charter(second);
+    mesh.publish(0, second.bytes()).expect("it is adopted");
+    let body = allocation(&mesh, 30, 2);
+    let credit = grant(&mut mesh, 0, body);
+    mesh.connect_all();
+    mesh.run(MINUTE);
+    assert_eq!(hold(&mut mesh, 0, "a", 15).verdict, Verdict::Granted);
+    mesh.run(MINUTE);
+    let before = hours(totals(&mesh, 1));
+    mesh.stop(1);
+    mesh.restart_on(0, Rows::new());
+    for document in [first.bytes(), second.bytes(), credit.bytes()] {
+        mesh.publish(0, document).expect("it is adopted");
+        assert_ne!(hold(&mut mesh, 0, "b", 1).verdict, Verdict::Granted);
+    }
+    mesh.run(MINUTE);
+    mesh.run(MINUTE);
+    let message = hold(&mut mesh, 0, "b", 1).message.expect("a reason");
+    assert!(message.contains("1 more sites"), "{message}");
+    mesh.restart(1);
+    mesh.run(MINUTE);
+    assert_eq!(hours(totals(&mesh, 0)), before);
+    assert_eq!(hold(&mut mesh, 0, "c", 16).verdict, Verdict::Refused);
+}
+
+/// A VO that has one member is founded, and grows later: the member that comes need not be up.
+#[test]
+fn a_site_that_was_alone_for_a_minute_waits_for_no_member_that_is_new() {
+    let mut mesh = Mesh::found(11, 1);
+    let body = allocation(&mesh, 30, 1);
+    grant(&mut mesh, 0, body);
+    assert_eq!(hold(&mut mesh, 0, "a", 1).verdict, Verdict::Granted);
+    mesh.run(MINUTE);
+    let mut second = next_charter(&mesh.charter);
+    second.sites = vo::charter("grid", 2).sites;
+    mesh.publish(0, sign_charter(second).bytes())
+        .expect("it is adopted");
+    mesh.run(MINUTE);
+    assert_eq!(hold(&mut mesh, 0, "b", 1).verdict, Verdict::Granted);
+}
+
 #[test]
 fn what_is_revoked_is_gone_for_who_comes_later_too() {
     let mut mesh = Mesh::found(5, 3);
