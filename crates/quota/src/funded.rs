@@ -7,14 +7,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, WallTime, mutant};
+use fairmesh_model::{AccountPath, AllocationId, WallTime, mutant};
 
 use crate::ledger::Ledger;
 
 /// The accounts with credit of their own, and which of them have anything left.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Funded {
-    /// With each that has something left the members that its allocations name; none where one of them admits all.
+    /// The allocations that have something left.
+    allocations: BTreeSet<AllocationId>,
+    /// Their paths, each with the members that they name; none where one of them admits all.
     left: BTreeMap<AccountPath, BTreeSet<AccountPath>>,
     /// All that lies above an account with credit, and below none.
     above: BTreeSet<AccountPath>,
@@ -30,44 +32,41 @@ impl Funded {
         paying.any(admits) || self.above.contains(account)
     }
 
-    /// The accounts that have anything left.
-    pub fn with_rights(&self) -> impl Iterator<Item = &AccountPath> {
-        self.left.keys()
+    /// The allocations that have anything left.
+    pub fn allocations(&self) -> &BTreeSet<AllocationId> {
+        &self.allocations
     }
 }
 
 impl Ledger {
     /// Whether a user has anything left that he may spend here.
     pub fn is_within(&self, user: &AccountPath, now: WallTime) -> bool {
-        let mut accounts = self.grants().accounts(user);
-        accounts.any(|account| self.spendable_of(&account, now) > 0)
+        let mut accounts = self.grants().accounts(user, now);
+        accounts.any(|account| self.spendable_for(&account, user, now) > 0)
     }
 
-    /// The accounts with credit that have anything left here.
-    pub fn funded_paths(&self, now: WallTime) -> BTreeSet<AccountPath> {
+    /// The allocations that have anything left here.
+    pub fn funded_allocations(&self, now: WallTime) -> BTreeSet<AllocationId> {
         let paths = self.grants().paths();
-        let left = paths.filter(|path| self.spendable_of(path, now) > 0);
-        left.cloned().collect()
+        let live = paths.flat_map(|path| self.grants().live(path, now));
+        let left = live.filter(|id| self.spendable(*id) > 0);
+        left.map(|id| id.allocation).collect()
     }
 
     /// Who is within his quota here.
     pub fn funded(&self, now: WallTime) -> Funded {
-        let left = self.funded_paths(now).into_iter();
-        let left = left.map(|path| {
-            let members = self.grants().members(&path);
-            (path, members)
-        });
+        let allocations = self.funded_allocations(now);
+        let left = self.grants().members_of(allocations.iter().copied());
         let paths: BTreeSet<&AccountPath> = self.grants().paths().collect();
         let above = paths
             .iter()
             .flat_map(|path| path.ancestors().skip(1).collect::<Vec<_>>());
         let is_covered = |path: &AccountPath| path.ancestors().any(|above| paths.contains(&above));
         let above = above.filter(|path| !is_covered(path));
+        let all = BTreeMap::from([(AccountPath::root(), BTreeSet::new())]);
         Funded {
-            left: mutant!(BandsOfAll, left.collect(), {
-                drop(left);
-                BTreeMap::from([(AccountPath::root(), BTreeSet::new())])
-            }),
+            allocations,
+            left: mutant!(BandsOfAll, left, all),
             above: above.collect(),
         }
     }

@@ -322,41 +322,94 @@ impl Grants {
         live.map(|(id, _)| id).collect()
     }
 
-    /// The allocation of a path whose terms its holds are decided by: of those with something to come the one
-    /// issued last.
+    /// Of these the slices of which a user may spend something.
+    pub fn live_for(&self, path: &AccountPath, user: &AccountPath, now: WallTime) -> Vec<SliceId> {
+        let mut live = self.live(path, now);
+        live.retain(|id| self.admits(id.allocation, user));
+        live
+    }
+
+    /// The allocation of a path whose terms are those of the path: of those with something to come the one issued last.
     pub fn terms(&self, path: &AccountPath, now: WallTime) -> Option<(AllocationId, &Allocation)> {
-        let ids = self.paths.get(path)?.iter();
-        let all = ids.map(|id| (*id, &self.grants[id].body));
-        all.max_by_key(|(id, body)| {
-            let lives = body.slices.iter().any(|slice| now < slice.end);
-            (lives, body.issued, *id)
-        })
+        self.current(path, now).next()
+    }
+
+    /// The one by whose terms holds of a user are decided: of those with something to come that let him spend it the one
+    /// issued last. None where he may spend nothing of the path's.
+    pub fn terms_for(
+        &self,
+        path: &AccountPath,
+        user: &AccountPath,
+        now: WallTime,
+    ) -> Option<(AllocationId, &Allocation)> {
+        let mut current = self.current(path, now);
+        current.find(|(id, _)| self.admits(*id, user))
     }
 
     /// The paths with credit that a user at `user` may spend, the deepest first: his own and those above him.
-    pub fn accounts<'a>(&'a self, user: &'a AccountPath) -> impl Iterator<Item = AccountPath> + 'a {
-        let above = user
-            .ancestors()
-            .filter(|path| self.paths.contains_key(path));
-        above.filter(move |path| self.admits(path, user))
+    pub fn accounts<'a>(
+        &'a self,
+        user: &'a AccountPath,
+        now: WallTime,
+    ) -> impl Iterator<Item = AccountPath> + 'a {
+        let above = user.ancestors();
+        above.filter(move |path| self.terms_for(path, user, now).is_some())
     }
 
-    /// Who may spend the credit of `path`, of all below it; empty where everybody there may.
-    pub fn members(&self, path: &AccountPath) -> BTreeSet<AccountPath> {
-        let ids = self.paths.get(path).into_iter().flatten();
-        let all: Vec<_> = ids.map(|id| &self.grants[id].body.members).collect();
-        match all.iter().any(|members| members.is_empty()) {
-            true => BTreeSet::new(),
-            false => all.into_iter().flatten().cloned().collect(),
-        }
-    }
-
-    /// Whether some allocation of `path` lets `user` spend it.
-    fn admits(&self, path: &AccountPath, user: &AccountPath) -> bool {
-        let ids = self.paths.get(path).into_iter().flatten();
-        let mut members = ids.map(|id| &self.grants[id].body.members);
-        members.any(|members| {
-            members.is_empty() || members.iter().any(|member| user.starts_with(member))
+    /// Whether an allocation lets somebody below its path spend it: everybody, where it names no members.
+    pub fn admits(&self, id: AllocationId, user: &AccountPath) -> bool {
+        self.get(id).is_some_and(|body| {
+            let mut members = body.members.iter();
+            body.members.is_empty() || members.any(|member| user.starts_with(member))
         })
+    }
+
+    /// Whether what one allocation of a path owes is settled by rights of another: by those of one that lets everybody spend
+    /// it who can make such debts. What has ended leaves debts of the path.
+    pub(crate) fn settles(&self, owing: AllocationId, id: AllocationId, now: WallTime) -> bool {
+        let owing = &self.grants[&owing];
+        let members = &owing.body.members;
+        owing.slices().all(|(_, end)| end <= now)
+            || self.grants[&id].body.members.is_empty()
+            || !members.is_empty() && members.iter().all(|member| self.admits(id, member))
+    }
+
+    /// The allocations of a path with something to come, the one issued last first; where there are none, the one that was
+    /// issued last.
+    fn current(
+        &self,
+        path: &AccountPath,
+        now: WallTime,
+    ) -> impl Iterator<Item = (AllocationId, &Allocation)> {
+        let ids = self.paths.get(path).into_iter().flatten();
+        let of = |id: &AllocationId| {
+            let grant = &self.grants[id];
+            let lives = grant.slices().any(|(_, end)| now < end);
+            (lives, grant.body.issued, *id)
+        };
+        let mut all: Vec<_> = ids.map(of).collect();
+        all.sort_unstable_by(|a, b| b.cmp(a));
+        let count = all.iter().filter(|(lives, ..)| *lives).count();
+        let current = all.into_iter().take(count.max(1));
+        current.map(|(.., id)| (id, &self.grants[&id].body))
+    }
+
+    /// Who may spend the credit of some allocations, by path; nobody is named where everybody there may.
+    pub fn members_of(
+        &self,
+        ids: impl IntoIterator<Item = AllocationId>,
+    ) -> BTreeMap<AccountPath, BTreeSet<AccountPath>> {
+        let mut of_paths = BTreeMap::new();
+        for body in ids.into_iter().filter_map(|id| self.get(id)) {
+            let new = || Some(BTreeSet::new());
+            let of_path: &mut Option<BTreeSet<_>> =
+                of_paths.entry(body.path.clone()).or_insert_with(new);
+            match of_path.as_mut().filter(|_| !body.members.is_empty()) {
+                Some(members) => members.extend(body.members.iter().cloned()),
+                None => *of_path = None,
+            }
+        }
+        let named = |(path, members): (AccountPath, Option<_>)| (path, members.unwrap_or_default());
+        of_paths.into_iter().map(named).collect()
     }
 }

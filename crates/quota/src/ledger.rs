@@ -17,7 +17,9 @@ mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, CoreMillis, Incarnation, JobKey, Millis, SiteId, WallTime, mutated};
+use fairmesh_model::{
+    AccountPath, CoreMillis, Incarnation, JobKey, Millis, SiteId, WallTime, mutated,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::grants::{Grants, SliceId};
@@ -243,6 +245,12 @@ impl Ledger {
     /// What it could hold for an account now.
     pub fn spendable_of(&self, account: &AccountPath, now: WallTime) -> u64 {
         let live = self.grants.live(account, now).into_iter();
+        live.fold(0, |sum, id| sum.saturating_add(self.spendable(id)))
+    }
+
+    /// What it could hold of that for a user.
+    pub fn spendable_for(&self, account: &AccountPath, user: &AccountPath, now: WallTime) -> u64 {
+        let live = self.grants.live_for(account, user, now).into_iter();
         live.fold(0, |sum, id| sum.saturating_add(self.spendable(id)))
     }
 

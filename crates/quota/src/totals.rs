@@ -112,7 +112,17 @@ impl Ledger {
 
     /// What became of all slices of a path.
     pub fn account_totals(&self, path: &AccountPath, now: WallTime) -> Totals {
+        self.sum_up(now, path, |_| true)
+    }
+
+    /// The same of those that a user may spend.
+    pub fn totals_for(&self, path: &AccountPath, user: &AccountPath, now: WallTime) -> Totals {
+        self.sum_up(now, path, |id| self.grants().admits(id.allocation, user))
+    }
+
+    fn sum_up(&self, now: WallTime, path: &AccountPath, of: impl Fn(SliceId) -> bool) -> Totals {
         let slices = self.grants().slices_of(path).into_iter();
+        let slices = slices.filter(|(id, _)| of(*id));
         let totals = slices.map(|(id, _)| self.slice_totals(id, now));
         totals.fold(Totals::default(), Totals::plus)
     }

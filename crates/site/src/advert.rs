@@ -140,7 +140,7 @@ impl Site {
                 let (mut waiting, mut credits) = (BTreeMap::new(), Waits::new());
                 for (origin, cpus) in occupancy.waiting.iter().take(WAITING_MAX) {
                     let account = self.config.identity.resolve(origin);
-                    add(&mut credits, self.credit_of(account.as_ref()), *cpus);
+                    add(&mut credits, self.credit_of(now, account.as_ref()), *cpus);
                     add(&mut waiting, account.and_then(|account| account.vo), *cpus);
                 }
                 let before = self.sources.told.take().unwrap_or_default();

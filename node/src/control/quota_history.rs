@@ -290,8 +290,7 @@ impl Listed {
     fn of(site: &Site, asked: Asked, days: &Range<u32>) -> Self {
         let of_vo = |(vo, _): &(VoId, Option<String>)| {
             let grants = site.ledger(*vo)?.grants();
-            let payers = grants.paths().map(|of| (of.clone(), grants.members(of)));
-            let payers: Payers = payers.collect();
+            let payers = grants.members_of(grants.iter().map(|(id, _)| id));
             Some((*vo, site.known_usage_in(*vo, days), payers))
         };
         Self {

@@ -185,6 +185,9 @@ impl Ledger {
                 row.map_or(granted, |row: &Row| row.spendable(granted)),
             )
         };
-        self.others().map(left).filter(|(_, left)| *left > 0).collect()
+        self.others()
+            .map(left)
+            .filter(|(_, left)| *left > 0)
+            .collect()
     }
 }

@@ -174,14 +174,15 @@ impl Ledger {
         if mark.verdict != Verdict::Idle {
             let lost = match mark.by {
                 Some(_) => Vec::new(),
-                None => self.reclaim(&mark.account, left),
+                None => self.reclaim(mark, left),
             };
             let own = parts
                 .iter()
                 .chain(&lost)
                 .map(|part| (part.slice, part.amount.0));
-            let live = self.grants.live(&mark.account, now);
-            let live = live.into_iter().map(|slice| (slice, u64::MAX));
+            let live = self.grants.live(&mark.account, now).into_iter();
+            let live = live.filter(|slice| self.may_spend(mark, *slice));
+            let live = live.map(|slice| (slice, u64::MAX));
             for (slice, most) in own.chain(live).collect::<Vec<_>>() {
                 let used = left.min(most).min(self.left(slice));
                 let used = mutant!(ExcessUnchecked, used, left.min(most));
@@ -195,7 +196,7 @@ impl Ledger {
                 }
             }
         }
-        let slice = self.owing_slice(&mark.account, now).filter(|_| left > 0);
+        let slice = self.owing_slice(mark, now).filter(|_| left > 0);
         if let Some(slice) = slice {
             self.add(slice, Cell::Overdraft, mutant!(OverdraftUncounted, left, 0));
             mark.overdraft = Some(Part {
@@ -206,10 +207,12 @@ impl Ledger {
     }
 
     /// Frees what is held for jobs that are not known any more: one that ran without asking may be one of them.
-    fn reclaim(&mut self, account: &AccountPath, need: u64) -> Vec<Part> {
+    fn reclaim(&mut self, mark: &Mark, need: u64) -> Vec<Part> {
         let mut left = need;
         let mut parts = Vec::new();
-        for (slice, _) in self.grants.slices_of(account) {
+        let mut slices = self.grants.slices_of(&mark.account);
+        slices.retain(|(slice, _)| self.may_spend(mark, *slice));
+        for (slice, _) in slices {
             let amount = self.lost.get_mut(&slice).map_or(0, |lost| {
                 let amount = left.min(*lost);
                 *lost -= amount;
@@ -228,6 +231,12 @@ impl Ledger {
         parts
     }
 
+    /// Whether a slice may be spent for a job; any of its account where an earlier release did not say whose it is.
+    fn may_spend(&self, mark: &Mark, slice: SliceId) -> bool {
+        let user = mark.user.as_ref();
+        user.is_none_or(|user| self.grants.admits(slice.allocation, user))
+    }
+
     /// Takes a charge back, as far as there is one.
     fn give_back(&mut self, slice: SliceId, amount: u64) -> u64 {
         let back = amount.min(self.own_row(slice).map_or(0, |row| row.used()));
@@ -236,8 +245,11 @@ impl Ledger {
     }
 
     /// The slice whose row counts an overdraft: of those that have begun the one that ends last.
-    fn owing_slice(&self, account: &AccountPath, now: WallTime) -> Option<SliceId> {
-        let slices = self.grants.slices_of(account);
+    fn owing_slice(&self, mark: &Mark, now: WallTime) -> Option<SliceId> {
+        let mut slices = self.grants.slices_of(&mark.account);
+        if slices.iter().any(|(slice, _)| self.may_spend(mark, *slice)) {
+            slices.retain(|(slice, _)| self.may_spend(mark, *slice));
+        }
         let begun = slices.iter().rev().find(|(_, slice)| slice.start <= now);
         begun.or(slices.first()).map(|(id, _)| *id)
     }

@@ -123,7 +123,7 @@ impl Ledger {
         };
         let (id, terms) = self
             .grants
-            .terms(&account, now)
+            .terms_for(&account, &request.user, now)
             .expect("an account has an allocation");
         let price = price_of(request, terms, known);
         let amount = price::hold(request.charge, terms.hold_factor, price);
@@ -140,7 +140,8 @@ impl Ledger {
         let old = known.filter(|mark| mark.account == account);
         let (mut parts, _) = old.map_or_else(Default::default, |mark| split(&mark.parts, amount.0));
         let lacking = amount.0 - sum(&parts).0;
-        let fresh = self.take(&account, lacking.saturating_add(ahead.0), now);
+        let need = lacking.saturating_add(ahead.0);
+        let fresh = self.take(&account, &request.user, need, now);
         // What is ahead takes its part first.
         parts.extend(split(&fresh, ahead.0).1);
         let short = amount.minus(sum(&parts));
@@ -156,7 +157,7 @@ impl Ledger {
             parts.clear();
             charged = mutant!(IdleChargedAll, terms.idle_charge, Factor::ONE);
         }
-        let shortage = || self.shortage(now, &account, amount);
+        let shortage = || self.shortage(now, (&account, &request.user), amount);
         Plan {
             message: (!verdict.runs()).then(shortage),
             account: Some(account),
@@ -229,11 +230,17 @@ impl Ledger {
         answer
     }
 
-    /// Parts of live slices, the one that ends first first, that make up `need`, or all there is.
-    fn take(&self, account: &AccountPath, need: u64, now: WallTime) -> Vec<Part> {
+    /// Parts of live slices that the user may spend, the one that ends first first, that make up `need`, or all there is.
+    fn take(
+        &self,
+        account: &AccountPath,
+        user: &AccountPath,
+        need: u64,
+        now: WallTime,
+    ) -> Vec<Part> {
         let mut left = need;
         let mut parts = Vec::new();
-        for slice in self.grants.live(account, now) {
+        for slice in self.grants.live_for(account, user, now) {
             // A counter that is full holds no more.
             let room = u64::MAX - self.get(slice, Cell::Held);
             let amount = left.min(self.spendable(slice)).min(room);
@@ -264,7 +271,7 @@ impl Ledger {
         known: Option<&Mark>,
     ) -> Result<AccountPath, String> {
         let user = &request.user;
-        let mut accounts = self.grants.accounts(user);
+        let mut accounts = self.grants.accounts(user, now);
         if let Some(named) = &request.account {
             let found = accounts.find(|account| account == named);
             return found.ok_or_else(|| format!("{named}: no allocation that {user} may spend"));
@@ -280,8 +287,8 @@ impl Ledger {
 
     /// The deepest account above a user with anything left here; without any such the deepest one.
     pub(super) fn usual_account(&self, now: WallTime, user: &AccountPath) -> Option<AccountPath> {
-        let has_rights = |account: &AccountPath| self.spendable_of(account, now) > 0;
-        let mut accounts = self.grants.accounts(user).peekable();
+        let has_rights = |account: &AccountPath| self.spendable_for(account, user, now) > 0;
+        let mut accounts = self.grants.accounts(user, now).peekable();
         let deepest = accounts.peek().cloned();
         accounts.find(has_rights).or(deepest)
     }
@@ -314,10 +321,16 @@ impl Ledger {
     }
 
     /// What a user reads.
-    fn shortage(&self, now: WallTime, account: &AccountPath, needs: CoreMillis) -> String {
-        let totals = self.account_totals(account, now);
+    fn shortage(
+        &self,
+        now: WallTime,
+        (account, user): (&AccountPath, &AccountPath),
+        needs: CoreMillis,
+    ) -> String {
+        let totals = self.totals_for(account, user, now);
         let slices = self.grants.slices_of(account).into_iter();
-        let to_come = slices.filter(|(_, slice)| now < slice.start);
+        let to_come = slices
+            .filter(|(id, slice)| now < slice.start && self.grants.admits(id.allocation, user));
         let next = to_come.min_by_key(|(id, slice)| (slice.start, *id));
         Shortage {
             account,

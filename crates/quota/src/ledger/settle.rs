@@ -53,7 +53,9 @@ impl Ledger {
         }
         let slices = self.grants.slices_of(account);
         for live in self.grants.live(account, now) {
-            for (owing, _) in &slices {
+            let of = |owing: SliceId| self.grants.settles(owing.allocation, live.allocation, now);
+            let owing: Vec<_> = slices.iter().filter(|(id, _)| of(*id)).collect();
+            for (owing, _) in owing {
                 let owed = self.own_row(*owing).map_or(0, |row| row.overdraft());
                 let paid = owed.min(self.spendable(live));
                 self.add(live, Cell::Used, mutant!(SettledForNothing, paid, 0));

@@ -595,6 +595,74 @@ fn the_deepest_account_with_rights_pays() {
     assert_eq!(account(5, 10, "/P-B1", Some("/P-A1")), None);
 }
 
+/// Whatever other allocations of the path there are, or were.
+#[test]
+fn what_an_allocation_grants_only_its_members_spend() {
+    let open = Allocation {
+        mode: Some(QuotaMode::Soft),
+        overdraft_max: CoreMillis(50),
+        ..allocation(vec![slice(100, 0, 10)], &[1])
+    };
+    let closed = Allocation {
+        members: [path("/P-A1/U-A12")].into(),
+        issued: WallTime(2),
+        ..allocation(vec![slice(1_000, 0, DAY)], &[1])
+    };
+    let (grants, ids) = grants(vec![open, closed]);
+    let mut ledger = Ledger::new(site(0), members(1), grants);
+    let member = |number, charge| HoldRequest {
+        user: path("/P-A1/U-A12"),
+        ..request(number, charge)
+    };
+    let now = WallTime(5);
+    let answer = ledger.check(now, &request(1, 200), CoreMillis(0));
+    let message = answer.message.expect("a reason");
+    assert!(
+        message.contains("0.0 core-hours left here, 0.0 in the VO"),
+        "{message}"
+    );
+    let answer = ledger.hold(now, &request(1, 120));
+    let held = (ids[0], CoreMillis(100));
+    let of = |answer: &Answer| {
+        answer
+            .parts
+            .iter()
+            .map(|part| (part.slice, part.amount))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(
+        (answer.verdict, of(&answer)),
+        (Verdict::OverQuota, vec![held])
+    );
+    // What it owes then is not paid by the others' credit.
+    let charged = ledger
+        .commit(now, &job(1), CoreMillis(150), &user())
+        .expect("it was held");
+    assert_eq!(charged.overdraft, CoreMillis(50));
+    ledger.tick(now);
+    assert_eq!(
+        (
+            ledger.spendable(ids[1]),
+            ledger.own_row(ids[0]).expect("it counts").overdraft()
+        ),
+        (1_000, 50)
+    );
+    assert!(!ledger.is_within(&user(), now) && !ledger.funded(now).is_within(&user()));
+    assert!(ledger.funded(now).is_within(&path("/P-A1/U-A12")));
+    assert_eq!(ledger.hold(now, &member(2, 400)).verdict, Verdict::Granted);
+    // Once the first has ended it lets nobody in, and its debts are the project's.
+    let later = WallTime(20);
+    let refused = ledger.hold(later, &request(3, 1));
+    assert_eq!((refused.verdict, refused.account), (Verdict::Refused, None));
+    assert_eq!(ledger.commit(later, &job(3), CoreMillis(1), &user()), None);
+    ledger.tick(later);
+    assert_eq!(ledger.spendable(ids[1]), 550);
+    assert_eq!(
+        ledger.hold(later, &member(4, 550)).verdict,
+        Verdict::Granted
+    );
+}
+
 #[test]
 fn a_split_sums_up() {
     let parts = divide(10, &(0..).map(site).zip([1, 1, 1]).collect());

@@ -8,7 +8,7 @@ use fairmesh_model::{
     AccountPath, CoreMillis, Factor, Importance, JobKey, Millis, MonoTime, Now, UsageRecord, VoId,
     mutant, mutated,
 };
-use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Mark, State, Verdict};
+use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Mark, SliceId, State, Verdict};
 
 use crate::charge::rate;
 use crate::config::OwnerQuota;
@@ -232,8 +232,12 @@ impl Site {
         let mut wants = Vec::new();
         if answer.verdict == Verdict::Waiting {
             let account = answer.account.clone().unwrap_or_else(AccountPath::root);
-            let can_hear =
-                |site, slice| connected.contains(&site) && quota.may_ask(now.mono, site, slice);
+            let grants = quota.ledger.grants();
+            let can_hear = |site, slice: SliceId| {
+                connected.contains(&site)
+                    && quota.may_ask(now.mono, site, slice)
+                    && grants.admits(slice.allocation, &request.user)
+            };
             wants = quota.ledger.ask(now.wall, &account, answer.short, can_hear);
             // Nobody who could be asked, and nothing under way: it is decided now.
             if wants.is_empty() && quota.asked.is_empty() && !quota.ledger.is_frozen() {
@@ -266,7 +270,9 @@ impl Site {
         };
         let quota = &self.vos[&vo].quota;
         let mut answer = quota.ledger.check(now.wall, &request, ahead);
-        if answer.verdict == Verdict::Waiting && !self.could_come(now, quota, &answer, ahead) {
+        if answer.verdict == Verdict::Waiting
+            && !self.could_come(now, quota, &answer, (&request.user, ahead))
+        {
             let request = HoldRequest {
                 may_wait: false,
                 ..request
@@ -277,18 +283,27 @@ impl Site {
         held(vo, answer)
     }
 
-    /// Whether others have all that a job lacks, and one of them could be asked for it now.
-    fn could_come(&self, now: Now, quota: &Quota, answer: &Answer, ahead: CoreMillis) -> bool {
+    /// Whether others have all that a job of a user lacks, and one of them could be asked for it now.
+    fn could_come(
+        &self,
+        now: Now,
+        quota: &Quota,
+        answer: &Answer,
+        (user, ahead): (&AccountPath, CoreMillis),
+    ) -> bool {
         let Some(account) = &answer.account else {
             return false;
         };
         if quota.ledger.is_frozen() {
             return true;
         }
-        let totals = quota.ledger.account_totals(account, now.wall);
+        let totals = quota.ledger.totals_for(account, user, now.wall);
         let there = totals.spendable + totals.on_the_way;
         let connected: Vec<_> = self.gossip.peers().collect();
-        let can_hear = |site, _| connected.contains(&site);
+        let grants = quota.ledger.grants();
+        let can_hear = |site, slice: SliceId| {
+            connected.contains(&site) && grants.admits(slice.allocation, user)
+        };
         let others = quota.ledger.ask(now.wall, account, answer.short, can_hear);
         let spent_here = totals.here.max(u128::from(ahead.0));
         let is_enough = there >= spent_here + u128::from(answer.short.0);

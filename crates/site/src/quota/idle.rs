@@ -26,11 +26,15 @@ pub(super) struct Asking {
 
 impl Site {
     /// Whose credit a waiting job would spend.
-    pub(crate) fn credit_of(&self, account: Option<&Account>) -> Option<(VoId, AccountPath)> {
+    pub(crate) fn credit_of(
+        &self,
+        now: Now,
+        account: Option<&Account>,
+    ) -> Option<(VoId, AccountPath)> {
         let account = account?;
         let vo = account.vo.filter(|vo| self.has_quota(Some(*vo)))?;
         let grants = self.vos[&vo].quota.ledger.grants();
-        let deepest = grants.accounts(&account.path).next();
+        let deepest = grants.accounts(&account.path, now.wall).next();
         Some((vo, deepest.unwrap_or_else(|| account.path.clone())))
     }
 
@@ -43,7 +47,7 @@ impl Site {
         let Some(machines) = self.machines(now) else {
             return false;
         };
-        let own = self.credit_of(Some(account));
+        let own = self.credit_of(now, Some(account));
         let is_within = |credit: &Option<(VoId, AccountPath)>| match credit {
             None => true,
             Some((vo, path)) => {

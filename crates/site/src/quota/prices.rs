@@ -138,8 +138,8 @@ impl Site {
         let asked = posted.map_or(Factor::ONE, |(price, _)| price);
         let since = posted.map(|(_, since)| since);
         let grants = self.vos[&vo].quota.ledger.grants();
-        let credit = grants.accounts(&account.path).next();
-        let terms = credit.and_then(|credit| grants.terms(&credit, now.wall));
+        let credit = grants.accounts(&account.path, now.wall).next();
+        let terms = credit.and_then(|credit| grants.terms_for(&credit, &account.path, now.wall));
         let least = self.least_price(vo);
         let price = terms.map_or(asked, |(_, terms)| of_job(asked, importance, terms, least));
         (price, since)
@@ -186,8 +186,8 @@ impl Site {
         if quota.ledger.is_frozen() {
             return;
         }
-        let paths = quota.ledger.funded_paths(now.wall);
-        let is_same = |funded: &Arc<Funded>| funded.with_rights().eq(&paths);
+        let funded = quota.ledger.funded_allocations(now.wall);
+        let is_same = |of: &Arc<Funded>| *of.allocations() == funded;
         if !quota.funded.as_ref().is_some_and(is_same) {
             quota.funded = Some(Arc::new(quota.ledger.funded(now.wall)));
         }
