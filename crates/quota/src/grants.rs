@@ -113,7 +113,7 @@ impl Grants {
     /// # Errors
     /// That it is older, would change what is granted, or is a part of what it does not fit.
     pub fn adopt(&mut self, document: &Verified<Allocation>) -> Result<bool, GrantError> {
-        let (body, hash) = (document.body(), document.hash());
+        let (body, hash) = (&self.in_terms_of_whole(document.body()), document.hash());
         let id = body.id.unwrap_or_else(|| hash.into());
         if let Some(have) = self.grants.get(&id) {
             if have.body.version > body.version && !mutated!(OlderGrantTaken) {
@@ -137,18 +137,15 @@ impl Grants {
         }
         let ends = self.ends(id, body)?;
         let initial = body.slices.iter();
-        let initial = initial
-            .map(|slice| divide(slice.amount.0, &body.split))
-            .collect();
+        let initial = initial.map(|slice| split(body, slice)).collect();
         if let Some(part_of) = &body.part_of {
             self.parts.entry(part_of.allocation).or_default().insert(id);
         }
         self.paths.entry(body.path.clone()).or_default().insert(id);
-        let body = self.in_terms_of_whole(body);
         self.grants.insert(
             id,
             Grant {
-                body,
+                body: body.clone(),
                 hash,
                 initial,
                 ends,
@@ -177,7 +174,8 @@ impl Grants {
         self.paths.keys()
     }
 
-    /// A part as it counts: what its jobs hold and cost is the authority's to say, and the leaders' who its members are.
+    /// A part as it counts: what its jobs hold and cost, and how much a site may have of it, is the authority's to say, and
+    /// the leaders' who its members are.
     fn in_terms_of_whole(&self, body: &Allocation) -> Allocation {
         let part_of = body.part_of.as_ref();
         let whole = part_of.and_then(|part_of| self.get(part_of.allocation));
@@ -185,6 +183,11 @@ impl Grants {
             return body.clone();
         };
         let least = [body.hold_max, whole.hold_max].into_iter().flatten().min();
+        let mut at_most = body.at_most.clone();
+        for (site, most) in &whole.at_most {
+            let of_part = at_most.entry(*site).or_insert(*most);
+            *of_part = (*of_part).min(*most);
+        }
         Allocation {
             settle: whole.settle,
             hold_max: least,
@@ -192,6 +195,7 @@ impl Grants {
             fee: whole.fee,
             price_max: whole.price_max,
             idle_charge: whole.idle_charge,
+            at_most,
             ..body.clone()
         }
     }
@@ -263,10 +267,7 @@ impl Grants {
         let grant = self.grants.get(&id.allocation);
         let most = grant.and_then(|grant| {
             let slice = grant.body.slices.get(id.index as usize)?;
-            let most = grant.body.at_most.get(&site)?;
-            let most = u128::from(slice.amount.0) * u128::from(most.units());
-            // Rounded up, as a split may give the remainder to any of its sites.
-            u64::try_from(most.div_ceil(u128::from(Share::ONE))).ok()
+            Some(share(slice, *grant.body.at_most.get(&site)?))
         });
         most.unwrap_or(u64::MAX)
     }
@@ -412,4 +413,22 @@ impl Grants {
         let named = |(path, members): (AccountPath, Option<_>)| (path, members.unwrap_or_default());
         of_paths.into_iter().map(named).collect()
     }
+}
+
+/// What each site holds of a slice to begin with. The split of a part may give a site more than the whole lets it have: that
+/// goes to nobody.
+fn split(body: &Allocation, slice: &AllocationSlice) -> BTreeMap<SiteId, u64> {
+    let mut parts = divide(slice.amount.0, &body.split);
+    for (site, most) in &body.at_most {
+        if let Some(amount) = parts.get_mut(site) {
+            *amount = share(slice, *most).min(*amount);
+        }
+    }
+    parts
+}
+
+/// So much of a slice; rounded up, as a split may give the remainder to any of its sites.
+fn share(slice: &AllocationSlice, of: Share) -> u64 {
+    let amount = u128::from(slice.amount.0) * u128::from(of.units());
+    u64::try_from(amount.div_ceil(u128::from(Share::ONE))).unwrap_or(u64::MAX)
 }

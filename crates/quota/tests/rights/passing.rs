@@ -27,6 +27,7 @@ pub(super) const ROWS: &[(&str, fn())] = &[
         a_part_that_the_whole_does_not_have_is_not_taken,
     ),
     ("at most", a_site_has_no_more_than_it_may),
+    ("at most of parts", a_site_has_no_more_of_a_part_either),
 ];
 
 /// A whole of 300 at three sites alike, and parts of it of so many hundredths, each signed later than the one before.
@@ -284,4 +285,48 @@ fn a_site_has_no_more_than_it_may() {
     receive(&mut a, site(2), 1, [(ids[0], sender)]);
     receive(&mut a, site(1), 1, [(ids[0], greedy)]);
     assert_eq!(a.spendable(ids[0]), before);
+}
+
+/// Whatever the leaders sign.
+#[test]
+fn a_site_has_no_more_of_a_part_either() {
+    let percent = |percent| Share::from_percent(percent).expect("at most 100");
+    let whole = Allocation {
+        at_most: [(site(1), percent(40))].into(),
+        ..allocation(vec![slice(300, 0, DAY)], &[1, 1, 1])
+    };
+    let alike = Allocation {
+        at_most: [(site(2), percent(50))].into(),
+        ..part(&whole, 50)
+    };
+    let all_there = Allocation {
+        at_most: Default::default(),
+        split: [(site(1), 1)].into(),
+        ..part(&whole, 20)
+    };
+    let (mut grants, ids) = grants(vec![whole, alike.clone(), all_there]);
+    let most = |part, number| grants.at_most(ids[part], site(number));
+    assert_eq!([0, 1, 2].map(|number| most(1, number)), [u64::MAX, 60, 75]);
+    assert_eq!((most(2, 1), grants.initial(ids[2], site(1))), (24, 24));
+    let mut b = site_of(1, &grants);
+    assert_eq!([1, 2].map(|part| b.spendable(ids[part])), [50, 24]);
+    let before = path("/P-A1/U-A11");
+    let asked = b.ask(WallTime(1), &before, CoreMillis(90), |_, part| {
+        part == ids[1]
+    });
+    assert!(
+        asked.iter().all(|(_, want)| want.amount == CoreMillis(10)),
+        "{asked:?}"
+    );
+    let mut sent = Row::default();
+    sent.add(Cell::Sent(site(1)), 40);
+    let mut passed = Row::default();
+    passed.add(Cell::Passed(ids[1].allocation), 50);
+    receive(&mut b, site(0), 1, [(ids[0], passed), (ids[1], sent)]);
+    assert_eq!(b.spendable(ids[1]), 60);
+    // A later version says as little of it, and is one of the same.
+    let mut ended = alike;
+    (ended.version, ended.id) = (2, Some(ids[1].allocation));
+    ended.slices[0].end = WallTime(2);
+    assert_eq!(grants.adopt(&verified(ended)), Ok(true));
 }
