@@ -274,8 +274,9 @@ impl VoPolicies {
         if let Some(what) = body.misfit(whole.first.document.body()) {
             return Err(PolicyError::Misfit { id, what });
         }
-        let is_sibling = |credit: &&Credit| credit.part_of().is_some_and(|of| of.allocation == id);
-        let count = self.allocations.values().filter(is_sibling).count();
+        let counting = self.allocations.values().filter(|of| of.first.counts);
+        let siblings = counting.filter(|of| of.part_of().is_some_and(|of| of.allocation == id));
+        let count = siblings.count();
         match body.id {
             None if count >= PARTS_MAX => Err(PolicyError::TooMany { limit: PARTS_MAX }),
             _ => Ok(()),

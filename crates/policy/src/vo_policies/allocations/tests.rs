@@ -272,6 +272,15 @@ fn no_leader_takes_all_the_room() {
         let adopted = vo.adopt_allocation(signed(body, &[77]));
         assert_eq!(adopted.is_ok(), number < PARTS_MAX, "{number} {adopted:?}");
     }
+    // Nor those before all that the next ones may have.
+    let second = Allocation {
+        leaders: Some(role(&[78], 1)),
+        ..later(&whole, 2, 20_000_000)
+    };
+    vo.adopt_allocation(signed(second, &[10]))
+        .expect("new leaders");
+    let of_new = signed(part(&whole, "/c/new"), &[78]);
+    vo.adopt_allocation(of_new).expect("there is room again");
 }
 
 #[test]
