@@ -98,6 +98,7 @@ impl Site {
         // The second word on one job in one event sees what the first one did.
         let mark = report.marks.get(&key).copied().or(mark);
         let mark = may_be_taken_back(record, mark)?;
+        self.quota_gives_back(&record.key)?;
         let account = self.payer_of_mark(record, mark)?;
         let charge = self.refund(now, (record, mark), &account, report);
         if charge == 0 {

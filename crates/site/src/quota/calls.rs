@@ -422,6 +422,21 @@ impl Site {
         }
     }
 
+    /// Whether a job's quota can be given back what it was charged: not while its counters are not to be trusted.
+    pub(crate) fn quota_gives_back(&self, job: &JobKey) -> Result<(), String> {
+        let mut ledgers = self.vos.values().map(|held| &held.quota.ledger);
+        let is_charged = |mark: &Mark| mark.state == State::Committed;
+        let charged = ledgers.find(|of| of.is_frozen() && of.mark(job).is_some_and(is_charged));
+        charged.map_or(Ok(()), |ledger| {
+            let unheard = ledger.unheard().count();
+            Err(format!(
+                "job `{}` was charged to a quota, which this site, just started, gives nothing back to until heads of \
+                 {unheard} more sites have been received: take it back then",
+                job.job
+            ))
+        })
+    }
+
     /// Gives back what a job was charged that is taken back.
     pub(crate) fn correct_quota(
         &mut self,
@@ -435,7 +450,6 @@ impl Site {
         };
         let ledger = &mut quota.ledger;
         let cost = cost(ledger.mark(job), CoreMillis(charge));
-        // While its counters are not to be trusted the charge stays: too much is charged then, never too little.
         ledger.correct(now.wall, job, cost);
         report.writes.extend(self.quota_writes(vo));
     }

@@ -15,7 +15,7 @@ use crate::vo::{self, DAY, HOUR, job, next_charter, path, sign_charter, site_id}
 const SETTLE: Millis = Millis::from_secs(40);
 
 /// Hands in jobs to be taken back.
-fn correct(mesh: &mut Mesh, node: usize, jobs: &[&UsageRecord]) -> Reported {
+pub(super) fn correct(mesh: &mut Mesh, node: usize, jobs: &[&UsageRecord]) -> Reported {
     let with_mark = |job: &&UsageRecord| ((*job).clone(), mesh.nodes[node].mark(&job.key));
     let correction = Box::new(Correction {
         records: jobs.iter().map(with_mark).collect(),

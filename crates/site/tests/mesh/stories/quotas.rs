@@ -6,6 +6,7 @@ use fairmesh_model::{
 use fairmesh_site::rights::{Answer, Cell, State, Totals, Verdict};
 use fairmesh_site::{Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, Table};
 
+use super::corrections::correct;
 use crate::mesh::{Mesh, ROUGH};
 use crate::node::Rows;
 use crate::vo::{self, HOUR, job, next_charter, path, sign_charter, site_id};
@@ -371,6 +372,36 @@ fn a_site_that_was_alone_for_a_minute_waits_for_no_member_that_is_new() {
         .expect("it is adopted");
     mesh.run(MINUTE);
     assert_eq!(hold(&mut mesh, 0, "b", 1).verdict, Verdict::Granted);
+}
+
+/// Whether it was charged before or waits to be: a job that is taken back costs its quota nothing in the end.
+#[test]
+fn a_job_is_taken_back_with_what_its_quota_was_charged_or_not_yet() {
+    let mut mesh = found(12, 3, 30);
+    let jobs = ["charged", "pending"].map(|name| {
+        hold(&mut mesh, 1, name, 4);
+        asking(&mesh, name, 4)
+    });
+    mesh.report(1, &jobs[..1]).expect("it is counted");
+    mesh.cut(2);
+    mesh.restart(1);
+    mesh.report(1, &jobs[1..]).expect("it is counted");
+    for job in &jobs {
+        let refused = correct(&mut mesh, 1, &[job]).refused;
+        assert!(refused[0].1.contains("more sites"), "{refused:?}");
+    }
+    let used = |mesh: &Mesh| {
+        let of = mesh.nodes[1].site.usage_by_account(Some(mesh.vo));
+        of[&path("/g0/u0")].net()
+    };
+    assert_eq!(used(&mesh), 8 * HOUR.0, "nothing has changed");
+    mesh.heal();
+    mesh.run(MINUTE);
+    assert_eq!(hours(totals(&mesh, 1)), [8, 0, 22, 0]);
+    let corrected = correct(&mut mesh, 1, &[&jobs[0], &jobs[1]]);
+    assert_eq!((corrected.counted, corrected.charge), (2, 8 * HOUR.0));
+    assert_eq!(used(&mesh), 0);
+    assert_eq!(hours(totals(&mesh, 1)), [0, 0, 30, 0]);
 }
 
 #[test]
