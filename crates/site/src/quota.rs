@@ -96,6 +96,8 @@ pub(crate) struct Quota {
     waiting: Vec<Waiting>,
     /// Something came that those who wait may have waited for.
     has_news: bool,
+    /// Rows came that may say that others have sent something.
+    has_offers: bool,
     /// The next head sends rights.
     is_urgent: bool,
     ticked_at: Option<MonoTime>,
@@ -137,6 +139,7 @@ impl Quota {
             ledger,
             waiting: Vec::new(),
             has_news: false,
+            has_offers: true,
             is_urgent: false,
             ticked_at: None,
             wall: WallTime(0),
@@ -171,6 +174,11 @@ impl Quota {
     /// A head was signed.
     pub(crate) fn published(&mut self) {
         self.is_urgent = false;
+    }
+
+    /// There may be more to spend, and more that others have sent.
+    fn heard(&mut self) {
+        (self.has_news, self.has_offers) = (true, true);
     }
 
     fn may_ask(&self, now: MonoTime, site: SiteId, slice: SliceId) -> bool {
@@ -236,7 +244,7 @@ impl Site {
         held.quota.ledger.set_members(members);
         held.quota.is_on = !grants.is_empty();
         held.quota.ledger.set_grants(grants);
-        held.quota.has_news = true;
+        held.quota.heard();
         // Others may be members of what has credit now.
         held.quota.funded = None;
         if is_charter || is_new {
@@ -294,7 +302,7 @@ impl Site {
             changed.filter_map(|bytes| rows::read_part(bytes)).collect()
         };
         held.quota.ledger.receive(site, incarnation, rows);
-        held.quota.has_news = true;
+        held.quota.heard();
         self.keep_quota(vo);
     }
 
@@ -309,6 +317,7 @@ impl Site {
         }
         let incarnation = self.own.incarnation();
         held.quota.ledger.receive(self.id, incarnation, rows);
+        held.quota.has_offers = true;
         self.keep_quota(vo);
     }
 
@@ -316,6 +325,7 @@ impl Site {
     pub(crate) fn distrust_rights(&mut self, vo: VoId, site: SiteId) {
         if let Some(held) = self.vos.get_mut(&vo) {
             held.quota.ledger.distrust(site);
+            held.quota.has_offers = true;
         }
     }
 
@@ -333,7 +343,7 @@ impl Site {
             return;
         }
         held.quota.ledger.hear(now.wall, from);
-        held.quota.has_news = true;
+        held.quota.heard();
         self.keep_quota(vo);
     }
 
@@ -418,10 +428,7 @@ impl Site {
             if is_due && held.charter().is_some() {
                 self.tick_quota(now, vo);
             }
-            let quota = &self.vos[&vo].quota;
-            if quota.has_news || !quota.rounds.is_empty() {
-                self.advance_witnesses(now, vo);
-            }
+            self.advance_witnesses(now, vo);
             self.answer_waiting(now, vo);
         }
     }
@@ -449,7 +456,9 @@ impl Site {
         quota.wall = now.wall;
         let was_frozen = quota.ledger.is_frozen();
         quota.ledger.tick(now.wall);
-        quota.has_news |= was_frozen && !quota.ledger.is_frozen();
+        if was_frozen && !quota.ledger.is_frozen() {
+            quota.heard();
+        }
         if quota.is_on {
             quota.burns.look(now.wall, &quota.ledger);
             quota.asked.retain(|_, at| now.mono < at.after(ASK_AGAIN));

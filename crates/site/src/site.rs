@@ -204,6 +204,7 @@ impl Site {
             Event::Connected(peer) => self.gossip.connected(peer),
             Event::Disconnected(peer) => {
                 self.gossip.disconnected(peer, &mut self.vos);
+                self.ask_no_more(peer);
                 self.clear_clock(peer);
             }
             Event::Pushed {

@@ -84,7 +84,7 @@ impl Ledger {
         self.take_sent();
     }
 
-    /// What others have sent this site that is not confirmed yet.
+    /// What others have sent this site, and account for, that is not confirmed yet.
     pub fn unconfirmed(&self) -> Vec<Offer> {
         let offers = self.offers.iter();
         let offers = offers.flat_map(|(from, of)| {
@@ -102,7 +102,15 @@ impl Ledger {
                 && !self.distrusted.contains(&offer.from)
                 && !self.is_frozen()
         };
-        offers.filter(is_open).collect()
+        let mut sound: BTreeMap<SliceId, BTreeSet<SiteId>> = BTreeMap::new();
+        let mut accounts = |offer: &Offer| {
+            let id = offer.slice;
+            let sound = sound.entry(id).or_insert_with(|| self.sound_sites(id));
+            sound.contains(&offer.from)
+        };
+        let open = offers.filter(is_open);
+        open.filter(|of| accounts(of) || mutated!(LiarsBelieved))
+            .collect()
     }
 
     /// Every member that can be asked has witnessed it: it is taken.

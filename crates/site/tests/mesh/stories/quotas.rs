@@ -1,12 +1,15 @@
 //! Quotas in a mesh: rights move, nobody overspends, and what was granted survives.
 
+use fairmesh_gossip::PartKey;
 use fairmesh_model::{
-    Allocation, AllocationSlice, CoreMillis, JobKey, Millis, Signed, UsageRecord, WallTime,
+    Allocation, AllocationId, AllocationSlice, CoreMillis, Incarnation, JobKey, Millis, Signed,
+    UsageRecord, WallTime,
 };
-use fairmesh_site::rights::{Answer, Cell, State, Totals, Verdict};
+use fairmesh_site::rights::{Answer, Cell, Row, SliceId, State, Totals, Verdict};
 use fairmesh_site::{Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, Table};
 
 use super::corrections::correct;
+use crate::liar::Liar;
 use crate::mesh::{Mesh, ROUGH};
 use crate::node::Rows;
 use crate::vo::{self, HOUR, job, next_charter, path, sign_charter, site_id};
@@ -402,6 +405,81 @@ fn a_job_is_taken_back_with_what_its_quota_was_charged_or_not_yet() {
     assert_eq!((corrected.counted, corrected.charge), (2, 8 * HOUR.0));
     assert_eq!(used(&mesh), 0);
     assert_eq!(hours(totals(&mesh, 1)), [0, 0, 30, 0]);
+}
+
+/// Slices in which a site has taken something of another.
+fn taken(mesh: &Mesh, node: usize, from: usize) -> usize {
+    let ledger = mesh.nodes[node].site.ledger(mesh.vo).expect("a member");
+    let rows = ledger.own_rows();
+    rows.filter(|(_, row)| row.get(Cell::Taken(site_id(from))) > 0)
+        .count()
+}
+
+/// The questions that a site has asked its witnesses since this was last looked at.
+fn questions(mesh: &mut Mesh, node: usize) -> usize {
+    let sent = std::mem::take(&mut mesh.nodes[node].sent);
+    let is_question = |bytes: &&Vec<u8>| bytes[0] == 5 && bytes.len() > 9;
+    sent.iter().filter(is_question).count()
+}
+
+/// Of 200 slices a member sends each other one a little, again and again; it was granted something of them or not.
+#[test]
+fn a_little_of_every_slice_costs_few_questions_and_keeps_nobody_elses_rights_waiting() {
+    let (sites, liar) = (8, 7);
+    let mut mesh = Mesh::found(13, sites);
+    let mut body = allocation(&mesh, 8, sites);
+    body.slices = vec![body.slices[0]; 200];
+    body.split.remove(&site_id(liar));
+    let without = grant(&mut mesh, 0, body.clone());
+    body.split = [(site_id(liar), 1)].into();
+    body.path = path("/g1");
+    let with = grant(&mut mesh, 0, body);
+    mesh.run(MINUTE);
+    mesh.stop(liar);
+    let offers = |id: AllocationId, amount: u64| {
+        let mut row = Row::default();
+        (0..liar).for_each(|to| row.add(Cell::Sent(site_id(to)), amount));
+        let part = move |index: u32| {
+            let slice = SliceId {
+                allocation: id,
+                index,
+            };
+            let name = [&slice.to_bytes()[..16], &index.to_be_bytes()].concat();
+            let bytes = [&slice.to_bytes()[..], &row.to_bytes()].concat();
+            (PartKey::new(5, &name), Some(bytes))
+        };
+        (0..200).map(part).collect::<Vec<_>>()
+    };
+    // Without any credit nobody is asked.
+    let mut member = Liar::new(&mesh, liar);
+    let incarnation = Incarnation(mesh.now(0).wall.0 + 1);
+    for round in 1..4 {
+        let parts = offers(without.hash().into(), round);
+        member.sign_as(incarnation, mesh.now(0).wall, parts);
+        mesh.admit(liar, member);
+        questions(&mut mesh, 0);
+        mesh.run(Millis::from_secs(5));
+        assert_eq!(questions(&mut mesh, 0), 0, "{round}");
+        member = mesh.liars.remove(&site_id(liar)).expect("it is there");
+    }
+    assert_eq!(taken(&mesh, 0, liar), 0);
+    // With some, and while nobody answers, a few are asked about at a time, and only those are taken.
+    mesh.faults.lost_percent = 100;
+    member.sign_as(incarnation, mesh.now(0).wall, offers(with.hash().into(), 1));
+    mesh.admit(liar, member);
+    mesh.run(Millis::from_secs(4));
+    let asked = questions(&mut mesh, 0);
+    assert!((6..=32).contains(&asked), "{asked}");
+    mesh.run(Millis(1_900));
+    assert!((1..=8).contains(&taken(&mesh, 0, liar)));
+    // Others' rights come meanwhile, and all of the liar's in the end.
+    mesh.faults = crate::mesh::CALM;
+    let drained = call(&mut mesh, 1, QuotaCall::Drain);
+    assert!(matches!(drained, Some(Ok(QuotaAnswer::Drained(_)))));
+    mesh.run(Millis::from_secs(8));
+    assert!(taken(&mesh, 0, 1) > 0);
+    mesh.run(MINUTE);
+    assert_eq!((taken(&mesh, 0, 1), taken(&mesh, 0, liar)), (200, 200));
 }
 
 #[test]
