@@ -148,7 +148,7 @@ impl Ledger {
         let (verdict, by) = match short {
             CoreMillis(0) => (Verdict::Granted, Decider::Allocation(id)),
             short => {
-                let of_old = known.map_or(0, Mark::promised);
+                let of_old = old.map_or(0, Mark::promised);
                 decide(&self.case(request, (id, terms), &account, (short, of_old)))
             }
         };

@@ -663,6 +663,30 @@ fn what_an_allocation_grants_only_its_members_spend() {
     );
 }
 
+/// What a job was promised of one account makes no room in another.
+#[test]
+fn a_job_that_moves_to_another_account_finds_what_others_were_promised_there() {
+    let of = |at: &str| Allocation {
+        path: path(at),
+        mode: Some(QuotaMode::Soft),
+        overdraft_max: CoreMillis(50),
+        ..allocation(vec![slice(1, 0, DAY)], &[1])
+    };
+    let (grants, _) = grants(vec![of("/"), of("/P-A1")]);
+    let mut ledger = Ledger::new(site(0), members(1), grants);
+    let mut verdict = |number, account: &str| {
+        let request = HoldRequest {
+            account: Some(path(account)),
+            ..request(number, 50)
+        };
+        ledger.hold(WallTime(1), &request).verdict
+    };
+    assert_eq!(verdict(1, "/"), Verdict::OverQuota);
+    assert_eq!(verdict(2, "/P-A1"), Verdict::OverQuota);
+    assert_eq!(verdict(1, "/P-A1"), Verdict::Refused);
+    assert_eq!(verdict(2, "/P-A1"), Verdict::OverQuota, "asked again");
+}
+
 #[test]
 fn a_split_sums_up() {
     let parts = divide(10, &(0..).map(site).zip([1, 1, 1]).collect());
