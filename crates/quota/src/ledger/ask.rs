@@ -137,14 +137,8 @@ impl Ledger {
     /// before the site leaves the VO, or is drained. How much went. It asks for none until a job does.
     pub fn drain(&mut self, now: WallTime) -> CoreMillis {
         self.demand.clear();
-        let paths = self
-            .grants
-            .paths()
-            .flat_map(|path| self.grants.slices_of(path));
-        let to_come = paths.filter(|(_, slice)| now < slice.end);
-        let slices: Vec<SliceId> = to_come.map(|(id, _)| id).collect();
         let mut gone = CoreMillis(0);
-        for id in slices {
+        for id in self.not_ended(now) {
             let others = self
                 .grants
                 .initial_sites(id)
@@ -155,6 +149,19 @@ impl Ledger {
             }
         }
         gone
+    }
+
+    /// What the site has left of slices that have not ended.
+    pub fn left_to_spend(&self, now: WallTime) -> CoreMillis {
+        let slices = self.not_ended(now).into_iter();
+        slices.map(|id| CoreMillis(self.spendable(id))).sum()
+    }
+
+    fn not_ended(&self, now: WallTime) -> Vec<SliceId> {
+        let paths = self.grants.paths();
+        let slices = paths.flat_map(|path| self.grants.slices_of(path));
+        let to_come = slices.filter(|(_, slice)| now < slice.end);
+        to_come.map(|(id, _)| id).collect()
     }
 
     fn send(&mut self, id: SliceId, to: SiteId, amount: u64) {

@@ -8,7 +8,9 @@ use fairmesh_model::{
     AccountPath, CoreMillis, Factor, Importance, JobKey, Millis, MonoTime, Now, UsageRecord, VoId,
     mutant, mutated,
 };
-use fairmesh_quota::{Answer, Committed, Decider, HoldRequest, Mark, SliceId, State, Verdict};
+use fairmesh_quota::{
+    Answer, Committed, Decider, HoldRequest, Mark, SliceId, State, Verdict, core_hours,
+};
 
 use crate::charge::rate;
 use crate::config::OwnerQuota;
@@ -128,7 +130,7 @@ impl Site {
             },
             (None, QuotaCall::Commit { job, charge }) => self.take_commit(now, &job, charge),
             (None, QuotaCall::Release { job }) => self.take_release(&job),
-            (None, QuotaCall::Drain) => Ok(QuotaAnswer::Drained(self.drain_rights(now))),
+            (None, QuotaCall::Drain) => self.drain_rights(now).map(QuotaAnswer::Drained),
         };
         self.reply_quota(ticket, reply);
     }
@@ -370,15 +372,27 @@ impl Site {
         Ok(QuotaAnswer::Released)
     }
 
-    fn drain_rights(&mut self, now: Now) -> CoreMillis {
-        let mut gone = CoreMillis(0);
+    /// An error where a VO's rights are frozen, and where all that there is stays.
+    fn drain_rights(&mut self, now: Now) -> Result<CoreMillis, String> {
+        let mut on = self.vos.values().map(|held| &held.quota);
+        if let Some(quota) = on.find(|quota| quota.is_on && quota.ledger.is_frozen()) {
+            return Err(format!("nothing is sent{}", waits_for(quota)));
+        }
+        let (mut gone, mut stays) = (CoreMillis(0), CoreMillis(0));
         for vo in self.vo_ids() {
             let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
             gone = gone.plus(quota.ledger.drain(now.wall));
+            stays = stays.plus(quota.ledger.left_to_spend(now.wall));
             quota.is_urgent = true;
             self.keep_quota(vo);
         }
-        gone
+        match gone.0 == 0 && stays.0 > 0 {
+            true => Err(format!(
+                "nothing is sent: the split of what is left here ({} core-hours) names no other member",
+                core_hours(stays)
+            )),
+            false => Ok(gone),
+        }
     }
 
     /// Charges a job at the price of its hold.
@@ -501,11 +515,16 @@ fn explain(quota: &Quota, answer: &mut Answer) {
         *message += " (so the owner of this site decides)";
     }
     if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
-        let unheard = quota.ledger.unheard().count();
-        *message += &format!(
-            " (this site has just started, and spends nothing until heads of {unheard} more sites have been received)"
-        );
+        *message += &waits_for(quota);
     }
+}
+
+/// What a site whose rights are frozen waits for.
+fn waits_for(quota: &Quota) -> String {
+    let unheard = quota.ledger.unheard().count();
+    format!(
+        " (this site has just started, and spends nothing until heads of {unheard} more sites have been received)"
+    )
 }
 
 /// What a job costs at the price of its hold; at the usual one where nobody had asked.

@@ -565,6 +565,31 @@ fn who_leaves_sends_what_is_left_away() {
 }
 
 #[test]
+fn a_site_that_sends_nothing_away_says_why() {
+    let said = |mesh: &mut Mesh| match call(mesh, 0, QuotaCall::Drain).expect("an answer") {
+        Err(why) => why,
+        Ok(answer) => panic!("{answer:?}"),
+    };
+    let mut alone = found_on(14, 2, 30, |body| {
+        body.split.remove(&site_id(1));
+    });
+    let why = said(&mut alone);
+    assert!(why.contains("(30.0 core-hours) names no other"), "{why}");
+    let mut frozen = found(15, 2, 30);
+    frozen.cut(1);
+    frozen.restart(0);
+    let why = said(&mut frozen);
+    assert!(why.contains("1 more sites"), "{why}");
+    frozen.heal();
+    frozen.run(MINUTE);
+    let sent = |mesh: &mut Mesh| call(mesh, 0, QuotaCall::Drain);
+    let all = Some(Ok(QuotaAnswer::Drained(CoreMillis(15 * HOUR.0))));
+    assert_eq!(sent(&mut frozen), all);
+    let nothing = Some(Ok(QuotaAnswer::Drained(CoreMillis(0))));
+    assert_eq!(sent(&mut frozen), nothing, "there is nothing left");
+}
+
+#[test]
 fn without_an_allocation_nothing_is_kept_or_said_and_with_one_priorities_are_the_same() {
     let tree = |mesh: &Mesh, node: usize| {
         let view = mesh.nodes[node].site.view();
