@@ -4,9 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{
-    AllocationSlice, Charter, CoreMillis, Millis, Share, SiteId, WallTime, mutant,
-};
+use fairmesh_model::{AllocationSlice, Charter, CoreMillis, Millis, SiteId, WallTime, mutant};
 
 /// From when to when an amount is granted, in how many slices, and how long what is left of one lives on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -38,30 +36,6 @@ pub fn by_capacity(charter: &Charter) -> BTreeMap<SiteId, u64> {
     members
         .map(|member| (member.site, u64::from(member.cores)))
         .collect()
-}
-
-/// Weights by which `site` keeps the part `kept` and the others share the rest as `weights` say.
-///
-/// # Panics
-/// Where `weights` sum up to more than 2^32: they are numbers of cores, or of sites.
-pub fn with_reserve(
-    weights: &BTreeMap<SiteId, u64>,
-    site: SiteId,
-    kept: Share,
-) -> BTreeMap<SiteId, u64> {
-    let others = || weights.iter().filter(|(other, _)| **other != site);
-    let sum: u64 = others().map(|(_, weight)| *weight).sum();
-    assert!(sum <= 1 << 32, "weights are numbers of cores");
-    // kept : (1 − kept) = reserve : sum × (1 − kept), in units of 10^-9 of a weight.
-    let (kept, rest) = (
-        u64::from(kept.units()),
-        u64::from(Share::ONE - kept.units()),
-    );
-    let mut split: BTreeMap<SiteId, u64> = others()
-        .map(|(other, weight)| (*other, weight * rest))
-        .collect();
-    split.insert(site, if sum == 0 { 1 } else { sum * kept });
-    split
 }
 
 /// An amount divided by weights: whole units first, then one each to the largest remainders (of equal ones, to
@@ -152,12 +126,5 @@ mod tests {
             let parts = divide(amount, &weights(&split));
             assert_eq!(parts.into_values().collect::<Vec<_>>(), expected);
         }
-        let reserve = with_reserve(
-            &weights(&[10, 20, 30]),
-            site(1),
-            Share::from_percent(50).expect("at most 100"),
-        );
-        let parts = divide(1_000, &reserve);
-        assert_eq!(parts.into_values().collect::<Vec<_>>(), [500, 200, 300]);
     }
 }

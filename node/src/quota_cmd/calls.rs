@@ -166,10 +166,7 @@ pub(super) async fn hold(args: &HoldArgs, out: &mut dyn Write) -> anyhow::Result
     if let Some(message) = &held.message {
         eprintln!("{}", clean(message));
     }
-    Ok(match held.runs {
-        true => Exit::Success,
-        false => Exit::Failure,
-    })
+    Ok(Exit::of(held.runs))
 }
 
 pub(super) async fn commit(args: &CommitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -246,10 +243,7 @@ pub(super) async fn quote(args: &QuoteArgs, out: &mut dyn Write) -> anyhow::Resu
         .quotes
         .iter()
         .any(|of| of.charge_core_ms.is_some());
-    let exit = match is_possible {
-        true => Exit::Success,
-        false => Exit::Failure,
-    };
+    let exit = Exit::of(is_possible);
     if args.ask.output.json {
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;
         return Ok(exit);

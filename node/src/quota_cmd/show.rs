@@ -31,10 +31,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
     let Some((answer, done)) = unless_refused(asked.await)? else {
         return Ok(Exit::Failure);
     };
-    let found = match answer.body.accounts.is_empty() {
-        true => Exit::Failure,
-        false => Exit::Success,
-    };
+    let found = Exit::of(!answer.body.accounts.is_empty());
     if done {
         return Ok(found);
     }

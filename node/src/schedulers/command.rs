@@ -158,10 +158,7 @@ pub(crate) async fn run<S: System>(args: &SystemArgs, out: &mut dyn Write) -> an
             write_lacks(&lacks, out)?
         }
     };
-    Ok(match is_good {
-        true => Exit::Success,
-        false => Exit::Failure,
-    })
+    Ok(Exit::of(is_good))
 }
 
 /// The sockets at which no node answers.

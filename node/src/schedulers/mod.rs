@@ -122,10 +122,7 @@ impl<S: Scheduler + Clone> Pair<S> {
             (false, false) => return self.run(true, false).await,
         };
         show::<S>(&round, args.dry_run, out)?;
-        Ok(match round.refused.is_empty() {
-            true => Exit::Success,
-            false => Exit::Failure,
-        })
+        Ok(Exit::of(round.refused.is_empty()))
     }
 
     /// `feed`.

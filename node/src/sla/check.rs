@@ -107,9 +107,9 @@ pub(super) fn check(args: &CheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
         anyhow::bail!("{of}: there is no site `{name}`");
     }
     let is_bad = |finding: &Finding| !matches!(finding.kind, Kind::Differs | Kind::Silent);
-    let bad = findings.iter().any(is_bad);
+    let is_good = !findings.iter().any(is_bad);
     write(&Answer { findings }, args, out)?;
-    Ok(if bad { Exit::Failure } else { Exit::Success })
+    Ok(Exit::of(is_good))
 }
 
 fn unchecked(path: String, what: &str) -> Finding {

@@ -65,10 +65,7 @@ pub(super) fn draft(args: &DraftArgs, out: &mut dyn Write) -> anyhow::Result<Exi
     for difference in &differences {
         writeln!(out, "{difference}")?;
     }
-    Ok(match differences.is_empty() {
-        true => Exit::Success,
-        false => Exit::Failure,
-    })
+    Ok(Exit::of(differences.is_empty()))
 }
 
 /// A target: so many shares of all that siblings have.

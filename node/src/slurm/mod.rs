@@ -140,10 +140,7 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
             let all_map = check::run(args_of_check, &people, pair, out).await?;
             let (words, is_held) = quotas::quotas(&place, &args.config).await?;
             words.iter().for_each(|words| eprintln!("{words}"));
-            Ok(match all_map && is_held {
-                true => Exit::Success,
-                false => Exit::Failure,
-            })
+            Ok(Exit::of(all_map && is_held))
         }
         What::Setup(setup) => setup::run(setup, &place, &args.config, out).await,
         _ => pair.run(true, true).await,

@@ -73,10 +73,7 @@ pub(super) async fn run(
         }
     }
     let findings = findings::of(place, cluster, config, quota.as_ref());
-    Ok(match write_lacks(&findings, out)? {
-        true => Exit::Success,
-        false => Exit::Failure,
-    })
+    Ok(Exit::of(write_lacks(&findings, out)?))
 }
 
 /// What a running cluster lacks: each problem, and its mend.
