@@ -11,7 +11,7 @@ use crate::{
     quota_cmd, run, sla, slurm, top,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use fairmesh_model::is_visible;
+use fairmesh_model::hides;
 use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::lsf::Lsf;
@@ -105,7 +105,7 @@ pub async fn main() -> ExitCode {
 
 /// Lines of which all is seen.
 pub(crate) fn escaped(text: &str) -> String {
-    let shown = |c: char| match is_visible(c) || matches!(c, '\n' | '\t') {
+    let shown = |c: char| match !hides(c) || matches!(c, '\n' | '\t') {
         true => c.to_string(),
         false => c.escape_unicode().to_string(),
     };

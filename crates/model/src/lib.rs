@@ -38,5 +38,5 @@ pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, UsageRecord};
 pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};
-pub use visible::{clean, is_visible};
+pub use visible::{clean, hides, is_visible};
 pub use window::{Span, Window, WindowLength};

@@ -23,6 +23,22 @@ pub fn is_visible(c: char) -> bool {
     !is_hidden && !c.is_control()
 }
 
+/// Whether a character shows nothing, or something else: those that are not visible, and joiners, fillers and selectors of
+/// forms, by which two names that differ look alike. Names that are stored and signed may have these, so they stay names;
+/// who signs one is shown them as numbers.
+pub fn hides(c: char) -> bool {
+    let is_blank = matches!(
+        c,
+        '\u{34f}' // combining grapheme joiner
+            | '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}' // Hangul fillers
+            | '\u{17b4}' | '\u{17b5}' // Khmer vowels without a form
+            | '\u{180b}'..='\u{180f}' // Mongolian selectors
+            | '\u{fe00}'..='\u{fe0f}' // selectors of forms
+            | '\u{e0100}'..='\u{e01ef}'
+    );
+    is_blank || !is_visible(c)
+}
+
 /// Longest text of others that is passed on: some lines of a terminal.
 const TEXT_CHARS_MAX: usize = 400;
 
@@ -58,5 +74,10 @@ mod tests {
         assert!("Ångström-物理_é.:|".chars().all(is_visible));
         let hidden = "\0\n\u{7f}\u{9b}\u{ad}\u{61c}\u{200b}\u{200d}\u{200f}\u{2028}\u{202e}\u{2066}\u{2069}\u{feff}\u{e0041}";
         assert!(!hidden.chars().any(is_visible));
+        assert!(hidden.chars().all(hides));
+        let blank =
+            "\u{34f}\u{3164}\u{115f}\u{ffa0}\u{fe00}\u{fe0f}\u{e0100}\u{e01ef}\u{180b}\u{17b4}";
+        assert!(blank.chars().all(|c| hides(c) && is_visible(c)));
+        assert!(!"Ångström-物理_é.:|가".chars().any(hides));
     }
 }

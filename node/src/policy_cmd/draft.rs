@@ -8,7 +8,7 @@ use std::fmt::{Display, Write};
 use std::str::FromStr;
 
 use fairmesh_model::{
-    Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed, Snapshot, is_visible,
+    Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed, Snapshot, hides,
 };
 use serde::Deserialize;
 use serde::de::IgnoredAny;
@@ -144,7 +144,7 @@ pub(super) fn role_lines(text: &mut String, role: &Role) {
 pub(super) fn quoted(text: &str) -> String {
     let shown = |c: char| match c {
         '"' | '\\' => format!("\\{c}"),
-        c if is_visible(c) => c.to_string(),
+        c if !hides(c) => c.to_string(),
         c => format!("\\U{:08X}", u32::from(c)),
     };
     let shown: String = text.chars().map(shown).collect();

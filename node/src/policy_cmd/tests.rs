@@ -547,7 +547,7 @@ fn show_key(desk: &Desk, name: &str) -> String {
 #[test]
 fn text_that_hides_or_turns_is_shown_as_numbers_and_reads_back() {
     let desk = founded();
-    let hostile = "/dns4/a\\u202Eb\\u001B[2J/tcp/1";
+    let hostile = "/dns4/a\\u202Eb\\u001B[2J\\u3164/tcp/1";
     let site = format!(
         "\n[[site]]\nname = \"s\"\nid = \"{}\"\ncores = 1\naddresses = [\"{hostile}\"]\n",
         "11".repeat(32)
@@ -557,12 +557,14 @@ fn text_that_hides_or_turns_is_shown_as_numbers_and_reads_back() {
     let shown = desk.run("show @1.cbor");
     for text in [&said, &shown, &desk.run("verify @1.cbor")] {
         assert!(
-            text.chars()
-                .all(|c| fairmesh_model::is_visible(c) || c == '\n'),
+            text.chars().all(|c| !fairmesh_model::hides(c) || c == '\n'),
             "{text:?}"
         );
     }
-    assert!(shown.contains("a\\U0000202Eb\\U0000001B[2J"), "{shown}");
+    assert!(
+        shown.contains("a\\U0000202Eb\\U0000001B[2J\\U00003164"),
+        "{shown}"
+    );
     desk.write("again.toml", &shown);
     desk.run("sign @again.toml --key @a --key @b");
     let bytes = |name| std::fs::read(desk.path(name)).expect("there");
