@@ -35,6 +35,7 @@ pub use document::PolicyDocument;
 pub(crate) use document::read_bytes;
 pub use draft::Draft;
 pub use plan::read_tree;
+pub(crate) use publish::may_publish;
 pub use shares_draft::shares_toml;
 pub(crate) use sign::sign_draft;
 

@@ -13,7 +13,7 @@ use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
 
 use super::document::PolicyDocument;
 use super::verify::in_order;
-use crate::ask::{self, NodeArgs};
+use crate::ask::{self, Control, NodeArgs};
 use crate::output::Exit;
 
 /// Options of `publish`.
@@ -34,21 +34,7 @@ pub struct PublishArgs {
 pub(super) async fn run(args: &PublishArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let documents = in_order(&args.documents)?;
     let control = args.node.control();
-    let held = ask::documents::held(&control).await?;
-    let falls = falls(&held, &documents)?;
-    for document in &falls {
-        writeln!(
-            out,
-            "falls: {document} is in force, and nothing takes its place"
-        )?;
-    }
-    if !falls.is_empty() && !args.yes && !is_agreed(out)? {
-        writeln!(
-            out,
-            "nothing is published. What the old and the new keys have both signed stays in force: let them sign \
-             the next version, publish that, and then this; or publish what takes its place in the same command; \
-             or add --yes"
-        )?;
+    if !may_publish(&control, &documents, args.yes, out).await? {
         return Ok(Exit::Failure);
     }
     for (file, document) in &documents {
@@ -63,6 +49,33 @@ pub(super) async fn run(args: &PublishArgs, out: &mut dyn Write) -> anyhow::Resu
         }
     }
     Ok(Exit::Success)
+}
+
+/// Names what would fall at a node; whether the documents are to be published all the same.
+pub(crate) async fn may_publish(
+    control: &Control,
+    documents: &[(String, PolicyDocument)],
+    yes: bool,
+    out: &mut dyn Write,
+) -> anyhow::Result<bool> {
+    let held = ask::documents::held(control).await?;
+    let falls = falls(&held, documents)?;
+    for document in &falls {
+        writeln!(
+            out,
+            "falls: {document} is in force, and nothing takes its place"
+        )?;
+    }
+    if falls.is_empty() || yes || is_agreed(out)? {
+        return Ok(true);
+    }
+    writeln!(
+        out,
+        "nothing is published. What the old and the new keys have both signed stays in force: let them sign \
+         the next version, publish that, and then this; or publish what takes its place in the same command; \
+         or add --yes"
+    )?;
+    Ok(false)
 }
 
 /// What is in force of `held`, and would be no more once the documents are published.

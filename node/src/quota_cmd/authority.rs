@@ -11,7 +11,7 @@ use crate::ask::{self, Control, NodeArgs, unless_refused};
 use crate::control::{ID_DIGITS_MIN, clean, is_id};
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
-use crate::policy_cmd::{Draft, PolicyDocument, now, read_bytes, sign_draft};
+use crate::policy_cmd::{Draft, PolicyDocument, may_publish, now, read_bytes, sign_draft};
 
 const WEEK: Millis = Millis(7 * 86_400_000);
 
@@ -27,6 +27,9 @@ pub struct GrantArgs {
     /// A file with a secret key; repeat it for several
     #[arg(long = "key", value_name = "FILE")]
     pub keys: Vec<PathBuf>,
+    /// Hand it in although a part that is in force falls by it
+    #[arg(long)]
+    pub yes: bool,
     /// Whom to ask.
     #[command(flatten)]
     pub node: NodeArgs,
@@ -66,15 +69,18 @@ pub struct PlanArgs {
 
 pub(super) async fn grant(args: &GrantArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let signed = sign_draft(&args.file, &args.keys, out)?;
-    let document = PolicyDocument::read(&signed)?;
-    let PolicyDocument::Allocation(allocation) = &document else {
-        bail!(
-            "{} is no allocation: {}",
-            args.file.display(),
-            document.name()
-        );
+    let name = args.file.display().to_string();
+    let documents = [(name, PolicyDocument::read(&signed)?)];
+    let [(name, document)] = &documents;
+    let PolicyDocument::Allocation(allocation) = document else {
+        bail!("{name} is no allocation: {}", document.name());
     };
-    publish(&args.node.control(), allocation, out).await
+    let control = args.node.control();
+    // A version with other leaders puts parts out of force.
+    if !may_publish(&control, &documents, args.yes, out).await? {
+        return Ok(Exit::Failure);
+    }
+    publish(&control, allocation, out).await
 }
 
 pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -200,12 +206,8 @@ pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
              slices take back sooner what can no longer be run"
         );
     }
-    Ok(
-        match imbalance(slices.iter().copied(), capacity, from, until) > 1_000_000 {
-            true => Exit::Failure,
-            false => Exit::Success,
-        },
-    )
+    let whole = imbalance(slices.iter().copied(), capacity, from, until);
+    Ok(Exit::of(whole <= 1_000_000))
 }
 
 fn read(file: &Path) -> anyhow::Result<Allocation> {

@@ -92,5 +92,16 @@ fn a_leader_passes_a_part_on_and_nobody_else_does() -> anyhow::Result<()> {
     let text = fs::read_to_string(folder.join("p.toml"))?;
     fs::write(folder.join("p.toml"), text.replace("strict", "advisory"))?;
     shell.says("quota grant p.toml --key leader.key", false, "not strict")?;
-    Ok(())
+
+    // Other leaders have not signed what the first ones have passed on.
+    let (_, said) = shell.run("policy keygen next.key")?;
+    let next = said.split_whitespace().find(|word| word.len() >= 64);
+    let next = next.with_context(|| format!("no id of a key: {said}"))?;
+    shell.says("policy new allocation --from q.cbor -o q2.toml", true, "")?;
+    let text = fs::read_to_string(folder.join("q2.toml"))?;
+    fs::write(folder.join("q2.toml"), text.replace(&id[..64], &next[..64]))?;
+    let grant = "quota grant q2.toml --key authority.key";
+    shell.says(grant, false, "falls: allocation 1 of `/ann`")?;
+    shell.says("quota grant q2.cbor --yes", true, "")?;
+    shell.hold("5", 1, false, "core-hours left here")
 }

@@ -277,8 +277,10 @@ fn no_leader_takes_all_the_room() {
         leaders: Some(role(&[78], 1)),
         ..later(&whole, 2, 20_000_000)
     };
+    let before = vo.clone();
     vo.adopt_allocation(signed(second, &[10]))
         .expect("new leaders");
+    assert_eq!(before.falls(&vo).len(), PARTS_MAX, "each is named");
     let of_new = signed(part(&whole, "/c/new"), &[78]);
     vo.adopt_allocation(of_new).expect("there is room again");
 }
