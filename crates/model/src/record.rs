@@ -53,6 +53,39 @@ pub struct Origin {
     pub subject: Option<String>,
 }
 
+impl Origin {
+    /// The same, each name as [`fitting`] has it.
+    pub fn fitting(self) -> Self {
+        Self {
+            user: self.user.map(fitting),
+            account: self.account.map(fitting),
+            group: self.group.map(fitting),
+            subject: self.subject.map(fitting),
+        }
+    }
+}
+
+/// A name that users choose, as a report may bear it, so that none makes a job free: what is not visible becomes
+/// U+FFFD, and so does all that is behind [`NAME_BYTES_MAX`] bytes. No account is called so, hence none is charged for
+/// another's name.
+pub fn fitting(name: String) -> String {
+    if is_fitting(&name) {
+        return name;
+    }
+    const REPLACED: char = char::REPLACEMENT_CHARACTER;
+    let shown = |c| if is_visible(c) { c } else { REPLACED };
+    let mut fit: String = name.chars().map(shown).collect();
+    if fit.len() > NAME_BYTES_MAX {
+        fit.truncate(fit.floor_char_boundary(NAME_BYTES_MAX - REPLACED.len_utf8()));
+        fit.push(REPLACED);
+    }
+    fit
+}
+
+fn is_fitting(name: &str) -> bool {
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_visible)
+}
+
 /// One report about one job. A key that is not among these is refused: a misspelt one would charge somebody
 /// else.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -212,9 +245,6 @@ impl UsageRecord {
                 .escape_debug()
                 .to_string()
         };
-        let good = |name: &str| {
-            !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_visible)
-        };
         let named = [
             ("cluster", Some(&self.key.cluster)),
             ("job id", Some(&self.key.job)),
@@ -234,7 +264,7 @@ impl UsageRecord {
             .into_iter()
             .chain(listed.map(|(field, name)| (field, Some(name))));
         for (field, name) in named {
-            if name.is_some_and(|name| !good(name)) {
+            if name.is_some_and(|name| !is_fitting(name)) {
                 return Err(RecordError::Name { job: job(), field });
             }
         }

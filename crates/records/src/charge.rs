@@ -1,15 +1,15 @@
 //! From a record to what a node takes: which states are charged, for how long, and why not.
 //!
 //! Invariant: a record becomes a usage record or one [`Skip`] with its reason; nothing is dropped
-//! in silence, and an instalment of a running job ends where its last record will reach or pass.
+//! in silence, and an instalment of a running job ends where its last record will reach or pass. No name that a
+//! user chooses makes his job free.
 //!
 //! Deliberately not here: what a core-second costs, and whose account it is.
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::{
-    Millis, Placement, RunningJob, Terms, UsageRecord, WallTime, record::RecordError,
-};
+use fairmesh_model::record::{RecordError, fitting};
+use fairmesh_model::{Millis, Placement, RunningJob, Terms, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::record::BatchRecord;
@@ -142,7 +142,7 @@ impl ChargeRule {
         let memory = record.memory_mib.or(record.requested_memory_mib);
         let usage = UsageRecord {
             key: record.key.clone(),
-            origin: record.origin.clone(),
+            origin: record.origin.clone().fitting(),
             start,
             end: start.after(held),
             cores,
@@ -181,8 +181,8 @@ impl ChargeRule {
         Placement {
             nodes: record.nodes.unwrap_or(0),
             disk_mib: record.disk_mib.unwrap_or(0),
-            queue: record.queue.clone(),
-            machine: record.machine.clone().or_else(host),
+            queue: record.queue.clone().map(fitting),
+            machine: record.machine.clone().or_else(host).map(fitting),
             terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
             properties: record.properties.clone(),
             chunks: record.chunks.clone(),

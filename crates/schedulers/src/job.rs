@@ -3,6 +3,7 @@
 //! Invariant: the id is a number that no other job of the queue has. Deliberately not here: reading queues.
 
 use fairmesh_client::Own;
+use fairmesh_model::record::fitting;
 use fairmesh_model::{JobKey, Millis, Origin, Placement, UsageRecord, WallTime};
 use fairmesh_records::{ChargeRule, JobState};
 
@@ -80,14 +81,15 @@ impl Job {
         label.unwrap_or_else(|| self.id.to_string())
     }
 
-    /// Whose it is.
+    /// Whose it is, in names that the node takes.
     pub fn origin(&self) -> Origin {
-        Origin {
+        let origin = Origin {
             user: Some(self.user.clone()),
             account: self.account.clone(),
             group: self.group.clone(),
             subject: None,
-        }
+        };
+        origin.fitting()
     }
 
     /// What it has held up to now, as an instalment; none of a job that has not started.
@@ -107,12 +109,38 @@ impl Job {
             mem_mib: self.mem_mib,
             placement: Placement {
                 nodes: self.nodes,
-                queue: self.partition.clone(),
-                machine: self.host.clone(),
+                queue: self.partition.clone().map(fitting),
+                machine: self.host.clone().map(fitting),
                 terms: rule.terms(self.partition.as_deref(), self.qos.as_deref()),
                 ..Placement::default()
             },
             running: true,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_client::protocol::NameBlockBuf;
+
+    use super::*;
+
+    /// One that it did not take made the job free, and one that is too long ended each look-up, of everybody.
+    #[test]
+    fn whatever_names_a_job_has_the_node_takes_them() {
+        for name in ["x\u{200b}", &"é".repeat(300)] {
+            let job = Job {
+                account: Some(name.to_owned()),
+                partition: Some(name.to_owned()),
+                host: Some(name.to_owned()),
+                ..crate::ended::tests::in_queue(7)
+            };
+            let instalment = job.instalment(&ChargeRule::default(), "alpha");
+            assert_eq!(instalment.expect("it runs").validate(), Ok(()));
+            let person = crate::sync::person(&job);
+            let mut block = NameBlockBuf::new();
+            assert_eq!(block.push(&crate::sync::who(&person)), Ok(()));
+            assert_ne!(person.1.as_deref(), Some(name));
+        }
     }
 }

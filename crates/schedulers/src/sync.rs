@@ -262,8 +262,9 @@ impl<S: Scheduler> Rounds for Sync<S> {
 /// None of those whom the node does not know.
 type Factors = BTreeMap<Person, Option<u32>>;
 
-fn person(job: &Job) -> Person {
-    (job.user.clone(), job.account.clone(), job.group.clone())
+pub(crate) fn person(job: &Job) -> Person {
+    let of = job.origin();
+    (of.user.unwrap_or_default(), of.account, of.group)
 }
 
 /// The factor of each of these whom the node knows, and how far apart different ones are at the least.
@@ -289,7 +290,7 @@ pub async fn factors(
     asked.await.expect("a look-up does not panic")
 }
 
-fn who((user, account, group): &Person) -> Who<'_> {
+pub(crate) fn who((user, account, group): &Person) -> Who<'_> {
     Who::Names(Names {
         user: Some(user),
         account: account.as_deref(),

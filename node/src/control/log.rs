@@ -24,7 +24,7 @@ pub(super) async fn keep(
     let entries = {
         let settings = shared.options.settings.borrow();
         let entry = |record: BatchRecord| {
-            let account = view.account(&record.origin);
+            let account = view.account(&record.origin.clone().fitting());
             let vo = account.as_ref().and_then(|account| account.vo);
             Entry {
                 vo: vo.map(|vo| settings.vos.get(&vo).cloned().unwrap_or(vo.to_string())),

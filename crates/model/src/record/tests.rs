@@ -66,3 +66,21 @@ fn chunks_add_up_to_the_job_or_are_refused() {
         assert!(error.contains(words), "{error}");
     }
 }
+
+#[test]
+fn a_name_that_had_to_be_changed_fits_and_is_nobody_elses() {
+    for name in ["ann", "DOM\\ann", "Ångström", &"é".repeat(256)] {
+        assert_eq!(fitting(name.to_owned()), name, "it fits");
+    }
+    assert_eq!(fitting("a\tb\u{200b}".to_owned()), "a\u{fffd}b\u{fffd}");
+    for (long, kept) in [
+        ("é".repeat(300), 254),
+        ("\n".repeat(512), 169),
+        ("a".repeat(513), 509),
+    ] {
+        let fit = fitting(long.clone());
+        assert!(is_fitting(&fit) && fit.ends_with('\u{fffd}'), "{fit}");
+        assert_eq!(fit.chars().count(), kept + 1, "{long:?}");
+        assert_eq!(fitting(fit.clone()), fit);
+    }
+}

@@ -585,3 +585,27 @@ fn our_own_lines_are_usage_records_or_whole_ones_and_keep_their_key() {
         "{errors:?}"
     );
 }
+
+/// Whoever chooses a name that no report may bear has no job for nothing, and is nobody else.
+#[test]
+fn a_job_whose_account_cannot_be_shown_is_charged_all_the_same() {
+    let long = "é".repeat(300);
+    for account in ["x\u{200b}", &long, "x\u{1b}[2J"] {
+        let text = format!(
+            "JOBID=7\nJOBSTATE=COMPLETED\nSUBMIT=100\nSTART=200\nEND=300\nPROCS=2\nUSERNAME=ann\n\
+             ACCOUNT={account}\nPARTITION={account}\nNODES={account}\n"
+        );
+        let mut record = good(Format::SlurmScript, &text).remove(0);
+        assert_eq!(record.origin.account.as_deref(), Some(account));
+        let charged = |record: &BatchRecord| {
+            let now = WallTime::from_unix_secs(260);
+            let usage = ChargeRule::default().usage(record, now).expect("charged");
+            let (held, account) = (usage.end.since(usage.start).0 / 1_000, usage.origin.account);
+            assert!(account.is_some_and(|account| account.contains('\u{fffd}')));
+            (held, usage.running)
+        };
+        assert_eq!(charged(&record), (100, false));
+        (record.state, record.end) = (JobState::Running, None);
+        assert_eq!(charged(&record), (60, true));
+    }
+}
