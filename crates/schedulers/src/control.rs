@@ -54,6 +54,21 @@ pub enum AskError {
     },
 }
 
+impl AskError {
+    /// What is wrong with what the call says: the node would refuse it again, and does not refuse others for it. None
+    /// where it is no fault of the call: nobody listens, the caller has no right, the node is busy or has no such path.
+    pub fn fault_of_call(&self) -> Option<&str> {
+        match self {
+            Self::Refused {
+                status: 400 | 413 | 422,
+                error,
+                ..
+            } => Some(error),
+            _ => None,
+        }
+    }
+}
+
 /// The way to a node.
 #[derive(Debug, Clone)]
 pub struct Control {

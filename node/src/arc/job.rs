@@ -14,7 +14,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::HoldArgs;
-use crate::quota_cmd::callout::UNLIMITED_S;
+use crate::quota_cmd::callout::wall_s;
 
 /// What A-REX has written of a job.
 pub(super) struct Files {
@@ -63,7 +63,7 @@ pub(super) fn asking(files: &Files, args: &HoldArgs) -> anyhow::Result<Value> {
         "user": args.user,
         "cores": cores,
         "mem_mib": memory.saturating_mul(cores),
-        "wall_s": wall.unwrap_or(UNLIMITED_S).max(1),
+        "wall_s": wall_s(wall),
     });
     for (ours, theirs) in [
         ("subject", "subject"),
@@ -100,7 +100,7 @@ fn word(text: &str, name: &str) -> anyhow::Result<Option<String>> {
 mod tests {
     use super::*;
     use crate::ask::NodeArgs;
-    use crate::quota_cmd::callout::OnSilence;
+    use crate::quota_cmd::callout::{OnSilence, UNLIMITED_S};
 
     const LOCAL: &str = "globalid=abc\nqueue=fork\nargs=/bin/sh -c sleep\\ 3;\\ queue=x \n\
                          subject=/DC=org/O=Grid=1/CN=ann\njobname=test\n";
@@ -157,6 +157,8 @@ mod tests {
         assert_eq!(wall(cpu, Some(60)), Some(601));
         assert_eq!(wall("joboption_count=2\n", Some(60)), Some(60));
         assert_eq!(wall("joboption_count=2\n", None), Some(UNLIMITED_S));
+        let of_ages = "joboption_walltime=345600000\njoboption_count=1\n";
+        assert_eq!(wall(of_ages, None), Some(10 * UNLIMITED_S), "ten years");
     }
 
     #[test]

@@ -5,11 +5,11 @@
 
 use std::time::Duration;
 
-pub(crate) use fairmesh_schedulers::slurm::quota::UNLIMITED_S;
+pub(crate) use fairmesh_schedulers::slurm::quota::{UNLIMITED_S, wall_s};
 use serde::Deserialize;
 use serde_json::Value;
 
-use crate::ask::{AskError, Control};
+use crate::ask::Control;
 use crate::control::answer::{Answer, HoldBody};
 use crate::control::clean;
 
@@ -46,11 +46,10 @@ pub(crate) async fn hold(control: &Control, call: &Value, limit_by: &str) -> Sai
         Err(_) => Said::Nothing(format!("the node did not answer within {HOLD_MAX:?}")),
         Ok(Ok(answer)) if answer.body.runs => Said::Runs,
         Ok(Ok(answer)) => Said::Refused(reason(&answer.body, call, limit_by)),
-        // The node has understood, and will say the same again.
-        Ok(Err(AskError::Refused {
-            status: 422, error, ..
-        })) => Said::Refused(error),
-        Ok(Err(error)) => Said::Nothing(error.to_string()),
+        Ok(Err(error)) => match error.fault_of_call() {
+            Some(why) => Said::Refused(why.to_owned()),
+            None => Said::Nothing(error.to_string()),
+        },
     }
 }
 
@@ -63,4 +62,40 @@ fn reason(body: &HoldBody, call: &Value, limit_by: &str) -> String {
         why += &format!(" (it has no time limit, so it would have to hold a year's: {limit_by})");
     }
     why
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read as _, Write as _};
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    /// A job of which the node says that it makes no sense must not start for that.
+    #[tokio::test]
+    async fn what_the_node_refuses_of_a_job_is_a_refusal_and_what_is_broken_is_none() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let socket = folder.path().join("control.sock");
+        let listener = UnixListener::bind(&socket).expect("bound");
+        let statuses = [400, 413, 422, 403, 404, 408, 429, 503];
+        std::thread::spawn(move || {
+            for status in statuses {
+                let (mut stream, _) = listener.accept().expect("a call");
+                let _ = stream.read(&mut [0; 4_096]).expect("a request");
+                let head = format!("HTTP/1.1 {status} No\r\ncontent-length: 16\r\n\r\n");
+                let answer = head + r#"{"error": "why"}"#;
+                stream.write_all(answer.as_bytes()).expect("sent");
+            }
+        });
+        let mut refused = Vec::new();
+        for status in statuses {
+            match hold(&Control::new(socket.clone()), &Value::Null, "-t").await {
+                Said::Refused(why) => refused.push((status, why)),
+                Said::Nothing(_) => {}
+                Said::Runs => panic!("{status} lets it run"),
+            }
+        }
+        let why = || "why".to_owned();
+        assert_eq!(refused, [(400, why()), (413, why()), (422, why())]);
+    }
 }

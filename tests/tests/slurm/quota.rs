@@ -176,6 +176,7 @@ fn credit_stops_where_it_ends_and_users_read_why() -> anyhow::Result<()> {
     components_are_counted_together(&twins.a.slurm)?;
 
     runs_are_charged_by_the_name_they_held_by(&twins.a)?;
+    what_makes_no_sense_is_refused_and_blinds_nobody(&twins.a)?;
 
     silence_is_a_refusal_where_the_owner_wants_it(&mut twins.a)
 }
@@ -188,6 +189,33 @@ fn components_are_counted_together(slurm: &Slurm) -> anyhow::Result<()> {
     let both = sbatch(slurm, &format!("{one} : {one} --wrap true"));
     let said = format!("{:#}", both.err().context("it was taken")?);
     ensure!(said.contains("this job needs 100.0"), "{said}");
+    Ok(())
+}
+
+/// What no job can ask for is refused, the next job is asked for, and who may run for ages is held to it.
+fn what_makes_no_sense_is_refused_and_blinds_nobody(side: &Side) -> anyhow::Result<()> {
+    let slurm = &side.slurm;
+    for (words, why) in [
+        ("-A yvonne -t 4000-0", "this job needs"),
+        ("-A $(printf 'x\\377') -t 1", "no call: "),
+        ("-A $(printf %066000d 0) -t 1", "too long"),
+    ] {
+        let refused = sbatch(slurm, &format!("{words} --wrap true"));
+        let taken = || format!("{words} was taken");
+        let said = format!("{:#}", refused.err().with_context(taken)?);
+        ensure!(said.contains(why), "{said}");
+        refused_with_a_message(side, "xavier: 0.")?;
+    }
+    slurm.open(false)?;
+    let job = slurm.submit("yvonne", 1, Duration::from_secs(1), &[])?;
+    let of_job = format!("JobId={job}");
+    slurm.run("scontrol", &["update", &of_job, "TimeLimit=4000-0"])?;
+    slurm.open(true)?;
+    await_that("a job of eleven years that is put back", || {
+        let state = slurm.run("squeue", &["-h", "-j", &job, "-O", "State,Comment:99"])?;
+        Ok(state.starts_with("PENDING") && state.contains("fairmesh quota: yvonne: "))
+    })?;
+    slurm.run("scancel", &[&job])?;
     Ok(())
 }
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use fairmesh_model::record::RUN_MAX;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -35,6 +36,12 @@ const RELEASING: &str = "releasing";
 
 /// What stands for "without a limit", in seconds: a year, which is to be more than anybody's credit.
 pub const UNLIMITED_S: u64 = 366 * 86_400;
+
+/// For how long the node is asked, in seconds, of a job that may run for `limit_s`: it hears of no longer run than of ten
+/// years.
+pub fn wall_s(limit_s: Option<u64>) -> u64 {
+    limit_s.unwrap_or(UNLIMITED_S).clamp(1, RUN_MAX.0 / 1_000)
+}
 
 /// A job that was put back waits so long for rights that others have, but may need themselves.
 const WAITS_AGAIN: Duration = Duration::from_secs(60);
@@ -118,8 +125,7 @@ fn asking(slurm: &Slurm, job: &Job, cluster: &str) -> Option<Value> {
     for gone in ["start_ms", "end_ms", "running"] {
         fields.remove(gone);
     }
-    let wall_s = job.limit.unwrap_or(UNLIMITED_S).max(1);
-    fields.insert("wall_s".to_owned(), json!(wall_s));
+    fields.insert("wall_s".to_owned(), json!(wall_s(job.limit)));
     fields.insert("importance".to_owned(), json!(job.own.importance));
     Some(call)
 }

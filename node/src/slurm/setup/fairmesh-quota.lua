@@ -13,6 +13,10 @@ local ON_SILENCE = "{ON_SILENCE}"
 local DEADLINE = 1 -- seconds
 local PAUSE = 10 -- seconds
 local UNLIMITED_S = 366 * 86400
+local WALL_S_MAX = 10 * 366 * 86400 -- the longest run that the node hears of
+local BODY_MAX = 65536 -- bytes that it reads of a call
+-- What it answers to a call that it refuses for what it says, and would again.
+local REFUSED = { [400] = true, [413] = true, [422] = true }
 
 local M = {}
 local silent_until = 0
@@ -75,7 +79,7 @@ local function wall_s(job, partition)
 	if minutes == nil and partition and job.time_limit ~= slurm.INFINITE then
 		minutes = number(partition.default_time) or number(partition.max_time)
 	end
-	return minutes and math.max(minutes * 60, 1) or UNLIMITED_S
+	return minutes and math.min(math.max(minutes * 60, 1), WALL_S_MAX) or UNLIMITED_S
 end
 
 -- Tasks of an array such as `1-7:2,10%4`; 1 where it is none.
@@ -135,6 +139,9 @@ end
 
 -- Status and body of the node's answer; nothing and why where it gave none.
 local function ask(body)
+	if #body > BODY_MAX then
+		return 413, '{"error":"the names of its account, partition and quality of service are too long"}'
+	end
 	local found, unix = pcall(require, "socket.unix")
 	if not found then
 		return nil, "no Lua module socket.unix: install lua-socket"
@@ -237,7 +244,7 @@ function M.check(job, partitions)
 		ahead = ahead_of(job, of)
 		request.ahead_core_ms = ahead
 		status, body = ask(object(request))
-		if status ~= 200 and status ~= 422 then
+		if status ~= 200 and not REFUSED[status] then
 			silent(status and ("HTTP status " .. status) or body)
 			status = nil
 		end
@@ -251,7 +258,7 @@ function M.check(job, partitions)
 		return slurm.SUCCESS
 	elseif status == 200 then
 		slurm.log_user("%s", text(body, "message") or text(body, "verdict") or "no credit")
-	elseif status == 422 then
+	elseif REFUSED[status] then
 		slurm.log_user("%s", text(body, "error") or "no credit")
 	elseif ON_SILENCE == "refuse" then
 		slurm.log_user("%s", "the site's Fairmesh node does not say whether this job has credit; try again later")
