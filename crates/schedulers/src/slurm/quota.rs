@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fairmesh_model::record::RUN_MAX;
@@ -49,8 +49,11 @@ const WAITS_AGAIN: Duration = Duration::from_secs(60);
 /// Jobs that are let go in one round, at most.
 const RELEASED_MAX: usize = 1_000;
 
+/// For how long a round goes on that could not let a job go: Slurm is away if others fail, too, and may take long to say so.
+const TROUBLE_MAX: Duration = Duration::from_secs(10);
+
 /// What the node says of a job that is asked for.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
 struct Checked {
     verdict: String,
     runs: bool,
@@ -200,6 +203,9 @@ fn age(spool: &Path, job: u64) -> Duration {
 
 /// Lets jobs go that were put back, as far as the node would hold for them now; how many. Of one user and account
 /// those that are no smaller than one that is refused are not asked for.
+///
+/// # Errors
+/// If the node is away, or Slurm did not let one of them go: the others were tried all the same.
 pub(super) async fn release(
     slurm: &Slurm,
     jobs: &[Job],
@@ -209,10 +215,9 @@ pub(super) async fn release(
     let spool = &slurm.settings.spool;
     let mut ahead: BTreeMap<(&str, Option<&str>), u64> = BTreeMap::new();
     let mut refused: BTreeMap<(&str, Option<&str>), u64> = BTreeMap::new();
-    let mut released = 0;
+    let (mut released, began, mut trouble) = (0, Instant::now(), None);
     for job in put_back_jobs(spool, jobs, RELEASING)? {
-        let_go(slurm, job).await?;
-        released += 1;
+        released += went(let_go(slurm, job).await, began, &mut trouble)?;
     }
     for job in put_back_jobs(spool, jobs, SUFFIX)? {
         let whose = (job.user.as_str(), job.account.as_deref());
@@ -226,7 +231,11 @@ pub(super) async fn release(
         let before = ahead.get(&whose).copied().unwrap_or(0);
         call["ahead_core_ms"] = json!(before);
         let call = serde_json::to_vec(&call)?;
-        let said: Checked = node.post("/v1/quota/check", call).await?;
+        let said: Checked = match node.post("/v1/quota/check", call).await {
+            // What makes no sense says nothing of what others of its user need.
+            Err(error) if error.fault_of_call().is_some() => continue,
+            said => said?,
+        };
         let could_come = || said.verdict == "waiting" && age(spool, job.id) > WAITS_AGAIN;
         if !said.runs && !could_come() {
             refused.insert(whose, size);
@@ -234,19 +243,37 @@ pub(super) async fn release(
         }
         let needs = said.needs_core_ms.and_then(|needs| needs.parse().ok());
         ahead.insert(whose, before.saturating_add(needs.unwrap_or(0)));
-        let own = users_part(&job.comment);
-        let comment = format!("Comment={}", own.trim_end_matches(" | "));
-        let target = target_of(job);
-        let of_job = format!("JobId={target}");
-        // Slurm lets nothing that was put back start for two minutes.
-        let update = ["update", &of_job, &comment, "StartTime=now"];
-        slurm.commands.ask("scontrol", &update).await?;
-        // First the file, so that a hold that somebody else sets behind this is his.
-        fs::rename(file(spool, job.id, SUFFIX), file(spool, job.id, RELEASING))?;
-        let_go(slurm, job).await?;
-        released += 1;
+        released += went(set_off(slurm, job).await, began, &mut trouble)?;
     }
-    Ok(released)
+    trouble.map_or(Ok(released), Err)
+}
+
+/// How many jobs went. What went wrong with one is kept, as it is not in the way of the others.
+fn went(
+    done: anyhow::Result<()>,
+    began: Instant,
+    trouble: &mut Option<anyhow::Error>,
+) -> anyhow::Result<usize> {
+    let Err(error) = done else { return Ok(1) };
+    if began.elapsed() > TROUBLE_MAX {
+        return Err(error);
+    }
+    trouble.get_or_insert(error);
+    Ok(0)
+}
+
+/// Takes our words out of a job's comment, and lets it go.
+async fn set_off(slurm: &Slurm, job: &Job) -> anyhow::Result<()> {
+    let own = users_part(&job.comment);
+    let comment = format!("Comment={}", own.trim_end_matches(" | "));
+    let of_job = format!("JobId={}", target_of(job));
+    // Slurm lets nothing that was put back start for two minutes.
+    let update = ["update", &of_job, &comment, "StartTime=now"];
+    slurm.commands.ask("scontrol", &update).await?;
+    // First the file, so that a hold that somebody else sets behind this is his.
+    let spool = &slurm.settings.spool;
+    fs::rename(file(spool, job.id, SUFFIX), file(spool, job.id, RELEASING))?;
+    let_go(slurm, job).await
 }
 
 /// Lets a job go whose file says that it is about to. What fails or is killed here the next round does again.
@@ -303,44 +330,64 @@ mod tests {
     use super::*;
     use crate::slurm::SlurmSettings;
 
-    /// A node that says that any job may run.
+    /// A node that says that any job may run, but for those of no nodes at all, which make no sense.
     fn consents(folder: &Path) -> anyhow::Result<Control> {
         let socket = folder.join("control.sock");
         let listener = UnixListener::bind(&socket)?;
         std::thread::spawn(move || {
             for mut stream in listener.incoming().flatten() {
-                let words = r#"{"verdict":"held","runs":true,"needs_core_ms":"1"}"#;
-                let head = format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", words.len());
-                let _ = stream.read(&mut [0; 65_536]);
+                let mut asked = Vec::new();
+                while !asked.ends_with(b"}") {
+                    let mut some = [0; 65_536];
+                    let length = stream.read(&mut some).unwrap_or(0);
+                    asked.extend_from_slice(&some[..length]);
+                }
+                let has_nodes = String::from_utf8_lossy(&asked).contains("\"nodes\":");
+                let (status, words) = match has_nodes {
+                    true => (
+                        "200 OK",
+                        r#"{"verdict":"held","runs":true,"needs_core_ms":"1"}"#,
+                    ),
+                    false => ("400 Bad Request", r#"{"error":"no call"}"#),
+                };
+                let length = words.len();
+                let head = format!("HTTP/1.1 {status}\r\ncontent-length: {length}\r\n\r\n");
                 let _ = stream.write_all((head + words).as_bytes());
             }
         });
         Ok(Control::new(socket))
     }
 
-    #[tokio::test]
-    async fn a_job_whose_release_failed_is_let_go_by_the_next_round() -> anyhow::Result<()> {
-        let folder = tempfile::tempdir()?;
-        let folder = folder.path();
-        let script = r#"#!/bin/sh
-echo "$1 $2" >> ${0%/*}/said
-[ $1 = release ] || exit 0
-[ -e ${0%/*}/well ] || { touch ${0%/*}/well; echo 'Unable to contact slurm controller' >&2; exit 1; }
-"#;
-        fs::write(folder.join("scontrol"), script)?;
-        fs::set_permissions(folder.join("scontrol"), fs::Permissions::from_mode(0o755))?;
+    /// A Slurm whose `scontrol` notes what it is told and does this, and which has put this job back.
+    fn putting_back(folder: &Path, script: &str, job: u64) -> anyhow::Result<Slurm> {
+        let (program, notes) = (folder.join("scontrol"), r#"echo "$1 $2" >> ${0%/*}/said"#);
+        fs::write(&program, format!("#!/bin/sh\n{notes}\n{script}\n"))?;
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755))?;
         let mut settings = SlurmSettings::defaults(folder);
         settings.common.bin_dir = Some(folder.to_owned());
         settings.spool = folder.join("spool");
         fs::create_dir(&settings.spool)?;
-        fs::write(file(&settings.spool, 7, SUFFIX), "")?;
-        let (slurm, node) = (Slurm::new(settings), consents(folder)?);
-        let mut jobs = vec![Job {
+        fs::write(file(&settings.spool, job, SUFFIX), "")?;
+        Ok(Slurm::new(settings))
+    }
+
+    fn held(id: u64) -> Job {
+        Job {
             state: State::Pending,
             held: true,
             word: None,
-            ..crate::ended::tests::in_queue(7)
-        }];
+            ..crate::ended::tests::in_queue(id)
+        }
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_release_failed_is_let_go_by_the_next_round() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let folder = folder.path();
+        let script = "[ $1 = release ] || exit 0\n\
+            [ -e ${0%/*}/well ] || { touch ${0%/*}/well; echo 'Unable to contact slurm controller' >&2; exit 1; }";
+        let (slurm, node) = (putting_back(folder, script, 7)?, consents(folder)?);
+        let mut jobs = vec![held(7)];
         let error = release(&slurm, &jobs, "alpha", &node)
             .await
             .expect_err("away");
@@ -354,6 +401,35 @@ echo "$1 $2" >> ${0%/*}/said
         jobs[0].held = false;
         assert_eq!(release(&slurm, &jobs, "alpha", &node).await?, 0);
         assert_eq!(fs::read_dir(&slurm.settings.spool)?.count(), 0);
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_job_that_is_refused_or_does_not_go_is_not_in_the_way_of_others() -> anyhow::Result<()>
+    {
+        let folder = tempfile::tempdir()?;
+        let folder = folder.path();
+        let script = "case $2 in 9|JobId=8) echo 'Job is no more' >&2; exit 1;; esac";
+        let (slurm, node) = (putting_back(folder, script, 7)?, consents(folder)?);
+        for (job, suffix) in [(8, SUFFIX), (9, RELEASING), (10, RELEASING), (11, SUFFIX)] {
+            fs::write(file(&slurm.settings.spool, job, suffix), "")?;
+        }
+        let without_sense = Job {
+            nodes: 0,
+            ..held(7)
+        };
+        let jobs = [without_sense, held(8), held(9), held(10), held(11)];
+        let error = release(&slurm, &jobs, "alpha", &node)
+            .await
+            .expect_err("two did not go");
+        assert!(error.to_string().contains("no more"), "{error:#}");
+        let said = fs::read_to_string(folder.join("said"))?;
+        assert_eq!(
+            said,
+            "release 9\nrelease 10\nupdate JobId=8\nupdate JobId=11\nrelease 11\n"
+        );
+        let left = fs::read_dir(&slurm.settings.spool)?.count();
+        assert_eq!(left, 3, "of 7, 8 and 9");
         Ok(())
     }
 
