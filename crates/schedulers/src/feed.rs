@@ -50,6 +50,9 @@ pub struct Cursor {
     pub sacct_asked: Option<u64>,
     /// A file of records: which, and how far.
     pub file: Option<FilePosition>,
+    /// The last file of a spool that this round has read: those that are refused for now stay, and hold no others up.
+    #[serde(skip)]
+    pub spooled: Option<PathBuf>,
     /// Seconds for which jobs were seen to be suspended, by number and submit time, until their end
     /// is known: job completion files do not say it.
     #[serde(default)]
@@ -60,6 +63,19 @@ pub struct Cursor {
     /// Jobs of the queue whose records could not be read: the queue has the last word on them.
     #[serde(default)]
     pub unread: BTreeSet<u64>,
+}
+
+impl Cursor {
+    /// The same, where its source is read up to another place.
+    fn at(self, place: Self) -> Self {
+        Self {
+            sacct_until: place.sacct_until,
+            sacct_asked: place.sacct_asked,
+            file: place.file,
+            spooled: place.spooled,
+            ..self
+        }
+    }
 }
 
 /// What a source gave.
@@ -259,24 +275,24 @@ impl<S: Scheduler> Feed<S> {
             complain(&self.name(), "a record makes no sense", &taken.bad);
             let files = std::mem::take(&mut taken.files);
             let (more, again_from_s) = (taken.more, taken.again_from_s);
-            let sacct = (taken.cursor.sacct_until, taken.cursor.sacct_asked);
-            let file = taken.cursor.file.take();
+            let place = std::mem::take(&mut taken.cursor);
             let mut next = cursor.clone();
             let without = about.lack.is_some();
             let records = finished(taken, &mut next, jobs, &about.cluster, without);
+            let refused = done.for_now;
             let unlogged = self.report(records, again_from_s, &mut done).await?;
             if unlogged.is_some() {
                 break unlogged;
             }
-            cursor = Cursor {
-                sacct_until: sacct.0,
-                sacct_asked: sacct.1,
-                file,
-                ..next
-            };
+            // What is refused for now is told again, with all that lies behind it in the source; of a spool, with its portion.
+            let (is_of_spool, is_taken) = (place.spooled.is_some(), done.for_now == refused);
+            if is_taken || !is_of_spool {
+                cursor = next;
+            }
+            cursor = cursor.at(place);
             before.sacct_asked = cursor.sacct_asked;
-            // What is refused for now is told again, with all that lies behind it in the source.
-            if done.for_now == 0 {
+            before.spooled.clone_from(&cursor.spooled);
+            if done.for_now == 0 || (is_of_spool && is_taken) {
                 self.keep(&before, &cursor, &files)?;
             }
             if !more {
@@ -331,7 +347,10 @@ impl<S: Scheduler> Feed<S> {
     fn cursor(&mut self) -> anyhow::Result<Cursor> {
         let file = &self.settings.state_file;
         let known = match self.cursor.take() {
-            Some(cursor) => return Ok(cursor),
+            Some(cursor) => {
+                let spooled = None;
+                return Ok(Cursor { spooled, ..cursor });
+            }
             None => state::load(file),
         };
         let known = known.with_context(|| format!("cannot read {}", file.display()))?;

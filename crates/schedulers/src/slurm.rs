@@ -229,8 +229,13 @@ impl Scheduler for Slurm {
                 next.file = Some(place);
                 portion
             }
-            Some(Finished::Spool(path)) => spool::read(path, BATCH_RECORDS)
-                .with_context(|| format!("cannot read the spool {}", path.display()))?,
+            Some(Finished::Spool(path)) => {
+                let portion = spool::read(path, cursor.spooled.as_deref(), BATCH_RECORDS);
+                let portion =
+                    portion.with_context(|| format!("cannot read the spool {}", path.display()))?;
+                next.spooled = portion.files.last().cloned().or(next.spooled);
+                portion
+            }
         };
         Ok(Portion {
             cursor: next,

@@ -14,7 +14,7 @@ use hyper_util::rt::TokioIo;
 
 use super::*;
 use crate::plan::Update;
-use crate::slurm::{Slurm, SlurmSettings};
+use crate::slurm::{Slurm, SlurmSettings, UsageSource};
 
 /// What the node heard: path and body of each request.
 type Heard = Arc<Mutex<Vec<(String, String)>>>;
@@ -27,6 +27,8 @@ enum Says {
     Full,
     /// The first request is refused for now.
     NotYet,
+    /// Whatever has a job named `waits` is.
+    NoneThatWaits,
 }
 
 fn node(folder: &std::path::Path, says: Says) -> anyhow::Result<(Control, Heard)> {
@@ -61,7 +63,11 @@ fn node_with_past(
                     let lines = body.lines().count();
                     let is_of_jobs = path == "/v1/accounting";
                     let mut heard = hears.lock().expect("whole");
-                    let is_first = heard.is_empty();
+                    let is_for_now = match says {
+                        Says::NotYet => heard.is_empty(),
+                        Says::NoneThatWaits => body.contains("\"waits\""),
+                        _ => false,
+                    };
                     heard.push((path, body));
                     drop(heard);
                     let (status, words) = match says {
@@ -69,7 +75,7 @@ fn node_with_past(
                             503,
                             r#"{"error":"the record log failed: no room"}"#.to_owned(),
                         ),
-                        Says::NotYet if is_first => {
+                        _ if is_for_now => {
                             let refused = format!(r#"{{"read":{lines},"refused":1,"for_now":1}}"#);
                             (200, refused)
                         }
@@ -195,6 +201,37 @@ async fn what_is_refused_for_now_is_told_again_and_its_file_and_the_cursor_stay(
     Ok(())
 }
 
+/// The round ended no more: it read the same five thousand again.
+#[tokio::test]
+async fn what_is_refused_for_now_in_a_spool_holds_up_no_more_than_its_portion() -> anyhow::Result<()>
+{
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    let mut feed = slurm_of(folder, Says::NoneThatWaits, "")?;
+    let spool = folder.join("spool");
+    std::fs::create_dir(&spool)?;
+    feed.scheduler.settings.usage = UsageSource::Hook;
+    feed.scheduler.settings.spool.clone_from(&spool);
+    for id in 0..=2 * BATCH_RECORDS {
+        let mut record = job(id.try_into()?);
+        record.name = Some("waits".to_owned()).filter(|_| id == 7);
+        std::fs::write(
+            spool.join(format!("{id:06}-1.json")),
+            serde_json::to_vec(&record)?,
+        )?;
+    }
+    for _ in 0..2 {
+        let round = tokio::time::timeout(Duration::from_secs(100), feed.once()).await?;
+        let why = round.expect_err("one is refused").to_string();
+        assert!(why.contains("refuses 1 records for now"), "{why}");
+        assert_eq!(std::fs::read_dir(&spool)?.count(), BATCH_RECORDS);
+    }
+    std::fs::write(spool.join("000007-1.json"), serde_json::to_vec(&job(7))?)?;
+    feed.once().await?;
+    assert_eq!(std::fs::read_dir(&spool)?.count(), 0);
+    Ok(())
+}
+
 #[tokio::test]
 async fn what_was_acknowledged_is_not_sent_again_unless_it_changes() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
@@ -230,10 +267,25 @@ async fn a_feed_that_starts_waits_until_its_node_has_heard_of_its_own_past() -> 
     Ok(())
 }
 
+/// A Slurm with an empty queue, whose `sacct` does this, and a node.
+fn slurm_of(folder: &std::path::Path, says: Says, sacct: &str) -> anyhow::Result<Feed<Slurm>> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let config = "echo 'AccountingStorageType = accounting_storage/slurmdbd\nClusterName = alpha'";
+    for (command, script) in [("sacct", sacct), ("scontrol", config), ("squeue", "")] {
+        let program = folder.join(command);
+        std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
+        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
+    }
+    let mut settings = SlurmSettings::defaults(folder);
+    settings.common.bin_dir = Some(folder.to_owned());
+    let (control, _) = node(folder, says)?;
+    let common = settings.common.clone();
+    Ok(Feed::new(Slurm::new(settings), common, control))
+}
+
 /// A Slurm whose `sacct` honours `-S` and `-E`, and knows of one job that ended at this moment, once there is a file
 /// `flushed` beside it. It notes what it was asked.
 fn sacct_of(folder: &std::path::Path, end_s: u64) -> anyhow::Result<Feed<Slurm>> {
-    use std::os::unix::fs::PermissionsExt as _;
     let moment = |second: u64| {
         let moment = jiff::Timestamp::from_second(second.try_into()?)?;
         anyhow::Ok(moment.strftime("%Y-%m-%dT%H:%M:%S").to_string())
@@ -255,17 +307,7 @@ echo "$columns" | sed "s/,/$mark/g"
 [ "$(printf '%s\n' "$from" {end} "$to" | sort | sed -n 2p)" = {end} ] && echo {row} | sed "s/,/$mark/g"
 exit 0"#
     );
-    let config = "echo 'AccountingStorageType = accounting_storage/slurmdbd\nClusterName = alpha'";
-    for (command, script) in [("sacct", &*sacct), ("scontrol", config), ("squeue", "")] {
-        let program = folder.join(command);
-        std::fs::write(&program, format!("#!/bin/sh\n{script}\n"))?;
-        std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755))?;
-    }
-    let mut settings = SlurmSettings::defaults(folder);
-    settings.common.bin_dir = Some(folder.to_owned());
-    let (control, _) = node(folder, Says::Counted)?;
-    let common = settings.common.clone();
-    Ok(Feed::new(Slurm::new(settings), common, control))
+    slurm_of(folder, Says::Counted, &sacct)
 }
 
 /// slurmctld keeps what it cannot tell slurmdbd, and tells it hours behind the first answer of `sacct`.

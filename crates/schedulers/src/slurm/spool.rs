@@ -51,14 +51,28 @@ fn leave(spool: &Path, record: &BatchRecord) -> anyhow::Result<()> {
     Ok(state::replace(&path, &serde_json::to_vec(record)?, None)?)
 }
 
-/// Reads up to `most` records. Files that make no sense stay for a person to look at, under another name.
-pub(super) fn read(spool: &Path, most: usize) -> io::Result<Portion> {
+/// Reads up to `most` records behind a file, and all parts of the last job. Files that make no sense stay for a person to
+/// look at, under another name.
+pub(super) fn read(spool: &Path, behind: Option<&Path>, most: usize) -> io::Result<Portion> {
     let mut portion = Portion::default();
     let entries = fs::read_dir(spool)?.collect::<io::Result<Vec<_>>>()?;
     let paths = entries.into_iter().map(|entry| entry.path());
-    let is_record = |path: &PathBuf| path.extension().is_some_and(|suffix| suffix == SUFFIX);
+    let is_record = |path: &PathBuf| {
+        path.extension().is_some_and(|suffix| suffix == SUFFIX)
+            && behind.is_none_or(|behind| path.as_path() > behind)
+    };
     let mut paths: Vec<PathBuf> = paths.filter(is_record).collect();
     paths.sort_unstable();
+    let last = most
+        .checked_sub(1)
+        .and_then(|last| run_of(paths.get(last)?));
+    let is_next = |path: &PathBuf| last.is_some() && run_of(path) == last;
+    let most = most
+        + paths
+            .iter()
+            .skip(most)
+            .take_while(|path| is_next(path))
+            .count();
     portion.more = paths.len() > most;
     for path in paths.into_iter().take(most) {
         match serde_json::from_slice(&fs::read(&path)?) {
@@ -75,36 +89,70 @@ pub(super) fn read(spool: &Path, most: usize) -> io::Result<Portion> {
     Ok(portion)
 }
 
+/// The job and the submit time that a file is named by, whichever part of a run it has.
+fn run_of(path: &Path) -> Option<(&str, &str)> {
+    let mut words = path.file_stem()?.to_str()?.split('-');
+    Some((words.next()?, words.next()?))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn environment(name: &str) -> Option<String> {
+        let value = match name {
+            "JOBID" => "12",
+            "JOBSTATE" => "COMPLETED",
+            "SUBMIT" => "1795238180",
+            "START" => "1795238184",
+            "END" => "1795238190",
+            "PROCS" => "4",
+            "USERNAME" => "ann",
+            "ACCOUNT" => "vo1",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    }
+
     #[test]
     fn what_is_left_is_found() -> anyhow::Result<()> {
         let spool = tempfile::tempdir()?;
-        let environment = |name: &str| {
-            let value = match name {
-                "JOBID" => "12",
-                "JOBSTATE" => "COMPLETED",
-                "SUBMIT" => "1795238180",
-                "START" => "1795238184",
-                "END" => "1795238190",
-                "PROCS" => "4",
-                "USERNAME" => "ann",
-                "ACCOUNT" => "vo1",
-                _ => return None,
-            };
-            Some(value.to_owned())
-        };
         let record = script_record(environment, &Options::default())?;
         leave(spool.path(), &record)?;
         leave(spool.path(), &record)?;
         fs::write(spool.path().join("13-1.json"), "{")?;
-        let portion = read(spool.path(), 10)?;
+        let portion = read(spool.path(), None, 10)?;
         assert_eq!(portion.records, [record]);
         assert_eq!((portion.files.len(), portion.bad.len()), (1, 1));
         assert!(spool.path().join("13-1.bad").exists());
-        assert!(read(spool.path(), 0)?.more);
+        assert!(read(spool.path(), None, 0)?.more);
+        Ok(())
+    }
+
+    /// The last part is settled by what the ones before it say.
+    #[test]
+    fn the_parts_of_a_run_are_read_together() -> anyhow::Result<()> {
+        let spool = tempfile::tempdir()?;
+        let record = script_record(environment, &Options::default())?;
+        let record = serde_json::to_vec(&record)?;
+        for name in ["11-5", "12-1-3", "12-1-4", "12-1", "12-10", "120-1"] {
+            fs::write(spool.path().join(format!("{name}.json")), &record)?;
+        }
+        let read_up_to = |behind: Option<&Path>, most| {
+            let portion = read(spool.path(), behind, most)?;
+            let last = portion.files.last().cloned().context("nothing")?;
+            anyhow::Ok((portion.files.len(), portion.more, last))
+        };
+        let (files, more, last) = read_up_to(None, 2)?;
+        assert!(
+            files == 4 && more && last.ends_with("12-1.json"),
+            "{last:?}"
+        );
+        let (files, more, last) = read_up_to(Some(&last), 2)?;
+        assert!(
+            files == 2 && !more && last.ends_with("120-1.json"),
+            "{last:?}"
+        );
         Ok(())
     }
 }
