@@ -41,7 +41,8 @@ pub const WANTED: [(&str, &str); 9] = [
     (
         "PROTECTED_JOB_ATTRS",
         "$(PROTECTED_JOB_ATTRS) AccountingGroup AcctGroup AcctGroupUser QDate JobStartDate ShadowBday \
-         EnteredCurrentStatus RemoteWallClockTime RequestCpus MachineAttrCpus0 MachineAttrGPUs0 MachineAttrMemory0",
+         EnteredCurrentStatus RemoteWallClockTime RequestCpus MachineAttrCpus0 MachineAttrGPUs0 MachineAttrMemory0 \
+         QueueName MachineAttrMachineType0",
     ),
     (
         "SUBMIT_REQUIREMENT_NAMES",

@@ -36,8 +36,13 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
         let seconds = whole(name).unwrap_or(0).to_string();
         fields::time(&utc, name, &seconds, None)
     };
+    // What is not asked for may be anything that a user has written.
+    let either = |first: &str, second: &str| match moment(first)? {
+        None => moment(second),
+        found => Ok(found),
+    };
     record.submit = moment("QDate")?;
-    record.start = moment("JobStartDate")?.or(moment("JobCurrentStartDate")?);
+    record.start = either("JobStartDate", "JobCurrentStartDate")?;
     if record.state.has_ended() {
         let [completed, left] = ["CompletionDate", "EnteredCurrentStatus"];
         // A job that was removed has not been completed, whatever its user has written there.
@@ -45,7 +50,7 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
             JobState::Cancelled => [left, completed],
             _ => [completed, left],
         };
-        record.end = moment(first)?.or(moment(second)?);
+        record.end = either(first, second)?;
         record.wall = number(ad, "RemoteWallClockTime", 3).map(Millis);
     }
     let cpu = [
@@ -57,6 +62,10 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
     }
     whose(ad, &mut record);
     resources(ad, options.noted_slots, &mut record)?;
+    if options.noted_slots {
+        // Whoever submits may write both, and both choose a price; the host is the schedd's word.
+        (record.queue, record.machine) = (None, None);
+    }
     let signal = whole("ExitSignal").and_then(|signal| u32::try_from(signal).ok());
     let code = text(ad, "ExitCode").and_then(|code| code.parse().ok());
     if code.is_some() || signal.is_some() {
@@ -103,6 +112,7 @@ fn whose(ad: &Ad, record: &mut BatchRecord) {
         .map(|minutes| Millis::from_secs(minutes.saturating_mul(60)));
 }
 
+/// A count of nodes or GPUs that is none does not take the rest of the record with it: a user may have written it.
 fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(), Reason> {
     let noted = |what: &str| number(ad, &format!("MachineAttr{what}0"), 0).filter(|_| noted_slots);
     let held = |what: &str| {
@@ -110,10 +120,14 @@ fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(),
             .or_else(|| number(ad, &format!("{what}Provisioned"), 0))
             .or_else(|| number(ad, &format!("Request{what}"), 0))
     };
-    let narrow =
-        |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
-    record.cpus = narrow("RequestCpus", held("Cpus"))?;
-    record.gpus = narrow("RequestGpus", held("Gpus"))?;
+    let cpus = held("Cpus").map(|cpus| fields::narrow("RequestCpus", cpus));
+    record.cpus = cpus.transpose()?;
+    // Where the schedd notes slots as `fairmesh condor setup` wants it, one without a word of GPUs has none.
+    let gpus = match noted("Memory") {
+        Some(_) => noted("GPUs"),
+        None => held("GPUs"),
+    };
+    record.gpus = gpus.and_then(|gpus| u32::try_from(gpus).ok());
     record.memory_mib = held("Memory");
     record.requested_memory_mib = number(ad, "RequestMemory", 0);
     let kib = |name: &str| number(ad, name, 0).map(|kib| kib.saturating_mul(1 << 10));
@@ -121,7 +135,8 @@ fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(),
     record.memory_peak_bytes = kib("ResidentSetSize");
     record.virtual_peak_bytes = kib("ImageSize");
     // A job of the parallel universe counts its hosts, any other has one.
-    record.nodes = narrow("CurrentHosts", number(ad, "MaxHosts", 0))?;
+    let nodes = number(ad, "MaxHosts", 0);
+    record.nodes = nodes.and_then(|nodes| u32::try_from(nodes).ok());
     Ok(())
 }
 

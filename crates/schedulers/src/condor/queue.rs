@@ -16,7 +16,7 @@ use crate::job::{Job, State};
 
 const ATTRIBUTES: &str = "ClusterId,ProcId,JobStatus,Owner,User,AccountingGroup,AcctGroup,QDate,JobStartDate,ShadowBday,\
                           RemoteWallClockTime,ServerTime,RequestCpus,MachineAttrCpus0,MachineAttrGPUs0,MachineAttrMemory0,\
-                          RemoteHost,QueueName";
+                          RemoteHost";
 
 /// Grid (9), scheduler (7) and local (12) jobs take no slot of a pool.
 const MATCHED: &str = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12";
@@ -50,7 +50,6 @@ struct Ad {
     #[serde(default)]
     machine_attr_memory0: Value,
     remote_host: Option<String>,
-    queue_name: Option<String>,
 }
 
 /// The jobs of the schedd here.
@@ -140,7 +139,6 @@ fn job(ad: &Ad) -> Job {
         used: whole(&ad.remote_wall_clock_time)
             .unwrap_or(0)
             .saturating_add(run),
-        partition: ad.queue_name.as_deref().map(clean),
         host: ad.remote_host.as_deref().map(clean),
         account: account(ad),
         user: clean(&ad.owner),

@@ -120,6 +120,32 @@ async fn the_history_says_what_jobs_held_however_they_ended() -> anyhow::Result<
     Ok(())
 }
 
+/// By `condor_qedit`, or by `+QueueName` and its like at submission.
+#[tokio::test]
+async fn what_a_user_writes_into_his_ad_neither_loses_its_record_nor_chooses_its_price()
+-> anyhow::Result<()> {
+    let (_folder, condor) = condor("true")?;
+    let ad = "ClusterId = 11\nCompletionDate = 99999999999999999\nEnteredCurrentStatus = 1795575082\n\
+        JobCurrentStartDate = 99999999999999999\nJobStartDate = 1795575065\nJobStatus = 3\n\
+        LastRemoteHost = \"slot1@n3\"\nMachineAttrCpus0 = 4\nMachineAttrMachineType0 = \"cheap\"\n\
+        MachineAttrMemory0 = 2048\nMaxHosts = 99999999999\nOwner = \"games\"\nProcId = 0\n\
+        QDate = 1795575060\nQueueName = \"cheap\"\nRemoteWallClockTime = 17.0\n\
+        RequestGpus = 99999999999\n*** Offset = 400 ClusterId = 11\n";
+    std::fs::write(&condor.history().await?, ad)?;
+    let portion = condor.ended(&Cursor::default()).await?;
+    assert!(portion.bad.is_empty(), "{:?}", portion.bad);
+    let rule = fairmesh_records::ChargeRule::default();
+    let usage = rule.usage(&portion.records[0], crate::now())?;
+    let (held, placement) = (usage.end.since(usage.start), &usage.placement);
+    assert_eq!(
+        (held, usage.cores, usage.gpus),
+        (Millis::from_secs(17), 4, 0)
+    );
+    assert_eq!(placement.queue, None);
+    assert_eq!(placement.machine.as_deref(), Some("n3"));
+    Ok(())
+}
+
 #[tokio::test]
 async fn a_factor_is_set_and_a_real_priority_that_is_not_known_to_stand_still() -> anyhow::Result<()>
 {
