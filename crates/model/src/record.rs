@@ -68,7 +68,8 @@ impl Origin {
 /// A name that users choose, as a report may bear it, so that none makes a job free: what is not visible becomes
 /// U+FFFD, and so does all that is behind [`NAME_BYTES_MAX`] bytes. No account is called so, hence none is charged for
 /// another's name.
-pub fn fitting(name: String) -> String {
+pub fn fitting(name: impl Into<String>) -> String {
+    let name = name.into();
     if is_fitting(&name) {
         return name;
     }

@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::clean;
+use fairmesh_model::record::fitting;
 use serde::Deserialize;
 use serde_json::Value;
 use sha2::{Digest as _, Sha256};
@@ -139,9 +140,9 @@ fn job(ad: &Ad) -> Job {
         used: whole(&ad.remote_wall_clock_time)
             .unwrap_or(0)
             .saturating_add(run),
-        host: ad.remote_host.as_deref().map(clean),
+        host: ad.remote_host.as_deref().map(fitting),
         account: account(ad),
-        user: clean(&ad.owner),
+        user: fitting(&*ad.owner),
         ..Job::default()
     }
 }
@@ -149,7 +150,7 @@ fn job(ad: &Ad) -> Job {
 /// As the records have it (`fairmesh-records`).
 fn account(ad: &Ad) -> Option<String> {
     let group = ad.acct_group.as_deref().or(ad.accounting_group.as_deref());
-    group.map(clean).filter(|group| !group.is_empty())
+    group.map(fitting).filter(|group| !group.is_empty())
 }
 
 /// One row for each submitter, which waits if one of its jobs does. Also complains of jobs of one user under the name

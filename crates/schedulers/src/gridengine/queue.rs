@@ -3,6 +3,7 @@
 //! Invariant: an element is a job's by its place in the document, so nothing that users write is taken for one.
 
 use fairmesh_client::Own;
+use fairmesh_model::record::fitting;
 use fairmesh_model::{Importance, clean};
 use quick_xml::Reader;
 use quick_xml::events::Event;
@@ -64,13 +65,13 @@ fn rows(text: &str) -> (Vec<Row>, Vec<String>) {
 
 fn take(row: &mut Row, element: &str, content: &str) {
     let job = &mut row.job;
-    let name = || Some(clean(content)).filter(|name| !name.is_empty());
+    let name = || Some(fitting(content)).filter(|name| !name.is_empty());
     match element {
         "JB_job_number" => {
             job.id = content.parse().unwrap_or(0);
             job.target = job.id.to_string();
         }
-        "JB_owner" => job.user = clean(content),
+        "JB_owner" => job.user = fitting(content),
         "JB_project" => job.account = name(),
         "state" => {
             job.held = content.contains(['h', 'E']);

@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::clean;
+use fairmesh_model::record::fitting;
 
 use crate::command::Commands;
 use crate::job::{Job, State};
@@ -36,7 +37,7 @@ pub(super) async fn read(commands: &Commands) -> anyhow::Result<(Vec<Job>, Vec<S
     let projects = agreed(rows);
     jobs.retain_mut(|job| match projects.get(&job.id) {
         Some(Some(project)) => {
-            job.account = Some(clean(project)).filter(|project| !project.is_empty());
+            job.account = Some(fitting(*project)).filter(|project| !project.is_empty());
             true
         }
         Some(None) => {
@@ -97,8 +98,8 @@ fn job(line: &str) -> Option<Job> {
         state,
         held,
         cpus: slots.parse().unwrap_or(1),
-        partition: Some(clean(queue)),
-        user: Some(clean(user)).filter(|user| !user.is_empty())?,
+        partition: Some(fitting(queue)),
+        user: Some(fitting(user)).filter(|user| !user.is_empty())?,
         ..Job::default()
     })
 }

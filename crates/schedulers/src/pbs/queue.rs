@@ -9,6 +9,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_client::Own;
+use fairmesh_model::record::fitting;
 use fairmesh_model::{Importance, JobKey, clean};
 use fairmesh_records::{BatchRecord, Format, JobState, WallRule, pbs};
 use jiff::civil::DateTime;
@@ -66,7 +67,7 @@ fn row(columns: &[&str], settings: &PbsSettings) -> Option<Row> {
     let attributes = attributes.iter().filter_map(|it| it.split_once('='));
     let attributes: BTreeMap<&str, &str> = attributes.collect();
     let get = |name: &str| attributes.get(name).copied().filter(|it| !it.is_empty());
-    let name = |name: &str| get(name).map(clean);
+    let name = |name: &str| get(name).map(fitting);
     let state = state(get("job_state")?, get("array_indices_remaining"));
     let start = get("stime").and_then(moment);
     let number = get(&format!("Resource_List.{}", settings.resource));
@@ -92,10 +93,10 @@ fn row(columns: &[&str], settings: &PbsSettings) -> Option<Row> {
         used: start.map_or(0, |start| used(start, &get, settings)),
         limit: get("Resource_List.walltime").and_then(seconds),
         partition: name("queue"),
-        host: hosts.map(clean),
+        host: hosts.map(fitting),
         account: name("Account_Name").or(project),
         group: name("egroup"),
-        user: clean(get("euser").or(owner)?),
+        user: fitting(get("euser").or(owner)?),
         own: Own {
             importance: Importance::of_nice(-priority),
             nice: 0,

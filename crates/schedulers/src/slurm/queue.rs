@@ -6,6 +6,7 @@
 
 use fairmesh_client::Own;
 use fairmesh_model::clean;
+use fairmesh_model::record::fitting;
 use fairmesh_records::JobState;
 
 use super::frame;
@@ -141,9 +142,9 @@ fn row(columns: &[&str]) -> Option<Job> {
     })
 }
 
-/// Without a database users may write what they like for an account.
+/// Without a database users may write what they like for an account: the queue names it as its records will.
 fn name(text: &str) -> Option<String> {
-    (!matches!(text, "" | "(null)" | "N/A" | "n/a")).then(|| clean(text))
+    (!matches!(text, "" | "(null)" | "N/A" | "n/a")).then(|| fitting(text))
 }
 
 /// `12_[3-9%2]` says that two may run at once, which `scontrol` does not take.
@@ -213,10 +214,21 @@ mod tests {
         row(&columns)
     }
 
+    const ROW: &str = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|0|N/A|";
+
+    /// A job's records have it so, and `vo 1` may be somebody else's.
+    #[test]
+    fn a_tab_in_an_account_makes_it_no_other() {
+        let job = of(&ROW.replace("vo1", "vo\t1")).expect("a job");
+        assert_eq!(job.origin().account.as_deref(), Some("vo\u{fffd}1"));
+        let long = "a".repeat(512);
+        let job = of(&ROW.replace("vo1", &long)).expect("a job");
+        assert_eq!(job.origin().account, Some(long));
+    }
+
     #[test]
     fn a_row_is_a_job() {
-        let line = "17|13_1|RUNNING|None|9|2|1795238180|1795238184|1795238484|1-00:00:03|5:00|cpu=2,mem=1.50G,gres/gpu=1|2|long|normal|n7|vo1|users|ann|0|N/A|";
-        let job = of(line).expect("a job");
+        let job = of(ROW).expect("a job");
         assert_eq!((job.id, job.target.as_str()), (17, "13_1"));
         assert_eq!(job.state, State::Running);
         assert_eq!(
