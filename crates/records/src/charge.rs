@@ -9,7 +9,7 @@
 use std::collections::BTreeSet;
 
 use fairmesh_model::record::{RecordError, fitting};
-use fairmesh_model::{Millis, Placement, RunningJob, Terms, UsageRecord, WallTime};
+use fairmesh_model::{Millis, Placement, Terms, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::record::BatchRecord;
@@ -153,26 +153,6 @@ impl ChargeRule {
         };
         usage.validate()?;
         Ok(usage)
-    }
-
-    /// A line of the list of running jobs. One without a time limit is expected to end `unlimited`
-    /// after it started, and one that has passed its limit, now.
-    pub fn running(
-        &self,
-        record: &BatchRecord,
-        as_of: WallTime,
-        unlimited: Millis,
-    ) -> Result<RunningJob, Skip> {
-        let usage = self.usage(record, as_of)?;
-        if !usage.running {
-            return Err(Skip::StateNotCharged(record.state));
-        }
-        let limit = record.requested_wall.unwrap_or(unlimited);
-        let expected_end = record.end.unwrap_or(usage.start.after(limit));
-        Ok(RunningJob {
-            expected_end: expected_end.max(usage.end),
-            record: usage,
-        })
     }
 
     /// Where and on which terms it ran.

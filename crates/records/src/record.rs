@@ -201,11 +201,6 @@ impl BatchRecord {
         record
     }
 
-    /// How long it waited; zero if it started before it was submitted, by what its clocks said.
-    pub fn waited(&self) -> Option<Millis> {
-        Some(self.start?.since(self.submit?))
-    }
-
     /// From its start to its end.
     pub fn span(&self) -> Option<Millis> {
         Some(self.end?.since(self.start?))

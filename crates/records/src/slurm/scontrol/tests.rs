@@ -153,12 +153,11 @@ fn a_running_job_in_both_forms() {
     assert_eq!((record.priority, record.gpus), (Some(17), None));
     assert_eq!(record.exit, Some(Exit::default()));
     assert_eq!(record.hosts.as_deref(), Some("n1"));
-    let day = Millis::from_secs(86_400);
     let now = moment(400).expect("a time");
-    let job = ChargeRule::default().running(record, now, day);
+    let job = ChargeRule::default().usage(record, now);
     let job = job.expect("it runs");
-    assert_eq!(job.record.end.since(job.record.start), Millis(25_000));
-    assert_eq!(Some(job.expected_end), moment(255 + 86_400));
+    assert_eq!(job.end.since(job.start), Millis(25_000));
+    assert_eq!(record.end, moment(255 + 86_400));
 }
 
 #[test]
