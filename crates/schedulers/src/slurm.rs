@@ -216,30 +216,19 @@ impl Scheduler for Slurm {
             growing: matches!(self.source, Some(Finished::File(_))),
             ..Options::default()
         };
-        let mut next = cursor.clone();
-        let portion = match &self.source {
-            None => Portion::default(),
+        Ok(match &self.source {
+            None => Portion {
+                cursor: cursor.clone(),
+                ..Portion::default()
+            },
             Some(Finished::Sacct) => {
                 let overlap_s = self.settings.overlap.0 / 1_000;
                 let now_s = now_ms() / 1_000;
-                return Ok(sacct::read(&self.commands, cursor, overlap_s, now_s, &options).await?);
+                sacct::read(&self.commands, cursor, overlap_s, now_s, &options).await?
             }
-            Some(Finished::File(path)) => {
-                let (portion, place) = of_file(path, cursor, &options)?;
-                next.file = Some(place);
-                portion
-            }
-            Some(Finished::Spool(path)) => {
-                let portion = spool::read(path, cursor.spooled.as_deref(), BATCH_RECORDS);
-                let portion =
-                    portion.with_context(|| format!("cannot read the spool {}", path.display()))?;
-                next.spooled = portion.files.last().cloned().or(next.spooled);
-                portion
-            }
-        };
-        Ok(Portion {
-            cursor: next,
-            ..portion
+            Some(Finished::File(path)) => of_file(path, cursor, &options)?,
+            Some(Finished::Spool(path)) => spool::read(path, cursor, BATCH_RECORDS)
+                .with_context(|| format!("cannot read the spool {}", path.display()))?,
         })
     }
 
@@ -254,27 +243,16 @@ impl Scheduler for Slurm {
     }
 }
 
-/// What the file of `jobcomp/filetxt` has behind the cursor, and where to go on.
-fn of_file(
-    path: &Path,
-    cursor: &Cursor,
-    options: &Options,
-) -> anyhow::Result<(Portion, follow::FilePosition)> {
+/// What the file of `jobcomp/filetxt` has behind the cursor.
+fn of_file(path: &Path, cursor: &Cursor, options: &Options) -> anyhow::Result<Portion> {
     let from = cursor.file.as_ref();
     let read = follow::read(path, from, Format::SlurmJobcomp, options, BATCH_RECORDS);
     let read = read.with_context(|| format!("cannot read {}", path.display()))?;
     let unread = read.bad.iter().filter_map(|bad| job_of(&bad.text));
-    let bad = read.bad.iter();
-    let portion = Portion {
+    Ok(Portion {
         unread: unread.collect(),
-        bad: bad
-            .map(|bad| format!("line {}: {}", bad.line, bad.why))
-            .collect(),
-        records: read.records,
-        more: read.more,
-        ..Portion::default()
-    };
-    Ok((portion, read.next))
+        ..Portion::of_file(read, cursor)
+    })
 }
 
 /// The job with which a line begins.

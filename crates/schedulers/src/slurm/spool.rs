@@ -15,7 +15,7 @@ use anyhow::Context as _;
 use fairmesh_model::clean;
 use fairmesh_records::{BatchRecord, JobState, Options, slurm::script_record};
 
-use crate::feed::Portion;
+use crate::feed::{Cursor, Portion};
 use crate::state;
 
 /// How a record's file ends.
@@ -51,15 +51,18 @@ fn leave(spool: &Path, record: &BatchRecord) -> anyhow::Result<()> {
     Ok(state::replace(&path, &serde_json::to_vec(record)?, None)?)
 }
 
-/// Reads up to `most` records behind a file, and all parts of the last job. Files that make no sense stay for a person to
-/// look at, under another name.
-pub(super) fn read(spool: &Path, behind: Option<&Path>, most: usize) -> io::Result<Portion> {
-    let mut portion = Portion::default();
+/// Reads up to `most` records behind the cursor, and all parts of the last job. Files that make no sense stay for a person
+/// to look at, under another name.
+pub(super) fn read(spool: &Path, cursor: &Cursor, most: usize) -> io::Result<Portion> {
+    let mut portion = Portion {
+        cursor: cursor.clone(),
+        ..Portion::default()
+    };
     let entries = fs::read_dir(spool)?.collect::<io::Result<Vec<_>>>()?;
     let paths = entries.into_iter().map(|entry| entry.path());
     let is_record = |path: &PathBuf| {
         path.extension().is_some_and(|suffix| suffix == SUFFIX)
-            && behind.is_none_or(|behind| path.as_path() > behind)
+            && cursor.spooled.as_ref().is_none_or(|last| path > last)
     };
     let mut paths: Vec<PathBuf> = paths.filter(is_record).collect();
     paths.sort_unstable();
@@ -86,6 +89,8 @@ pub(super) fn read(spool: &Path, behind: Option<&Path>, most: usize) -> io::Resu
             }
         }
     }
+    let last = portion.files.last().cloned();
+    portion.cursor.spooled = last.or(portion.cursor.spooled);
     Ok(portion)
 }
 
@@ -121,11 +126,11 @@ mod tests {
         leave(spool.path(), &record)?;
         leave(spool.path(), &record)?;
         fs::write(spool.path().join("13-1.json"), "{")?;
-        let portion = read(spool.path(), None, 10)?;
+        let portion = read(spool.path(), &Cursor::default(), 10)?;
         assert_eq!(portion.records, [record]);
         assert_eq!((portion.files.len(), portion.bad.len()), (1, 1));
         assert!(spool.path().join("13-1.bad").exists());
-        assert!(read(spool.path(), None, 0)?.more);
+        assert!(read(spool.path(), &Cursor::default(), 0)?.more);
         Ok(())
     }
 
@@ -138,21 +143,12 @@ mod tests {
         for name in ["11-5", "12-1-3", "12-1-4", "12-1", "12-10", "120-1"] {
             fs::write(spool.path().join(format!("{name}.json")), &record)?;
         }
-        let read_up_to = |behind: Option<&Path>, most| {
-            let portion = read(spool.path(), behind, most)?;
-            let last = portion.files.last().cloned().context("nothing")?;
-            anyhow::Ok((portion.files.len(), portion.more, last))
-        };
-        let (files, more, last) = read_up_to(None, 2)?;
-        assert!(
-            files == 4 && more && last.ends_with("12-1.json"),
-            "{last:?}"
-        );
-        let (files, more, last) = read_up_to(Some(&last), 2)?;
-        assert!(
-            files == 2 && !more && last.ends_with("120-1.json"),
-            "{last:?}"
-        );
+        let first = read(spool.path(), &Cursor::default(), 2)?;
+        assert_eq!((first.files.len(), first.more), (4, true));
+        assert!(first.files[3].ends_with("12-1.json"), "{:?}", first.files);
+        let rest = read(spool.path(), &first.cursor, 2)?;
+        assert_eq!((rest.files.len(), rest.more), (2, false));
+        assert!(rest.files[1].ends_with("120-1.json"), "{:?}", rest.files);
         Ok(())
     }
 }

@@ -14,9 +14,9 @@ use std::time::Duration;
 
 use fairmesh_model::{JobKey, Millis, Origin, WallTime};
 use fairmesh_records::{BatchRecord, Exit, Format, JobState};
+use fairmesh_schedulers::feed::BATCH_RECORDS;
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::send::BATCH_RECORDS;
 use super::source::{Entry, Item};
 
 /// How a SQLite database begins.

@@ -17,6 +17,7 @@ use anyhow::{Context as _, bail};
 use fairmesh_model::UsageRecord;
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{BatchRecord, Format, GridIdentities};
+use fairmesh_schedulers::feed::BATCH_RECORDS;
 use fairmesh_schedulers::follow::{self, FilePosition};
 use fairmesh_schedulers::state;
 use serde::{Deserialize, Serialize};
@@ -24,7 +25,6 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::arc::{self, Archive, Place};
 use super::rejects::Rejects;
-use super::send::BATCH_RECORDS;
 use super::source::{Entry, Kind, recognised};
 use super::tally::FileBody;
 use super::{ReportArgs, Reporting, read_identities};

@@ -22,9 +22,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, bail};
 use fairmesh_records::{Dimension, GridIdentities, Options, Summary, Zone};
+use fairmesh_schedulers::feed::BATCH_RECORDS;
 
 use self::rejects::Rejects;
-use self::send::{BATCH_RECORDS, Origin, Way};
+use self::send::{Origin, Way};
 use self::source::{Entry, Kind, Source};
 use self::tally::{FileBody, Tally};
 use super::AskArgs;

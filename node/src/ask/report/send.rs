@@ -16,9 +16,6 @@ use super::tally::Tally;
 use crate::control::answer::{AccountingBody, Answer};
 use crate::control::clean;
 
-/// Records in one request.
-pub(super) const BATCH_RECORDS: usize = 5_000;
-
 /// To whom, and whether in earnest.
 pub(super) struct Way {
     /// Nobody: a dry run where no node answers.
