@@ -24,7 +24,7 @@ pub(crate) struct Rules {
     pub(crate) mode: UsageMode,
     /// Whether only jobs that run count, each as a whole.
     pub(crate) whole_jobs: bool,
-    /// Spans that end at or before this are too old to count.
+    /// Spans that end at or before this are too old to count: the beginning of a day.
     pub(crate) horizon: WallTime,
     /// Days before this one are counted as days.
     pub(crate) whole_days_before: u32,
@@ -76,10 +76,12 @@ pub(crate) fn charge(
         late: false,
     };
     let mut last = span_at(until.before(Millis(1)).max(record.start), rules);
-    for (span, at, end) in pieces(from, until, rules) {
-        // Differences of what was used until then, so that nothing is lost to rounding.
-        let used = |until: WallTime| rate.counters(until.since(record.start));
-        let counters = used(end).minus(used(at));
+    // Differences of what was used until then, so that nothing is lost to rounding.
+    let used = |until: WallTime| rate.counters(until.since(record.start));
+    let mut before = used(from);
+    for (span, _, end) in pieces(from, until, rules) {
+        let then = used(end);
+        let counters = then.minus(std::mem::replace(&mut before, then));
         let lost = u64::from(end == until && mutated!(LastMillisecondLost));
         let counters = counters.minus(Counters {
             charge: lost,
@@ -126,7 +128,8 @@ pub(crate) fn spread(start: WallTime, mark: JobMark, rules: &Rules) -> Vec<(Span
 }
 
 /// A time cut at the ends of the spans that it is counted in: each span, and from when until when. What
-/// is later than now counts as of now.
+/// is later than now counts as of now; all that is too old to count is one piece, in the span that it begins in, so there
+/// are no more pieces than the history has spans, however long a job says that it ran.
 fn pieces(
     from: WallTime,
     until: WallTime,
@@ -135,7 +138,9 @@ fn pieces(
     let mut at = from;
     std::iter::from_fn(move || {
         let (begin, span) = (at, span_at(at, rules));
-        at = if begin < rules.latest {
+        at = if begin < rules.horizon {
+            rules.horizon.min(until)
+        } else if begin < rules.latest {
             mutant!(UsageInFirstWindow, span.end(rules.window), until).min(until)
         } else {
             until
@@ -178,3 +183,6 @@ pub(crate) fn rate(
     let job = Job::of(record, |machine| site.class_of(machine));
     fairmesh_fairshare::rate(tariff, &job)
 }
+
+#[cfg(test)]
+mod tests;

@@ -46,9 +46,14 @@ impl Site {
 
     /// What `site` charges for the jobs by what it has told the members of their VOs about its
     /// machines and queues, whatever is counted already. Whose jobs they are is decided here.
-    pub fn estimate_at(&self, now: Now, records: &[UsageRecord], site: SiteId) -> Vec<Estimate> {
+    pub fn estimate_at(
+        &self,
+        now: Now,
+        records: impl Iterator<Item = UsageRecord>,
+        site: SiteId,
+    ) -> Vec<Estimate> {
         let mut told: BTreeMap<VoId, Option<Charging>> = BTreeMap::new();
-        let mut estimate = |record: &UsageRecord| {
+        let mut estimate = |record: UsageRecord| {
             let refuse =
                 |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
             let account = self.view().account(&record.origin);
@@ -58,13 +63,13 @@ impl Site {
             };
             let charging = told.entry(vo).or_insert_with(|| self.charging_at(vo, site));
             match charging {
-                Some(charging) => self.estimate_by(now, (record, account), None, charging),
+                Some(charging) => self.estimate_by(now, (&record, account), None, charging),
                 None => refuse(format!(
                     "site {site} has published to VO {vo} nothing about its machines"
                 )),
             }
         };
-        records.iter().map(&mut estimate).collect()
+        records.map(&mut estimate).collect()
     }
 
     /// What jobs cost at `site`, as the VO's members know it.

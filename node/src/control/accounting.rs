@@ -161,8 +161,7 @@ async fn hand_over(
         }
         Purpose::Check(at) => {
             let usage = std::mem::take(&mut usage);
-            let asked = move |site: &Site, now| site.estimate_at(now, &usage, at);
-            Some(shared.node().ask(asked).await?)
+            Some(shared.node().estimate_at(usage, at).await?)
         }
     };
     if let Some(estimates) = estimates {

@@ -1,6 +1,7 @@
 //! The way to the driver, for everything else in the node. Cheap to clone.
 
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::Round;
@@ -14,6 +15,9 @@ use tokio::sync::{mpsc, oneshot, watch};
 use super::data::Stored;
 use super::{Call, Command, Disk};
 use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
+
+/// How long a question about many things is on the driver's task at once.
+const SLICE: Duration = Duration::from_millis(3);
 
 /// The node has stopped, or its store has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -53,11 +57,21 @@ impl NodeHandle {
             marked.collect::<Vec<_>>()
         });
         let marked = read.await.expect("a store that cannot be read says so");
-        self.ask(move |site, now| {
-            let estimates = marked
-                .iter()
-                .map(|(mark, record)| site.estimate(now, record, *mark));
+        self.ask_of_each(marked, |site, now, marked| {
+            let estimates = marked.map(|(mark, record)| site.estimate(now, &record, mark));
             estimates.collect()
+        })
+        .await
+    }
+
+    /// What jobs would be charged at another site, each by itself.
+    pub async fn estimate_at(
+        &self,
+        records: Vec<UsageRecord>,
+        at: SiteId,
+    ) -> Result<Vec<Estimate>, Gone> {
+        self.ask_of_each(records, move |site, now, records| {
+            site.estimate_at(now, records, at)
         })
         .await
     }
@@ -117,6 +131,31 @@ impl NodeHandle {
         question: impl FnOnce(&Site, Now) -> T + Send + 'static,
     ) -> Result<T, Gone> {
         self.ask_round(|site, _, now| question(site, now)).await
+    }
+
+    /// Asks something of each of these, in questions of [`SLICE`]: what `question` is given ends when the time is over, and
+    /// the rest comes in the next one.
+    pub(crate) async fn ask_of_each<A: Send + 'static, T: Send + 'static>(
+        &self,
+        of: Vec<A>,
+        question: impl Fn(&Site, Now, &mut dyn Iterator<Item = A>) -> Vec<T> + Clone + Send + 'static,
+    ) -> Result<Vec<T>, Gone> {
+        let (mut answers, mut rest) = (Vec::new(), of.into_iter());
+        while !rest.as_slice().is_empty() {
+            let question = question.clone();
+            let slice = self.ask(move |site, now| {
+                let begun = Instant::now();
+                let mut some = std::iter::from_fn(|| match begun.elapsed() < SLICE {
+                    true => rest.next(),
+                    false => None,
+                });
+                (question(site, now, &mut some), rest)
+            });
+            let (more, left) = slice.await?;
+            answers.extend(more);
+            rest = left;
+        }
+        Ok(answers)
     }
 
     /// Takes another configuration.

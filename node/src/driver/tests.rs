@@ -246,6 +246,24 @@ async fn a_dry_run_knows_what_is_counted_wherever_its_mark_is() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn what_is_asked_of_many_things_leaves_the_nodes_task_in_between() {
+    let (_dir, _, _, running) = founded().await;
+    let slices = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let counted = Arc::clone(&slices);
+    let slow = move |_: &Site, _, some: &mut dyn Iterator<Item = u32>| {
+        counted.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let slowly = some.inspect(|_| std::thread::sleep(Duration::from_millis(1)));
+        slowly.collect()
+    };
+    let all: Vec<u32> = (0..40).collect();
+    let answers = running.ask_of_each(all.clone(), slow).await.expect("runs");
+    assert_eq!(answers, all);
+    let slices = slices.load(std::sync::atomic::Ordering::Relaxed);
+    assert!(slices > 8, "{slices}");
+    running.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_that_waits_for_the_disk_keeps_nobody_else_waiting() {
     let (_dir, end, _, running) = founded().await;
     let mut was_answered = false;

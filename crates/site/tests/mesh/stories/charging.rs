@@ -206,7 +206,7 @@ fn a_machine_of_no_class_is_refused_by_its_name() {
 /// What a node says that the first site charges for a job.
 fn checked_at(mesh: &Mesh, node: usize, record: &UsageRecord) -> Result<u64, String> {
     let (now, site) = (mesh.now(node), vo::site_id(0));
-    let records = std::slice::from_ref(record);
+    let records = std::iter::once(record.clone());
     let mut estimates = mesh.nodes[node].site.estimate_at(now, records, site);
     match estimates.pop() {
         Some(Estimate::Counted { counters, .. }) => Ok(counters.charge),
