@@ -12,7 +12,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse as _, Response};
 use fairmesh_model::record::NAME_BYTES_MAX;
 use fairmesh_model::{JobKey, SiteId};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
@@ -26,6 +26,7 @@ use super::extract::Params;
 use super::feed::Feed;
 use super::prices::find_site;
 use super::text::clean;
+use super::unread::until_read;
 use super::{Shared, State, log};
 use crate::record_log::LogError;
 use crate::sockets::Slot;
@@ -79,11 +80,14 @@ pub(super) async fn post(
     Extension(slot): Extension<Arc<Slot>>,
     Params(query): Params<PostQuery>,
     body: Body,
-) -> Result<impl IntoResponse, ApiError> {
-    let purpose = purpose(&shared, query).await?;
-    if matches!(purpose, Purpose::Count) {
+) -> Result<Response, ApiError> {
+    if !query.dry_run {
         check_writer(&shared, peer, "/v1/accounting")?;
     }
+    shared.eyes.meet(peer.uid).await;
+    let turn = slot.turn().await;
+    let purpose = purpose(&shared, query).await?;
+    drop(turn);
     let (record_bytes_max, accounts_max) =
         match may_read_all(peer.uid, &shared.options.settings.borrow()) {
             true => (RECORD_BYTES_MAX, ACCOUNTS_MAX),
@@ -98,13 +102,15 @@ pub(super) async fn post(
         let _turn = slot.turn().await;
         hand_over(&shared, purpose, records, &mut feed, &mut outcome).await?;
     }
+    let turn = slot.turn().await;
     let body = AccountingBody {
         report: feed.into_report(),
         skipped: outcome.skipped,
         logged: outcome.logged,
         accounts: charges(&shared, outcome.accounts),
     };
-    shared.answer("report", body).await
+    let answer = shared.answer("report", body).await?;
+    Ok(until_read(answer.into_response(), turn.own()))
 }
 
 async fn purpose(shared: &Shared, query: PostQuery) -> Result<Purpose, ApiError> {

@@ -384,27 +384,50 @@ async fn whoever_does_not_read_his_answer_has_no_other_and_keeps_nobody_waiting(
     let slot = |uid| Slots::take(&slots, Some(uid)).expect("a slot");
     let own = slot(STRANGER);
     let others = [4_243, 4_244].map(slot);
-    for path in [
-        "/v1/shares",
-        "/v1/usage",
-        "/v1/quota/history",
-        "/v1/metrics",
-        "/v1/accounting?totals=true",
+    for (method, path) in [
+        ("GET", "/v1/shares"),
+        ("GET", "/v1/usage"),
+        ("GET", "/v1/quota/history"),
+        ("GET", "/v1/metrics"),
+        ("GET", "/v1/accounting?totals=true"),
+        ("POST", "/v1/accounting?dry_run=true"),
     ] {
-        let answer = world.answer_to(slot(STRANGER), "GET", path, "").await;
+        let answer = world.answer_to(slot(STRANGER), method, path, "").await;
         assert_eq!(answer.status(), 200, "{path}");
         let turns = others.each_ref().map(|slot| slot.turn().now_or_never());
         assert!(turns.iter().all(Option::is_some), "{path}: others wait");
-        assert!(own.turn().now_or_never().is_none(), "{path}: he has two");
         drop(turns);
+        assert!(own.turn().now_or_never().is_none(), "{path}: he has two");
         let length = answer.body().size_hint().exact();
         assert!(length.is_some(), "{path}: its length is said");
         drop(answer);
         assert!(own.turn().now_or_never().is_some(), "{path}: it is gone");
-        let answer = world.answer_to(slot(STRANGER), "GET", path, "").await;
+        let answer = world.answer_to(slot(STRANGER), method, path, "").await;
         let read = axum::body::to_bytes(answer.into_body(), 1 << 20).await;
         assert!(!read.expect("a body").is_empty(), "{path}");
         assert!(own.turn().now_or_never().is_some(), "{path}: it is read");
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_asks_the_node_for_anything_before_his_turn() {
+    let world = World::start().await;
+    let slots = Slots::new(world.options.limits.slots, Trusted::default());
+    let slot = |uid| Slots::take(&slots, Some(uid)).expect("a slot");
+    for (method, path, expected) in [
+        ("POST", "/v1/accounting?dry_run=true&at_site=zz", 404),
+        ("POST", "/v1/accounting?dry_run=true", 200),
+        ("GET", "/v1/accounting?totals=true", 200),
+        ("GET", "/v1/quota", 200),
+    ] {
+        let others = [4_243, 4_244].map(slot);
+        let turns = others.each_ref().map(|slot| slot.turn().now_or_never());
+        let mut answer = std::pin::pin!(world.answer_to(slot(STRANGER), method, path, ""));
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut answer).await;
+        assert!(early.is_err(), "{path}: two others have the turns");
+        drop(turns);
+        assert_eq!(answer.await.status(), expected, "{path}");
     }
     world.end().await;
 }

@@ -40,7 +40,7 @@ use tokio::task::JoinSet;
 use crate::network::{MessageName, NetworkEvent, NetworkHandle};
 use crate::store::StoreError;
 use data::Data;
-use room::DiskWatch;
+use room::{Arrivals, DiskWatch};
 
 /// Something to ask the site and its round, on the driver's task.
 pub(crate) type Question = Box<dyn FnOnce(&Site, &Round, Now) + Send>;
@@ -107,6 +107,9 @@ pub(crate) struct Driver {
     works: JoinSet<Done>,
 }
 
+/// How long a round takes inputs in before it writes and answers: questions count as inputs and cost what they cost.
+const ROUND_TIME_MAX: Duration = Duration::from_millis(5);
+
 enum Arrived {
     Command(Command),
     Network(NetworkEvent),
@@ -125,44 +128,21 @@ impl Driver {
         self.round.took(first);
         let mut arrivals = (&mut commands, &mut network);
         self.carry_out(&mut arrivals).await?;
+        let mut due: Option<Instant> = None;
         loop {
-            let (commands, network) = (&mut *arrivals.0, &mut *arrivals.1);
-            let wait = self.until_wakeup();
+            // A moment that has come is not put off by what else arrives.
+            let wakeup = Instant::now() + self.until_wakeup();
+            let wake_at = due.map_or(wakeup, |due| due.min(wakeup));
             // What waited comes first: of a peer that is there and gone again the last is what is true.
-            let arrived = if self.later.is_empty() {
-                tokio::select! {
-                    command = commands.recv() => command.map(Arrived::Command),
-                    event = network.recv() => event.map(Arrived::Network),
-                    Some(done) = self.works.join_next() => {
-                        Some(Arrived::Done(done.expect("work is pure and does not end otherwise")))
-                    }
-                    () = tokio::time::sleep(wait) => Some(Arrived::Timer),
-                }
-            } else {
-                self.later.pop_front()
+            let arrived = match self.later.pop_front() {
+                Some(later) => Some(later),
+                None => self.arrived(&mut arrivals, wake_at).await,
             };
             let Some(arrived) = arrived else {
                 return Ok(());
             };
-            let mut stop = None;
-            let mut next = Some(arrived);
-            while let Some(arrived) = next.take() {
-                let has_room = match arrived {
-                    Arrived::Command(Command::Stop(done)) => {
-                        stop = Some(done);
-                        self.round.end_with_store();
-                        self.handle(Input::Event(Event::Stopping));
-                        break;
-                    }
-                    arrived => self.take(arrived),
-                };
-                if has_room {
-                    let later = self.later.pop_front();
-                    next = later
-                        .or_else(|| commands.try_recv().ok().map(Arrived::Command))
-                        .or_else(|| network.try_recv().ok().map(Arrived::Network));
-                }
-            }
+            due = (!matches!(arrived, Arrived::Timer)).then_some(wake_at);
+            let stop = self.take_round(arrived, &mut arrivals);
             self.carry_out(&mut arrivals).await?;
             if let Some(done) = stop {
                 self.network.shutdown().await;
@@ -172,6 +152,50 @@ impl Driver {
                 return Ok(());
             }
         }
+    }
+
+    /// What arrives next; `None` where nobody is left who could send anything.
+    async fn arrived(
+        &mut self,
+        (commands, network): &mut Arrivals<'_>,
+        wake_at: Instant,
+    ) -> Option<Arrived> {
+        tokio::select! {
+            command = commands.recv() => command.map(Arrived::Command),
+            event = network.recv() => event.map(Arrived::Network),
+            Some(done) = self.works.join_next() => {
+                Some(Arrived::Done(done.expect("work is pure and does not end otherwise")))
+            }
+            () = tokio::time::sleep_until(wake_at.into()) => Some(Arrived::Timer),
+        }
+    }
+
+    /// Takes in what has arrived and what waits behind it, until the round is full or has had its time; whoever waits for
+    /// the node's end, where it is to stop.
+    fn take_round(
+        &mut self,
+        first: Arrived,
+        arrivals: &mut Arrivals<'_>,
+    ) -> Option<oneshot::Sender<()>> {
+        let began = Instant::now();
+        let mut next = Some(first);
+        while let Some(arrived) = next {
+            let was_of_network = matches!(arrived, Arrived::Network(_));
+            let has_room = match arrived {
+                Arrived::Command(Command::Stop(done)) => {
+                    self.round.end_with_store();
+                    self.handle(Input::Event(Event::Stopping));
+                    return Some(done);
+                }
+                arrived => self.take(arrived),
+            };
+            if !has_room || began.elapsed() >= ROUND_TIME_MAX {
+                break;
+            }
+            let later = self.later.pop_front();
+            next = later.or_else(|| waiting(arrivals, was_of_network));
+        }
+        None
     }
 
     fn until_wakeup(&self) -> Duration {
@@ -303,6 +327,16 @@ impl Driver {
     fn ticket(&mut self) -> u64 {
         self.next_ticket += 1;
         self.next_ticket
+    }
+}
+
+/// What waits, of commands and the network in turn: however much there is of one, the other waits for one of it.
+fn waiting((commands, network): &mut Arrivals<'_>, was_of_network: bool) -> Option<Arrived> {
+    let mut command = || commands.try_recv().ok().map(Arrived::Command);
+    let mut event = || network.try_recv().ok().map(Arrived::Network);
+    match was_of_network {
+        true => command().or_else(event),
+        false => event().or_else(command),
     }
 }
 

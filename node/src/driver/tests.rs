@@ -264,6 +264,54 @@ async fn what_is_asked_of_many_things_leaves_the_nodes_task_in_between() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_report_does_not_wait_for_a_round_of_long_questions() {
+    const ASKERS: usize = 4;
+    let (_dir, end, _, running) = founded().await;
+    let asked = Arc::new(std::sync::atomic::AtomicUsize::new(0));
+    let askers: Vec<_> = (0..ASKERS)
+        .map(|_| {
+            let (running, asked) = (running.clone(), Arc::clone(&asked));
+            tokio::spawn(async move {
+                let long = |_: &Site, _| std::thread::sleep(Duration::from_millis(10));
+                while running.ask(long).await.is_ok() {
+                    asked.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                }
+            })
+        })
+        .collect();
+    for job in jobs(end).into_iter().take(5) {
+        let before = asked.load(std::sync::atomic::Ordering::Relaxed);
+        running.report(vec![job]).await.expect("runs");
+        let between = asked.load(std::sync::atomic::Ordering::Relaxed) - before;
+        assert!(between <= 2 * ASKERS, "{between} questions came before it");
+    }
+    askers.iter().for_each(tokio::task::JoinHandle::abort);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn commands_and_the_network_are_taken_in_turn() {
+    let (to_commands, mut commands) = mpsc::channel(8);
+    let (to_network, mut network) = mpsc::channel(8);
+    for _ in 0..4 {
+        let asked = to_commands.send(Command::Ask(Box::new(|_, _, _| ())));
+        asked.await.expect("room");
+    }
+    let peer = SigningKey::from_secret(&SECRET).site_id();
+    for _ in 0..2 {
+        let event = NetworkEvent::Connected(peer);
+        to_network.send(event).await.expect("room");
+    }
+    let mut was_of_network = false;
+    let mut order = String::new();
+    while let Some(arrived) = waiting(&mut (&mut commands, &mut network), was_of_network) {
+        was_of_network = matches!(arrived, Arrived::Network(_));
+        order.push(if was_of_network { 'n' } else { 'c' });
+    }
+    assert_eq!(order, "ncnccc");
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_dry_run_that_waits_for_the_disk_keeps_nobody_else_waiting() {
     let (_dir, end, _, running) = founded().await;
     let mut was_answered = false;

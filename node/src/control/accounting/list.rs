@@ -83,9 +83,9 @@ pub(in crate::control) async fn get(
             .hint("set `enabled = true` in [records] of its configuration, and start it again")
     })?;
     let mut filter = filter(&query)?;
-    filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
     shared.eyes.meet(peer.uid).await;
     let turn = slot.turn().await;
+    filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
     let own = turn.own();
     let beside = beside.with(turn, shared.options.limits.sums_deadline);
     let sight = shared.own_sight(peer).await;
