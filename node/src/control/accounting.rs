@@ -28,6 +28,7 @@ use super::prices::find_site;
 use super::text::clean;
 use super::unread::until_read;
 use super::{Shared, State, log};
+use crate::privacy::What;
 use crate::record_log::LogError;
 use crate::sockets::Slot;
 
@@ -59,8 +60,8 @@ pub(super) struct PostQuery {
 enum Purpose {
     /// They are kept and counted.
     Count,
-    /// The answer says what they would count.
-    Estimate,
+    /// The answer says what they would count, and which are known, where the asker may know that.
+    Estimate { tells_jobs: bool },
     /// The answer says what another site charges for them.
     Check(SiteId),
 }
@@ -86,7 +87,7 @@ pub(super) async fn post(
     }
     shared.eyes.meet(peer.uid).await;
     let turn = slot.turn().await;
-    let purpose = purpose(&shared, query).await?;
+    let purpose = purpose(&shared, peer, query).await?;
     drop(turn);
     let (record_bytes_max, accounts_max) =
         match may_read_all(peer.uid, &shared.options.settings.borrow()) {
@@ -113,9 +114,10 @@ pub(super) async fn post(
     Ok(until_read(answer.into_response(), turn.own()))
 }
 
-async fn purpose(shared: &Shared, query: PostQuery) -> Result<Purpose, ApiError> {
+async fn purpose(shared: &Shared, peer: Peer, query: PostQuery) -> Result<Purpose, ApiError> {
     let Some(wanted) = query.at_site else {
-        let dry_run = query.dry_run.then_some(Purpose::Estimate);
+        let tells_jobs = !shared.sight(peer).await.hides(What::Jobs);
+        let dry_run = query.dry_run.then_some(Purpose::Estimate { tells_jobs });
         return Ok(dry_run.unwrap_or(Purpose::Count));
     };
     if !query.dry_run {
@@ -161,9 +163,12 @@ async fn hand_over(
     }
     let estimates = match purpose {
         Purpose::Count => None,
-        Purpose::Estimate => {
+        Purpose::Estimate { tells_jobs: true } => {
+            Some(shared.node().estimate(std::mem::take(&mut usage)).await?)
+        }
+        Purpose::Estimate { tells_jobs: false } => {
             let usage = std::mem::take(&mut usage);
-            Some(shared.node().estimate(usage).await?)
+            Some(shared.node().estimate_unknown(usage).await?)
         }
         Purpose::Check(at) => {
             let usage = std::mem::take(&mut usage);

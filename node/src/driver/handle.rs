@@ -6,8 +6,8 @@ use std::time::{Duration, Instant};
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
 use fairmesh_round::Round;
 use fairmesh_site::{
-    AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, QuotaCall, QuotaReply, Reply,
-    Reported, Site, SiteConfig, View, job_key,
+    AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, JobMark, QuotaCall, QuotaReply,
+    Reply, Reported, Site, SiteConfig, View, job_key,
 };
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -57,6 +57,19 @@ impl NodeHandle {
             marked.collect::<Vec<_>>()
         });
         let marked = read.await.expect("a store that cannot be read says so");
+        self.estimate_marked(marked).await
+    }
+
+    /// What these would count if no job were known here: it tells nobody which are.
+    pub async fn estimate_unknown(&self, records: Vec<UsageRecord>) -> Result<Vec<Estimate>, Gone> {
+        let unknown = records.into_iter().map(|record| (None, record));
+        self.estimate_marked(unknown.collect()).await
+    }
+
+    async fn estimate_marked(
+        &self,
+        marked: Vec<(Option<JobMark>, UsageRecord)>,
+    ) -> Result<Vec<Estimate>, Gone> {
         self.ask_of_each(marked, |site, now, marked| {
             let estimates = marked.map(|(mark, record)| site.estimate(now, &record, mark));
             estimates.collect()

@@ -393,6 +393,26 @@ fn a_refusal_does_not_tell_which_of_anothers_entries_comes_first() -> anyhow::Re
 }
 
 #[test]
+fn a_dry_run_does_not_tell_which_jobs_there_are() -> anyhow::Result<()> {
+    let Some(world) = World::start(PRIVACY)? else {
+        return Ok(());
+    };
+    let end = SystemTime::now().duration_since(UNIX_EPOCH)?.as_millis() / 1_000 - 3_600;
+    let job = format!(
+        "{{\"format\":\"slurm-sacct\",\"cluster\":\"c\",\"job\":\"{OF_DAEMON}\",\"instance\":0,\"user\":\"daemon\",\
+         \"account\":\"p1\",\"state\":\"completed\",\"start\":{},\"end\":{},\"cpus\":1}}",
+        (end - 60) * 1_000,
+        end * 1_000
+    );
+    for (uid, known) in [(NOBODY, 0), (ROOT, 1)] {
+        let (status, said) = world.http(uid, "POST", "/v1/accounting?dry_run=true", &job)?;
+        let expected = format!("\"known\":{known}");
+        ensure!(status == 200 && said.contains(&expected), "{uid}: {said}");
+    }
+    Ok(())
+}
+
+#[test]
 fn others_read_nothing_of_the_data_folder_however_the_node_was_started() -> anyhow::Result<()> {
     let folder = tempfile::tempdir()?;
     let site = Site::init(PROGRAM, folder.path(), "lab")?;
