@@ -197,6 +197,18 @@ impl Rule {
         Some(origin)
     }
 
+    /// Whom this rule charges for jobs at a path, as far as the rule or the path names him.
+    fn user_at<'a>(&'a self, path: &'a str) -> Option<&'a str> {
+        if let Some(Pattern::Exact(user)) = &self.user {
+            return Some(user);
+        }
+        let mut names = self.path.split('/').zip(path.split('/'));
+        names.find_map(|(wanted, name)| {
+            let (before, behind) = wanted.split_once("{user}")?;
+            name.strip_prefix(before)?.strip_suffix(behind)
+        })
+    }
+
     /// The account; `None` where the path asks for a word that the origin lacks, or the word
     /// would not be one name of a path. What a word says is not read for placeholders again.
     fn account(&self, words: Words<'_>) -> Option<Account> {
@@ -266,6 +278,16 @@ impl IdentityMap {
             .iter()
             .filter_map(|rule| rule.origin(user, account));
         origins.any(|origin| self.resolve(&origin).as_ref() == Some(account))
+    }
+
+    /// Whether `account` is somebody else's: jobs of him are charged to it, and none of `user`.
+    pub fn is_of_another(&self, user: &str, account: &Account) -> bool {
+        let users = self
+            .rules
+            .iter()
+            .filter_map(|rule| rule.user_at(account.path.as_str()));
+        let mut owners = users.filter(|owner| self.may_charge(owner, account));
+        !self.may_charge(user, account) && owners.next().is_some()
     }
 
     /// The account of a job that maps nowhere: the root of the site's own tree.
@@ -378,6 +400,29 @@ mod tests {
         assert!(!may("ann", None, "/atlas-prod/ann"), "another tree");
         assert!(!may("root", vo, "/atlas/root"), "an earlier rule holds");
         assert!(may("root", None, "/local"));
+    }
+
+    #[test]
+    fn an_account_that_nobody_owns_is_no_others() {
+        let vo = Some(VoId::from_bytes([7; 32]));
+        for (user, vo, path, expected) in [
+            ("bob", vo, "/atlas-prod/ann", true),
+            ("ann", vo, "/atlas-prod/ann", false),
+            ("a/b", vo, "/atlas/a|b", false),
+            ("bob", vo, "/atlas/a|b", true),
+            // Root's, by a rule of his own.
+            ("bob", None, "/local", true),
+            ("root", None, "/local", false),
+            ("bob", None, "/local/bio", false),
+            ("bob", vo, "/cms/ann", false),
+        ] {
+            let account = Account {
+                vo,
+                path: AccountPath::parse(path).expect("a path"),
+            };
+            let is_of_another = map().is_of_another(user, &account);
+            assert_eq!(is_of_another, expected, "{user} {path}");
+        }
     }
 
     #[test]

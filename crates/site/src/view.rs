@@ -55,6 +55,11 @@ impl View {
         self.config.identity.may_charge(user, account)
     }
 
+    /// Whether `account` is somebody else's: jobs of him are charged to it, and none of `user`.
+    pub fn is_of_another(&self, user: &str, account: &Account) -> bool {
+        self.config.identity.is_of_another(user, account)
+    }
+
     /// The entry that usage of `origin` counts against; `None` where it maps nowhere.
     pub fn resolve<'a>(&self, origin: impl Into<Words<'a>>) -> Option<EntryId> {
         Some(self.locate(&self.account(origin)?).entry)

@@ -115,10 +115,16 @@ pub(super) async fn require_writer(
     }
 }
 
+/// Whether the peer may write.
+pub(super) fn is_writer(shared: &Shared, peer: Peer) -> Result<bool, ApiError> {
+    let own_uid = own_uid().map_err(ApiError::internal)?;
+    let settings = shared.options.settings.borrow();
+    Ok(may_write(peer, own_uid, &settings))
+}
+
 /// Whether the peer may do at `path` what only writers may.
 pub(super) fn check_writer(shared: &Shared, peer: Peer, path: &str) -> Result<(), ApiError> {
-    let own_uid = own_uid().map_err(ApiError::internal)?;
-    if may_write(peer, own_uid, &shared.options.settings.borrow()) {
+    if is_writer(shared, peer)? {
         return Ok(());
     }
     if let Some(held_back) = shared.may_tell_of_refusal() {

@@ -2,7 +2,8 @@
 //! one that its user takes back; `GET` and `POST /v1/forward/here`: what whoever hands jobs to the batch system asks and says.
 //!
 //! Invariant: what is answered is durable, and a job that is handed in again under its key is the same job. A user
-//! hands in jobs in his own name; writers in any. What jobs run is shown to writers only.
+//! hands in jobs in his own name, and none that another's account pays for; writers in any. What jobs run is shown to
+//! writers only.
 
 use axum::Extension;
 use axum::body::Body;
@@ -10,12 +11,12 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId};
 use fairmesh_site::{
-    Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Site,
-    Stage, Withdrawal,
+    Account, Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
+    Site, Stage, Withdrawal,
 };
 use serde::Deserialize;
 
-use super::access::{Peer, may_write, own_uid};
+use super::access::{Peer, is_writer};
 use super::answer::{
     ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
     TriedBody, WithdrawAsk, WithdrawnBody,
@@ -52,8 +53,17 @@ pub(super) async fn post(
 ) -> Result<impl IntoResponse, ApiError> {
     let mut ask: ForwardAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     ask.job.user = Some(user_of(&shared, peer, ask.job.user.take()).await?);
+    let is_writer = is_writer(&shared, peer)?;
+    if !is_writer && (ask.job.group.is_some() || ask.job.subject.is_some()) {
+        let error = "a group or a subject of yours is not known here";
+        let hint =
+            "leave them out: only root, the node's own user and sockets.writers vouch for them";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, error).hint(hint));
+    }
     let ttl = ask.ttl;
-    let errand = shared.node().ask(move |site, now| errand(site, now, ask));
+    let errand = shared
+        .node()
+        .ask(move |site, now| errand(site, now, ask, is_writer));
     let errand = Box::new(errand.await??);
     let call = ForwardCall::HandIn(errand, ttl);
     let ForwardAnswer::HandedIn(job) = taken(shared.node().forward(call).await?)? else {
@@ -84,8 +94,7 @@ pub(super) async fn post_withdraw(
 
 /// Whose job it is: a writer may say that, and everybody else hands in his own.
 async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<String, ApiError> {
-    let own_uid = own_uid().map_err(ApiError::internal)?;
-    let is_writer = may_write(peer, own_uid, &shared.options.settings.borrow());
+    let is_writer = is_writer(shared, peer)?;
     if let Some(wanted) = wanted.clone().filter(|_| is_writer) {
         return Ok(wanted);
     }
@@ -109,7 +118,7 @@ async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<
 }
 
 /// A job as it travels.
-fn errand(site: &Site, now: Now, ask: ForwardAsk) -> Result<Errand, ApiError> {
+fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<Errand, ApiError> {
     let ForwardAsk { key, run, job, .. } = ask;
     let wall = Millis::from_secs(job.wall_s);
     let requirements = requirements(&job.require, wall).map_err(ApiError::bad_request)?;
@@ -121,6 +130,12 @@ fn errand(site: &Site, now: Now, ask: ForwardAsk) -> Result<Errand, ApiError> {
         subject: job.subject,
     };
     let account = site.view().account(&origin);
+    let is_of_another = |of: &Account| site.view().is_of_another(&user, of);
+    if !is_writer && account.as_ref().is_some_and(is_of_another) {
+        let error = "who pays for the job by the identity rules is somebody else than its user";
+        let hint = "name a batch account that is yours";
+        return Err(ApiError::new(StatusCode::FORBIDDEN, error).hint(hint));
+    }
     let wanted = job.vo.as_deref();
     let wanted = wanted
         .map(|wanted| find_vo(site, now, wanted))

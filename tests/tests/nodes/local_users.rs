@@ -99,6 +99,8 @@ fn a_user_hands_in_jobs_in_his_own_name_only() -> anyhow::Result<()> {
     let site = Site::init(PROGRAM, folder.path(), "lab")?;
     let text = "[site]\nname = \"lab\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
                 [sockets]\nlookup = \"lookup.sock\"\ncontrol = \"control.sock\"\n\
+                [[identity]]\nsubject = \"*\"\npath = \"/lab/{subject}\"\n\
+                [[identity]]\naccount = \"*\"\npath = \"/lab/{account}\"\n\
                 [[identity]]\npath = \"/lab/{user}\"\n[shares]\n\"/lab\" = 100\n";
     std::fs::write(site.config(), text)?;
     let _node = site.start()?;
@@ -130,6 +132,19 @@ fn a_user_hands_in_jobs_in_his_own_name_only() -> anyhow::Result<()> {
         own.starts_with("HTTP/1.1 422") && own.contains("who pays"),
         "{own}"
     );
+    // Nor does he say who pays: whose a subject or a group is nobody knows here, and that account is ann's.
+    for (words, why) in [
+        ("subject", "not known here"),
+        ("group", "not known here"),
+        ("account", "somebody else"),
+    ] {
+        let body = format!("{{\"key\": \"k\", \"job\": {{\"{words}\": \"ann\", \"cpus\": 1}}}}");
+        let said = asked("POST", "/v1/forward", &body)?;
+        assert!(
+            said.starts_with("HTTP/1.1 403") && said.contains(why),
+            "{said}"
+        );
+    }
     for (method, path) in [("GET", "/v1/forward/here"), ("POST", "/v1/forward/here")] {
         let answer = asked(method, path, "{}")?;
         assert!(answer.starts_with("HTTP/1.1 403"), "{answer}");
