@@ -2,15 +2,15 @@
 //!
 //! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small (and for the metrics, as often), and for
 //! lists of tables only after a pause that is [`PAUSES`] times as long as the last asking took, whatever is requested. Few
-//! pages are made at a time, on threads of their own, and who waits too long is told.
+//! pages and pieces of tables are made at a time, on threads of their own; who waits too long is told, and a turn is over when
+//! its thread has ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
-use axum::response::Response;
-use tokio::sync::{Mutex, Semaphore};
+use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::Refused;
 use super::documents::Document;
@@ -40,7 +40,7 @@ pub(crate) struct Page {
     gathered: Mutex<Option<Arc<Gathered>>>,
     usage: Mutex<Option<Arc<Usage>>>,
     metrics: Mutex<Option<Metrics>>,
-    turns: Semaphore,
+    turns: Arc<Semaphore>,
 }
 
 /// What was measured a moment ago.
@@ -75,7 +75,7 @@ impl Page {
             gathered: Mutex::default(),
             usage: Mutex::default(),
             metrics: Mutex::default(),
-            turns: Semaphore::new(MADE_AT_ONCE),
+            turns: Arc::new(Semaphore::new(MADE_AT_ONCE)),
         }
     }
 
@@ -86,21 +86,43 @@ impl Page {
         hide.contains(&What::Usage) || hide.contains(&What::Priority)
     }
 
-    /// Makes an answer of what there is now, when it is its turn.
-    pub(super) async fn made(
+    /// Makes something of what there is now, when it is its turn.
+    pub(super) async fn made<T: Send + 'static>(
         &self,
-        make: impl FnOnce(&Seen) -> Result<Response, Refused> + Send + 'static,
-    ) -> Result<Response, Refused> {
+        make: impl FnOnce(&Seen) -> Result<T, Refused> + Send + 'static,
+    ) -> Result<T, Refused> {
         let made = async {
-            // It is never closed.
-            let _turn = self.turns.acquire().await;
+            let turn = self.turn().await;
             let seen = self.seen().await?;
-            let made = tokio::task::spawn_blocking(move || make(&seen)).await;
-            made.map_err(|error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error))?
+            in_turn(turn, move || make(&seen)).await?
         };
         tokio::time::timeout(ANSWER_MAX, made)
             .await
             .unwrap_or_else(|_| Err(busy()))
+    }
+
+    /// Makes the next piece of an answer that is read piece by piece, when it is its turn again.
+    pub(super) async fn next_of<P: Iterator + Send + 'static>(
+        &self,
+        mut pieces: P,
+    ) -> Result<Option<(P::Item, P)>, Refused>
+    where
+        P::Item: Send,
+    {
+        let turn = self.turn().await;
+        in_turn(turn, move || Some((pieces.next()?, pieces))).await
+    }
+
+    /// `None` never comes: the turns are not closed.
+    async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.turns).acquire_owned().await.ok()
+    }
+
+    /// So that nobody else has one.
+    #[cfg(test)]
+    pub(super) async fn all_turns(&self) -> Option<OwnedSemaphorePermit> {
+        let all = u32::try_from(MADE_AT_ONCE).expect("few");
+        Arc::clone(&self.turns).acquire_many_owned(all).await.ok()
     }
 
     async fn seen(&self) -> Result<Seen, Refused> {
@@ -185,6 +207,19 @@ impl Page {
     }
 }
 
+/// Works on a thread that has this turn until it ends, whoever waits for it.
+async fn in_turn<T: Send + 'static>(
+    turn: Option<OwnedSemaphorePermit>,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Refused> {
+    let worked = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    let failed = |error| Refused::new(StatusCode::INTERNAL_SERVER_ERROR, error);
+    worked.await.map_err(failed)
+}
+
 fn busy() -> Refused {
     Refused::new(
         StatusCode::SERVICE_UNAVAILABLE,
@@ -208,6 +243,35 @@ mod tests {
             .collect();
         texts.dedup();
         assert!(texts.len() <= 2, "{} were made", texts.len());
+        world.end().await;
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_thread_that_nobody_waits_for_any_more_keeps_its_turn() {
+        let world = World::start().await;
+        let page = Page::new(Arc::new(Shared::new(world.options.clone())), Vec::new());
+        let (ends, end) = std::sync::mpsc::channel::<()>();
+        let end = Arc::new(std::sync::Mutex::new(end));
+        for _ in 0..MADE_AT_ONCE {
+            let (began, begun) = tokio::sync::oneshot::channel();
+            let end = Arc::clone(&end);
+            let long = page.made(move |_| {
+                began.send(()).expect("the test waits");
+                let end = end.lock().expect("no panic");
+                end.recv().expect("the test says so");
+                Ok(())
+            });
+            tokio::select! {
+                _ = long => panic!("it goes on"),
+                begun = begun => begun.expect("begins"),
+            }
+        }
+        let mut third = std::pin::pin!(page.made(|_| Ok(())));
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut third).await;
+        assert!(early.is_err(), "two threads are at work");
+        ends.send(()).expect("it waits");
+        third.await.expect("one has ended");
+        ends.send(()).expect("it waits");
         world.end().await;
     }
 }

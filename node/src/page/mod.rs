@@ -24,9 +24,11 @@ mod sites;
 mod table;
 mod usage;
 
+use std::io;
 use std::sync::Arc;
 
 use axum::Router;
+use axum::body::Body;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{FromRequestParts, Query, State};
 use axum::http::request::Parts;
@@ -211,7 +213,13 @@ async fn find(State(page): State<Arc<Page>>, Params(sought): Params<Sought>) -> 
 
 async fn shares_csv(State(page): State<Arc<Page>>, Params(wanted): Params<Wanted>) -> Answer {
     let make = move |seen: &Seen| Ok(csv::shares(seen, found(seen, wanted.path.as_deref())?));
-    page.made(make).await
+    let pieces = page.made(make).await?;
+    let pieces = futures::stream::try_unfold((page, pieces), async |(page, pieces)| {
+        let next = page.next_of(pieces).await;
+        let next = next.map_err(|refused| io::Error::other(refused.why))?;
+        Ok::<_, io::Error>(next.map(|(piece, pieces)| (piece, (page, pieces))))
+    });
+    Ok(csv::csv(Body::from_stream(pieces)))
 }
 
 /// What was used behind an entry, as `write` tells it.
@@ -261,4 +269,30 @@ fn found(seen: &Seen, path: Option<&str>) -> Result<EntryId, Refused> {
         let why = format!("the share tree has no entry {path}");
         Refused::new(StatusCode::NOT_FOUND, why)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::control::Shared;
+    use crate::control::tests::World;
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn each_piece_of_the_largest_table_is_made_in_a_turn() {
+        let world = World::start().await;
+        let shared = Arc::new(Shared::new(world.options.clone()));
+        let page = Arc::new(Page::new(shared, Vec::new()));
+        let asked = shares_csv(State(Arc::clone(&page)), Params(Wanted::default()));
+        let table = asked.await.expect("a table").into_body();
+        let turns = page.all_turns().await;
+        let mut text = std::pin::pin!(axum::body::to_bytes(table, usize::MAX));
+        let early = tokio::time::timeout(Duration::from_millis(100), &mut text).await;
+        assert!(early.is_err(), "it is made while others have all turns");
+        drop(turns);
+        let text = text.await.expect("the table");
+        assert!(text.starts_with(b"path,"), "{text:?}");
+        world.end().await;
+    }
 }
