@@ -16,6 +16,7 @@ mod settle;
 mod trust;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Bound;
 
 use fairmesh_model::{
     AccountPath, CoreMillis, Incarnation, JobKey, Millis, SiteId, WallTime, mutated,
@@ -195,6 +196,12 @@ impl Ledger {
     /// A job's mark.
     pub fn mark(&self, job: &JobKey) -> Option<&Mark> {
         self.marks.get(job)
+    }
+
+    /// The marks of jobs behind this one, in their order.
+    pub fn marks_after(&self, job: Option<&JobKey>) -> impl Iterator<Item = (&JobKey, &Mark)> {
+        let from = job.map_or(Bound::Unbounded, Bound::Excluded);
+        self.marks.range::<JobKey, _>((from, Bound::Unbounded))
     }
 
     /// All marks.

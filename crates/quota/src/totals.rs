@@ -38,7 +38,9 @@ pub struct Totals {
 }
 
 impl Totals {
-    fn plus(self, other: Self) -> Self {
+    /// The sums of both.
+    #[must_use]
+    pub fn plus(self, other: Self) -> Self {
         Self {
             granted: self.granted + other.granted,
             passed_on: self.passed_on + other.passed_on,

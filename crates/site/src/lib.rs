@@ -74,7 +74,7 @@ pub use forward::{
 pub use identity::{Account, IdentityMap, Pattern, Rule, Words};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
-pub use query::{Health, Holding, PeerStatus, UsageCell, VoStatus};
+pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};
 pub use quota::{
     Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,
     read_want,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_fairshare::Snapshot;
+use fairmesh_fairshare::{EntryId, Snapshot};
 use fairmesh_gossip::{Head, Shared};
 use fairmesh_model::{
     AccountPath, ContentHash, CoreMillis, Counters, Millis, MonoTime, Now, Origin, Seq, SiteId,
@@ -102,6 +102,26 @@ pub struct Health {
     pub forked: bool,
     /// No other site can be reached, though there are others.
     pub alone: bool,
+}
+
+/// The view of a VO at one moment.
+#[derive(Debug, Clone)]
+pub struct Viewed {
+    documents: ContentHash,
+    reference: Option<Window>,
+    mount: EntryId,
+    sums: Snapshot,
+}
+
+impl Viewed {
+    /// See [`Site::view_digest`].
+    pub fn digest(&self) -> ContentHash {
+        let mut rows: Vec<(String, ByteBuf)> = Vec::new();
+        self.sums.digest(self.mount, |path, sum| {
+            rows.push((path.to_owned(), ByteBuf::from(sum.to_be_bytes())));
+        });
+        ContentHash::of(&cbor::to_vec(&(self.documents, self.reference, rows)))
+    }
 }
 
 impl Site {
@@ -250,22 +270,22 @@ impl Site {
 
     /// Digest of the VO's view: its documents in force and those that they mount, and every weighted sum below its mount as
     /// seen from the reference window. Two sites with equal vectors and documents have equal ones.
-    /// O(entries); the cheap one that travels with the gossip is that of the counters.
+    /// The cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
+        self.viewed(vo).as_ref().map(Viewed::digest)
+    }
+
+    /// What that is made of, to be made elsewhere: a copy of all sums, O(entries).
+    pub fn viewed(&self, vo: VoId) -> Option<Viewed> {
         let held = self.vos.get(&vo)?;
         held.charter()?;
         let mount = self.shares.tree.view.mounts().get(&vo)?;
-        let reader = self.shares.tree.view.reader();
-        let entry = reader.entry(mount)?;
-        let mut rows: Vec<(String, ByteBuf)> = Vec::new();
-        self.shares.tree.digest(entry, |path, sum| {
-            rows.push((path.to_owned(), ByteBuf::from(sum.to_be_bytes())))
-        });
-        Some(ContentHash::of(&cbor::to_vec(&(
-            held.documents_digest(),
-            self.shares.tree.reference(vo),
-            rows,
-        ))))
+        Some(Viewed {
+            documents: held.documents_digest(),
+            reference: self.reference(vo),
+            mount: self.shares.tree.view.reader().entry(mount)?,
+            sums: self.snapshot(),
+        })
     }
 
     /// The window that the VO's sums are seen from: digests of views compare where it is the same.

@@ -222,11 +222,6 @@ impl Tree {
         true
     }
 
-    /// The weighted sums at and below `entry`, in path order, with paths below it.
-    pub(crate) fn digest(&self, entry: EntryId, feed: impl FnMut(&str, u128)) {
-        self.writer.digest(entry, feed);
-    }
-
     /// The window that a VO's sums are seen from.
     pub(crate) fn reference(&self, vo: VoId) -> Option<Window> {
         let index = self.histories.iter().position(|(of, _)| *of == Some(vo))?;

@@ -36,9 +36,13 @@ fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<SitePricesBody>, A
     let wanted = query.site.as_deref();
     let wanted = wanted.map(|wanted| find_site(site, wanted)).transpose()?;
     let told = vos.into_iter().flat_map(|vo| {
+        let signed_at = site.coverage_of(vo.0).signed_at;
         let of_vo = site.descriptions(vo.0);
         let of_vo = of_vo.filter(|(of, _)| wanted.is_none_or(|wanted| wanted == *of));
-        of_vo.map(move |(of, description)| body(site, vo.clone(), of, description))
+        of_vo.map(move |(of, description)| {
+            let signed_ms = signed_at.get(&of).map_or(0, |at| at.0);
+            body(site, vo.clone(), (of, signed_ms), description)
+        })
     });
     Ok(told.collect())
 }
@@ -68,7 +72,7 @@ pub(super) fn find_site(site: &Site, wanted: &str) -> Result<SiteId, ApiError> {
 fn body(
     site: &Site,
     (vo, vo_name): (VoId, Option<String>),
-    of: SiteId,
+    (of, signed_ms): (SiteId, u64),
     said: &Description,
 ) -> SitePricesBody {
     let machines = said.prices.machines.iter();
@@ -78,7 +82,7 @@ fn body(
         vo_name,
         site: of.to_string(),
         name: site_name(site, of),
-        signed_ms: site.coverage_of(vo).signed_at.get(&of).map_or(0, |at| at.0),
+        signed_ms,
         machines: machines
             .map(|(class, machine)| MachineBody {
                 class: clean(class),

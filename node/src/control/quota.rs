@@ -5,12 +5,14 @@
 //! Invariant: what the answer says is held, charged or free is durable; a call that is repeated gets the same
 //! answer. Only writers hold and charge: whoever reads sees sums, and no single job.
 
+use std::sync::Arc;
+
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Now, Origin, Placement,
-    SiteId, Terms, UsageRecord, VoId, WallTime,
+    AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Now, Origin,
+    Placement, SiteId, Terms, UsageRecord, VoId, WallTime,
 };
 use fairmesh_records::ChargeRule;
 use fairmesh_site::rights::burn::runs_out;
@@ -329,12 +331,19 @@ pub(super) async fn get(
     sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let found = move |site: &Site, now: Now| {
+    let listed = move |site: &Site, now: Now| {
         let (vo, path) = (query.vo.as_deref(), query.path.as_deref());
         let asked = Asked::of(site, now, sight, (vo, path))?;
-        Ok(accounts(site, now, &asked))
+        Ok((asked.accounts(site), asked))
     };
-    let (rests_on, accounts) = shared.ask(found).await?;
+    let (rests_on, (accounts, asked)) = shared.ask(listed).await?;
+    let asked = Arc::new(asked);
+    let bodies = move |site: &Site, now, some: &mut dyn Iterator<Item = (VoId, AccountPath)>| {
+        let wanted = some.filter(|(vo, path)| asked.wants(*vo, path));
+        let body = |(vo, path)| account_body(site, now, (vo, asked.name(vo)), &path);
+        wanted.filter_map(body).collect()
+    };
+    let accounts = shared.node().ask_of_each(accounts, bodies).await?;
     Ok(answer("quota", rests_on, QuotaBody { accounts }))
 }
 
@@ -364,6 +373,23 @@ impl Asked {
         })
     }
 
+    /// The accounts with credit of their own.
+    fn accounts(&self, site: &Site) -> Vec<(VoId, AccountPath)> {
+        let ledgers = self.vos.iter();
+        let ledgers = ledgers.filter_map(|(vo, _)| Some((*vo, site.ledger(*vo)?)));
+        let accounts = ledgers.flat_map(|(vo, ledger)| {
+            let paths = ledger.grants().paths();
+            paths.map(move |path| (vo, path.clone()))
+        });
+        accounts.collect()
+    }
+
+    pub(super) fn name(&self, vo: VoId) -> Option<String> {
+        let mut vos = self.vos.iter();
+        vos.find(|(of, _)| *of == vo)
+            .and_then(|(_, name)| name.clone())
+    }
+
     /// Whether an account is asked about, and shown to whoever asks.
     pub(super) fn wants(&self, vo: VoId, path: &AccountPath) -> bool {
         let wanted = self.path.as_ref();
@@ -378,52 +404,50 @@ pub(super) fn account(vo: VoId, path: &AccountPath) -> Account {
     Account { vo, path }
 }
 
-/// The accounts with credit of their own that are asked about.
-fn accounts(site: &Site, now: Now, asked: &Asked) -> Vec<QuotaAccountBody> {
-    let mut found = Vec::new();
-    for (vo, name) in &asked.vos {
-        let vo = *vo;
-        let Some(ledger) = site.ledger(vo) else {
-            continue;
-        };
-        let paths = ledger.grants().paths();
-        for path in paths.filter(|path| asked.wants(vo, path)) {
-            let unheard = ledger
-                .unheard()
-                .map(|id| site_name(site, id).unwrap_or_else(|| id.to_string()));
-            let slices = ledger.grants().slices_of(path).into_iter();
-            let slices: Vec<_> = slices
-                .map(|(id, slice)| (id, slice, ledger.slice_totals(id, now.wall)))
-                .collect();
-            let burn = site.burn(vo, path);
-            let left = slices.iter().map(|(_, slice, totals)| {
-                let left = totals.spendable + totals.to_come + totals.on_the_way;
-                (left, *slice)
-            });
-            let runs_out = burn.and_then(|per_day| runs_out(now.wall, per_day, left));
-            let slices = slices.iter().map(|(id, slice, totals)| QuotaSliceBody {
-                allocation: id.allocation.to_string(),
-                slice: id.index,
-                start_ms: slice.start.0,
-                end_ms: slice.end.0,
-                totals: totals_body(totals),
-            });
-            found.push(QuotaAccountBody {
-                vo: vo.to_string(),
-                vo_name: name.clone(),
-                path: clean(path.as_str()),
-                mode: mode(site, vo, ledger.grants().terms(path, now.wall)),
-                mode_by_owner: mode_by_owner(site, vo),
-                price: site.price_of(vo, path, now).to_string(),
-                totals: totals_body(&ledger.account_totals(path, now.wall)),
-                burn_core_ms_per_day: burn.map(|per_day| per_day.to_string()),
-                runs_out_ms: runs_out.map(|at| at.0),
-                unheard: unheard.collect(),
-                slices: slices.collect(),
-            });
-        }
-    }
-    found
+/// What is left of an account's credit.
+fn account_body(
+    site: &Site,
+    now: Now,
+    (vo, vo_name): (VoId, Option<String>),
+    path: &AccountPath,
+) -> Option<QuotaAccountBody> {
+    let ledger = site.ledger(vo)?;
+    let unheard = ledger
+        .unheard()
+        .map(|id| site_name(site, id).unwrap_or_else(|| id.to_string()));
+    let slices = ledger.grants().slices_of(path).into_iter();
+    let slices: Vec<_> = slices
+        .map(|(id, slice)| (id, slice, ledger.slice_totals(id, now.wall)))
+        .collect();
+    let totals = slices
+        .iter()
+        .fold(Totals::default(), |sum, (_, _, of)| sum.plus(*of));
+    let burn = site.burn(vo, path);
+    let left = slices.iter().map(|(_, slice, totals)| {
+        let left = totals.spendable + totals.to_come + totals.on_the_way;
+        (left, *slice)
+    });
+    let runs_out = burn.and_then(|per_day| runs_out(now.wall, per_day, left));
+    let slices = slices.iter().map(|(id, slice, totals)| QuotaSliceBody {
+        allocation: id.allocation.to_string(),
+        slice: id.index,
+        start_ms: slice.start.0,
+        end_ms: slice.end.0,
+        totals: totals_body(totals),
+    });
+    Some(QuotaAccountBody {
+        vo: vo.to_string(),
+        vo_name,
+        path: clean(path.as_str()),
+        mode: mode(site, vo, ledger.grants().terms(path, now.wall)),
+        mode_by_owner: mode_by_owner(site, vo),
+        price: site.price_of(vo, path, now).to_string(),
+        totals: totals_body(&totals),
+        burn_core_ms_per_day: burn.map(|per_day| per_day.to_string()),
+        runs_out_ms: runs_out.map(|at| at.0),
+        unheard: unheard.collect(),
+        slices: slices.collect(),
+    })
 }
 
 /// What becomes of jobs beyond an account's credit at this site.

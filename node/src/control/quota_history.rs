@@ -33,10 +33,14 @@ use super::extract::Params;
 use super::quota::{Asked, account, decider, total, word};
 use super::rests_on::{site_name, site_names};
 use super::text::clean;
+use crate::driver::{Gone, NodeHandle};
 use crate::privacy::{Sight, What};
 
 /// Jobs that are told of at most, the newest.
 const JOBS_MAX: usize = 10_000;
+
+/// Jobs that the node's task goes through at once: a few milliseconds.
+const MARKS_AT_ONCE: usize = 4_096;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -64,15 +68,19 @@ pub(super) async fn history(
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let sight = shared.own_sight(peer).await;
+    let all = query.all;
     let found = move |site: &Site, now: Now| {
         let asked = query.asked(site, now, sight)?;
-        let is_known = asked.sight.is_known();
-        let jobs = is_known.then(|| jobs(site, &asked, query.all));
         let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
-        let moved = (transfers(site, &asked), jobs);
-        Ok((signed.collect::<Vec<_>>(), moved, asked))
+        Ok((signed.collect::<Vec<_>>(), transfers(site, &asked), asked))
     };
-    let (rests_on, (signed, (transfers, jobs), asked)) = shared.ask(found).await?;
+    let (rests_on, (signed, transfers, asked)) = shared.ask(found).await?;
+    let asked = Arc::new(asked);
+    let is_known = asked.sight.is_all() || asked.sight.user().is_some();
+    let jobs = match is_known {
+        true => Some(jobs(shared.node(), &asked, all).await?),
+        false => None,
+    };
     let made = move |_: &Wanted| {
         let job_body = |(job, mark)| job_body(&job, &mark);
         Ok(QuotaHistoryBody {
@@ -167,38 +175,64 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
     found
 }
 
-/// The jobs of this site, the newest first. Of many it is seen at once which are the newest, and only these are copied.
-fn jobs(site: &Site, asked: &Asked, all: bool) -> Vec<(JobKey, Mark)> {
-    let mut found: Vec<(WallTime, &JobKey, &Mark)> = Vec::new();
+/// The jobs of this site, the newest first. The node's task goes through some of them at a time.
+async fn jobs(
+    node: &NodeHandle,
+    asked: &Arc<Asked>,
+    all: bool,
+) -> Result<Vec<(JobKey, Mark)>, Gone> {
+    let mut newest = Vec::new();
     for (vo, _) in &asked.vos {
-        let marks = site
-            .ledger(*vo)
-            .into_iter()
-            .flat_map(|ledger| ledger.marks());
-        // Of many jobs few are odd, and all are of a few accounts and users: what each may see is worked out once.
-        let (mut wanted, mut own) = (BTreeMap::new(), BTreeMap::new());
-        let marks = marks.filter(|(_, mark)| {
-            let of = &mark.account;
-            (all || is_odd(mark))
-                && *wanted.entry(of).or_insert_with(|| asked.wants(*vo, of))
-                && *own
-                    .entry(&mark.user)
-                    .or_insert_with(|| is_own(site, asked, *vo, mark))
-        });
-        found.extend(marks.map(|(job, mark)| (mark.at, job, mark)));
+        let (vo, mut after) = (*vo, None);
+        loop {
+            let asked = Arc::clone(asked);
+            let slice = move |site: &Site, _| jobs_after(site, (&asked, vo), all, after.as_ref());
+            let (found, last) = node.ask(slice).await?;
+            newest.extend(found);
+            if newest.len() > 2 * JOBS_MAX || last.is_none() {
+                keep_newest(&mut newest);
+            }
+            after = match last {
+                Some(last) => Some(last),
+                None => break,
+            };
+        }
     }
-    let newest_first = |a: &(WallTime, &JobKey, &Mark), b: &(WallTime, &JobKey, &Mark)| {
-        (b.0, b.1).cmp(&(a.0, a.1))
+    Ok(newest)
+}
+
+fn keep_newest(jobs: &mut Vec<(JobKey, Mark)>) {
+    jobs.sort_unstable_by(|(a, of_a), (b, of_b)| (of_b.at, b).cmp(&(of_a.at, a)));
+    jobs.truncate(JOBS_MAX);
+}
+
+/// Of the next [`MARKS_AT_ONCE`] jobs of a VO those that are asked for, and the last one where there are more.
+fn jobs_after(
+    site: &Site,
+    (asked, vo): (&Asked, VoId),
+    all: bool,
+    after: Option<&JobKey>,
+) -> (Vec<(JobKey, Mark)>, Option<JobKey>) {
+    let Some(ledger) = site.ledger(vo) else {
+        return (Vec::new(), None);
     };
-    if found.len() > JOBS_MAX {
-        found.select_nth_unstable_by(JOBS_MAX, newest_first);
-        found.truncate(JOBS_MAX);
+    // Of many jobs few are odd, and all are of a few accounts and users: what each may see is worked out once.
+    let (mut wanted, mut own) = (BTreeMap::new(), BTreeMap::new());
+    let (mut found, mut last, mut count) = (Vec::new(), None, 0);
+    for (job, mark) in ledger.marks_after(after).take(MARKS_AT_ONCE) {
+        (last, count) = (Some(job), count + 1);
+        let of = &mark.account;
+        let is_wanted = (all || is_odd(mark))
+            && *wanted.entry(of).or_insert_with(|| asked.wants(vo, of))
+            && *own
+                .entry(&mark.user)
+                .or_insert_with(|| is_own(site, asked, vo, mark));
+        if is_wanted {
+            found.push((job.clone(), mark.clone()));
+        }
     }
-    found.sort_unstable_by(newest_first);
-    let found = found.into_iter();
-    found
-        .map(|(_, job, mark)| (job.clone(), mark.clone()))
-        .collect()
+    let more = last.filter(|_| count == MARKS_AT_ONCE).cloned();
+    (found, more)
 }
 
 fn job_body(job: &JobKey, mark: &Mark) -> QuotaJobBody {
@@ -316,9 +350,7 @@ impl Listed {
                     paid.insert((payer, path, site), sum);
                 }
             }
-            let mut names = self.asked.vos.iter();
-            let vo_name = names.find(|(of, _)| of == vo);
-            let vo_name = vo_name.and_then(|(_, name)| name.clone());
+            let vo_name = self.asked.name(*vo);
             found.extend(
                 paid.into_iter()
                     .map(|((account, user, at), sum)| QuotaUserBody {

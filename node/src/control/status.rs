@@ -6,7 +6,7 @@ use axum::Extension;
 use axum::response::IntoResponse;
 use fairmesh_model::{Now, WallTime};
 use fairmesh_policy::Vouched;
-use fairmesh_site::{Site, VoStatus};
+use fairmesh_site::{Site, Viewed, VoStatus};
 use serde::Deserialize;
 
 use super::access::Peer;
@@ -31,6 +31,8 @@ pub(super) struct Query {
 struct Asked {
     rests_on: RestsOn,
     vos: Vec<VoBody>,
+    /// What digests of their views are made of, in that order, where they are wanted.
+    viewed: Vec<Option<Viewed>>,
     found: Found,
     notices: Vec<Finding>,
     records_counted: u64,
@@ -54,10 +56,15 @@ pub(crate) async fn status(
     shared: &Shared,
     digests: bool,
 ) -> Result<(RestsOn, StatusBody), ApiError> {
-    let asked = shared
+    let mut asked = shared
         .node()
         .ask(move |site, now| ask(site, now, digests))
         .await?;
+    for (vo, viewed) in asked.vos.iter_mut().zip(asked.viewed) {
+        let digest = tokio::task::spawn_blocking(move || viewed.as_ref().map(Viewed::digest));
+        let digest = digest.await.map_err(ApiError::internal)?;
+        vo.view_digest = digest.map(|hash| hash.to_string());
+    }
     let now = WallTime(asked.rests_on.as_of_ms);
     let timing = shared.options.settings.borrow().timing;
     let peers = asked.found.bodies(shared);
@@ -85,12 +92,11 @@ fn ask(site: &Site, now: Now, digests: bool) -> Asked {
         vos.iter()
             .filter_map(|vo| Some((vo.vo.short(), vo.name.clone()?))),
     );
+    let wanted = vos.iter().filter(|_| digests);
     Asked {
         rests_on: rests_on(site, now),
-        vos: vos
-            .into_iter()
-            .map(|vo| vo_body(site, vo, digests))
-            .collect(),
+        viewed: wanted.map(|of| site.viewed(of.vo)).collect(),
+        vos: vos.into_iter().map(|vo| vo_body(site, vo)).collect(),
         found: Found::ask(site, now),
         notices: health::of_site(site, &names),
         records_counted: site.stats().records_counted,
@@ -98,8 +104,7 @@ fn ask(site: &Site, now: Now, digests: bool) -> Asked {
     }
 }
 
-fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
-    let digest = digests.then(|| site.view_digest(status.vo)).flatten();
+fn vo_body(site: &Site, status: VoStatus) -> VoBody {
     VoBody {
         vo: status.vo.to_string(),
         name: status.name.as_deref().map(clean),
@@ -123,7 +128,7 @@ fn vo_body(site: &Site, status: VoStatus, digests: bool) -> VoBody {
             .collect(),
         expires_ms: status.expires.as_ref().map(|(at, _)| at.0),
         expires_first: status.expires.map(|(_, document)| document.to_string()),
-        view_digest: digest.map(|hash| hash.to_string()),
+        view_digest: None,
         warnings: all_clean(&status.warnings),
         snapshot: status.snapshot.as_ref().map(snapshot_body),
         snapshot_warnings: all_clean(&status.snapshot_warnings),

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use fairmesh_model::{Now, VoId};
 use fairmesh_schedulers::report::LoopsReport;
 use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats, gossip::GossipStats};
 
@@ -86,7 +87,8 @@ pub(crate) fn answer(text: impl IntoResponse) -> impl IntoResponse {
 
 /// All that is measured, without entries of the share tree where usage is hidden.
 pub(crate) async fn text(shared: &Shared, hides_usage: bool) -> Result<String, ApiError> {
-    let (mut sample, clock_offset_s) = shared.options.node.ask(take).await?;
+    let (mut sample, labels, clock_offset_s) = shared.options.node.ask(take).await?;
+    sample.quotas = quota::sample(&shared.options.node, labels).await?;
     let (_, status) = crate::control::status(shared, false).await?;
     sample.health = health::HealthSample::of(&status, clock_offset_s);
     if !hides_usage {
@@ -119,14 +121,15 @@ fn vo_labels<'a>(vos: impl Iterator<Item = (String, Option<&'a str>)>) -> Vec<St
 }
 
 #[expect(clippy::cast_precision_loss, reason = "ages in seconds, for people")]
-fn take(site: &Site, now: fairmesh_model::Now) -> (Sample, Option<f64>) {
+fn take(site: &Site, now: Now) -> (Sample, BTreeMap<VoId, String>, Option<f64>) {
     let statuses = site.vo_status(now);
     let names = vo_labels(
         statuses
             .iter()
             .map(|of| (of.vo.to_string(), of.name.as_deref())),
     );
-    let quotas = quota::sample(site, now, statuses.iter().map(|of| of.vo).zip(&names));
+    let vos = statuses.iter().map(|of| of.vo);
+    let labels = vos.zip(names.iter().cloned()).collect();
     let vo = |(status, name): (fairmesh_site::VoStatus, String)| VoSample {
         oldest_age_s: status
             .coverage
@@ -143,13 +146,12 @@ fn take(site: &Site, now: fairmesh_model::Now) -> (Sample, Option<f64>) {
         vos: statuses.into_iter().zip(names).map(vo).collect(),
         quota: site.quota_stats(),
         forward: site.forward_stats(),
-        quotas,
         unmapped: u64::try_from(site.unmapped().count()).unwrap_or(u64::MAX),
         now_ms: now.wall.0,
         entries: u64::try_from(site.view().reader().entries()).unwrap_or(u64::MAX),
         ..Sample::default()
     };
-    (sample, health::clock_offset_s(site, now))
+    (sample, labels, health::clock_offset_s(site, now))
 }
 
 #[cfg(test)]

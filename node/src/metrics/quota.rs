@@ -3,14 +3,18 @@
 //! Invariant: a node without allocations says nothing of them. Deliberately not here: whose credit it is
 //! (`GET /v1/quota`), for accounts are many.
 
-use fairmesh_model::{Now, VoId};
+use std::collections::BTreeMap;
+
+use fairmesh_model::{AccountPath, Now, VoId};
 use fairmesh_site::Site;
+use fairmesh_site::rights::Totals;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use super::Sample;
 use super::registry::{Labels, counter, counters, signed};
+use crate::driver::{Gone, NodeHandle};
 
 /// What is left of a VO's allocations, in core-milliseconds.
 #[derive(Debug, Default)]
@@ -20,41 +24,58 @@ pub(crate) struct QuotaSample {
     pub(crate) amounts: [(&'static str, u128); 6],
 }
 
-/// Of each VO with allocations, among those with these labels.
-pub(super) fn sample<'a>(
-    site: &Site,
-    now: Now,
-    vos: impl Iterator<Item = (VoId, &'a String)>,
-) -> Vec<QuotaSample> {
-    let of_vo = |(vo, label): (VoId, &String)| {
-        let ledger = site.ledger(vo).filter(|it| !it.grants().is_empty())?;
-        let mut amounts = [
-            "here",
-            "spendable",
-            "held",
-            "on_the_way",
-            "perished",
-            "overdraft",
-        ]
-        .map(|name| (name, 0));
-        for path in ledger.grants().paths() {
-            let of = ledger.account_totals(path, now.wall);
-            let more = [
-                of.here,
-                of.spendable,
-                of.held,
-                of.on_the_way,
-                of.perished,
-                of.overdraft,
-            ];
-            for ((_, sum), more) in amounts.iter_mut().zip(more) {
-                *sum += more;
-            }
-        }
-        let vo = label.clone();
-        Some(QuotaSample { vo, amounts })
+const AMOUNTS: [&str; 6] = [
+    "here",
+    "spendable",
+    "held",
+    "on_the_way",
+    "perished",
+    "overdraft",
+];
+
+/// Of each VO with allocations, among those with these labels. The node's task adds up some accounts at a time.
+pub(super) async fn sample(
+    node: &NodeHandle,
+    labels: BTreeMap<VoId, String>,
+) -> Result<Vec<QuotaSample>, Gone> {
+    let vos: Vec<VoId> = labels.keys().copied().collect();
+    let accounts = node.ask(move |site, _| {
+        let ledgers = vos.into_iter();
+        let ledgers = ledgers.filter_map(|vo| Some((vo, site.ledger(vo)?)));
+        let accounts = ledgers.flat_map(|(vo, ledger)| {
+            let paths = ledger.grants().paths();
+            paths.map(move |path| (vo, path.clone()))
+        });
+        accounts.collect::<Vec<_>>()
+    });
+    let totals = |site: &Site, now: Now, some: &mut dyn Iterator<Item = (VoId, AccountPath)>| {
+        let totals = |(vo, path): (VoId, AccountPath)| {
+            let of = site.ledger(vo)?.account_totals(&path, now.wall);
+            Some((vo, of))
+        };
+        some.filter_map(totals).collect()
     };
-    vos.filter_map(of_vo).collect()
+    let mut sums: BTreeMap<VoId, Totals> = BTreeMap::new();
+    for (vo, of) in node.ask_of_each(accounts.await?, totals).await? {
+        let sum = sums.entry(vo).or_default();
+        *sum = sum.plus(of);
+    }
+    let of_vo = |(vo, label)| {
+        let of = sums.get(&vo)?;
+        let amounts = [
+            of.here,
+            of.spendable,
+            of.held,
+            of.on_the_way,
+            of.perished,
+            of.overdraft,
+        ];
+        Some(QuotaSample {
+            vo: label,
+            amounts: std::array::from_fn(|index| (AMOUNTS[index], amounts[index])),
+        })
+    };
+    Ok(labels.into_iter().filter_map(of_vo).collect())
 }
 
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {

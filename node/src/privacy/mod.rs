@@ -156,11 +156,6 @@ impl Sight {
         self.reader == Reader::All
     }
 
-    /// Whether it is known who he is.
-    pub fn is_known(&self) -> bool {
-        self.reader != Reader::Unknown
-    }
-
     /// Whether the reader is this user himself.
     pub fn is(&self, user: &str) -> bool {
         self.user() == Some(user)

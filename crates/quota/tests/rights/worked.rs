@@ -694,6 +694,26 @@ fn a_split_sums_up() {
 }
 
 #[test]
+fn jobs_can_be_gone_through_some_at_a_time() {
+    let (grants, _) = grants(vec![allocation(vec![slice(100, 0, DAY)], &[1, 0])]);
+    let mut ledger = Ledger::new(site(0), members(2), grants);
+    for number in 1..=5 {
+        ledger.hold(WallTime(1), &request(number, 10));
+    }
+    let mut jobs: Vec<JobKey> = Vec::new();
+    loop {
+        let some = ledger.marks_after(jobs.last()).take(2);
+        let some: Vec<JobKey> = some.map(|(job, _)| job.clone()).collect();
+        if some.is_empty() {
+            break;
+        }
+        jobs.extend(some);
+    }
+    assert!(jobs.iter().eq(ledger.marks().map(|(job, _)| job)));
+    assert_eq!(jobs.len(), 5);
+}
+
+#[test]
 fn jobs_that_end_while_rights_are_frozen_are_charged_later() {
     let (grants, ids) = grants(vec![allocation(vec![slice(100, 0, DAY)], &[1, 0])]);
     let mut ledger = Ledger::new(site(0), members(2), grants.clone());
