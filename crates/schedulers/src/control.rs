@@ -221,18 +221,20 @@ fn target(path: &str, parameters: &[(&str, Option<&str>)]) -> String {
         target.push(if index == 0 { '?' } else { '&' });
         target.push_str(name);
         target.push('=');
-        encode(&mut target, value);
+        target.push_str(&encoded(value));
     }
     target
 }
 
-/// Percent-encodes what a parameter must not hold.
-fn encode(target: &mut String, value: &str) {
-    for byte in value.bytes() {
+/// A text as a part of an address, percent-encoded.
+pub fn encoded(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
         if byte.is_ascii_alphanumeric() || b"-._~/".contains(&byte) {
-            target.push(char::from(byte));
+            out.push(char::from(byte));
         } else {
-            write!(target, "%{byte:02X}").expect("a string takes everything");
+            write!(out, "%{byte:02X}").expect("a string takes everything");
         }
     }
+    out
 }

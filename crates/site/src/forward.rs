@@ -35,7 +35,7 @@ use crate::site::Site;
 use crate::store::Write;
 use crate::time::Standing;
 pub use calls::{Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob};
-pub use offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX};
+pub use offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
 pub(crate) use rows::parse as parse_forwarded;
 use rows::{Entry, is_open};
 pub use rows::{Stage, Withdrawal};

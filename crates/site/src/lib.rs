@@ -69,7 +69,7 @@ pub use fairmesh_quota as rights;
 pub use forward::{
     Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules, ForwardStats,
     ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,
-    Withdrawal, Withdrawn, brings_job, read_forward, read_forward_told,
+    Withdrawal, Withdrawn, brings_job, is_key, read_forward, read_forward_told,
 };
 pub use identity::{Account, IdentityMap, Pattern, Rule, Words};
 pub use kinds::Description;

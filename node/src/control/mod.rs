@@ -205,14 +205,11 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 
 /// What there is, for who asks for something else.
 const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, audit, \
-    documents, forward, forward/here, quota, metrics; POST /v1/accounting, records, running, \
+    documents, forward, forward/here, quota, quota/history, quota/summary, \
+    metrics; POST /v1/accounting, records, running, \
     corrections, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
     forward/withdraw, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
-
-/// Which of it takes what.
-const METHODS: &str = "GET reads; POST goes to /v1/accounting, /v1/records, /v1/running, /v1/corrections, /v1/documents, \
-    /v1/slurm, /v1/gridengine, /v1/condor, /v1/pbs, /v1/lsf, /v1/occupancy, /v1/place, below /v1/forward and below /v1/quota";
 
 /// Where the loops with a batch system say what they have done.
 fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
@@ -283,7 +280,7 @@ fn router(shared: Arc<Shared>) -> Router {
                 StatusCode::METHOD_NOT_ALLOWED,
                 "this path does not take this method",
             )
-            .hint(METHODS)
+            .hint(PATHS)
         })
         .with_state(shared)
 }

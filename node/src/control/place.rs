@@ -14,6 +14,7 @@ use fairmesh_broker::{Chooser, Engine, Known, Ranked, Ranking, Request, Selector
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_fairshare::Job;
 use fairmesh_fairshare::charging::Resources;
+use fairmesh_model::record::RUN_MAX;
 use fairmesh_model::{
     Factor, Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId,
     WallTime,
@@ -43,9 +44,6 @@ const OCCUPANCY_BYTES_MAX: usize = 8 << 20;
 /// Rounds of asking the best sites themselves; and how many of them at once.
 const CONFIRM_ROUNDS: usize = 4;
 const CONFIRM_AT_ONCE: usize = 4;
-
-/// Longest run that can be asked for: as of a record.
-const WALL_S_MAX: u64 = 10 * 366 * 86_400;
 
 /// A question that makes sense.
 struct Question {
@@ -80,7 +78,7 @@ struct Candidate {
 
 impl Question {
     fn of(ask: PlaceAsk) -> Result<Self, ApiError> {
-        if ask.cpus == 0 || ask.wall_s > WALL_S_MAX {
+        if ask.cpus == 0 || Millis::from_secs(ask.wall_s) > RUN_MAX {
             let error = "a job asks for one CPU or more, and for ten years at most";
             return Err(ApiError::bad_request(error));
         }

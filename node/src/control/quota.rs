@@ -10,8 +10,9 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use fairmesh_model::record::RUN_MAX;
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Now, Origin,
+    AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Millis, Now, Origin,
     Placement, SiteId, Terms, UsageRecord, VoId, WallTime,
 };
 use fairmesh_records::ChargeRule;
@@ -36,9 +37,6 @@ use crate::privacy::{Sight, What};
 
 /// Largest call: one job.
 const CALL_BYTES_MAX: usize = 64 << 10;
-
-/// Longest run that can be asked for: as of a record.
-const WALL_S_MAX: u64 = 10 * 366 * 86_400;
 
 /// A job that asks.
 #[derive(Debug, Deserialize)]
@@ -91,7 +89,7 @@ impl Asking {
 
     /// As a record of the job, had it run as long as it may up to now.
     fn record(&self, now: WallTime, rule: &ChargeRule) -> Result<UsageRecord, ApiError> {
-        if self.wall_s == 0 || self.wall_s > WALL_S_MAX {
+        if self.wall_s == 0 || Millis::from_secs(self.wall_s) > RUN_MAX {
             let error = format!(
                 "wall_s is {}, and a job runs for 1 s to ten years",
                 self.wall_s

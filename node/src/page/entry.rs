@@ -2,11 +2,12 @@
 //! where, and what is below it. The root's is the front page, with notices, sites and documents.
 
 use fairmesh_fairshare::EntryId;
+use fairmesh_schedulers::control::encoded;
 use maud::{Markup, html};
 
 use super::figures::{Figures, hours, percent};
 use super::gather::Seen;
-use super::html::{csv_link, encoded, entry_link, page as framed};
+use super::html::{csv_link, entry_link, page as framed};
 use super::table::{self, Sort};
 use super::usage::{Behind, Usage};
 use super::{chart, documents, icicle, sites};

@@ -6,6 +6,7 @@
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
 use fairmesh_model::{Millis, WallTime};
+use fairmesh_schedulers::control::encoded;
 use maud::{DOCTYPE, Markup, html};
 
 use super::gather::Seen;
@@ -95,20 +96,6 @@ pub(super) fn entry_link(path: &str) -> String {
         "/" => "/".to_owned(),
         path => format!("/entry?path={}", encoded(path)),
     }
-}
-
-/// A text as a part of an address.
-pub(super) fn encoded(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b'~' | b'/' => {
-                out.push(char::from(byte));
-            }
-            byte => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
 }
 
 /// Where the numbers beside a picture are.

@@ -4,13 +4,14 @@
 //! a sort, on the thread that makes the page.
 
 use fairmesh_fairshare::EntryId;
+use fairmesh_schedulers::control::encoded;
 use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::chart;
 use super::figures::{Figures, hours, percent};
 use super::gather::Seen;
-use super::html::{encoded, entry_link};
+use super::html::entry_link;
 
 /// Rows of one page.
 const ROWS_MAX: usize = 100;

@@ -6,10 +6,8 @@ use std::collections::BTreeMap;
 
 use fairmesh_broker::queue::QueuedJob;
 use fairmesh_model::{AccountPath, Millis};
+use fairmesh_site::{KEY_BYTES_MAX, is_key};
 use serde::Deserialize;
-
-/// Longest key: it is a part of files' names, and batch systems cut the names of jobs.
-const KEY_BYTES_MAX: usize = 100;
 
 /// A job and the line that it was read from.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,12 +65,7 @@ pub(super) fn parse(text: &str, file: &str) -> Result<Vec<JobLine>, JobsError> {
         let raw = raw.map_err(|bad| error(format!("`{}`: {}", bad.path(), bad.inner())))?;
         reader.end().map_err(|bad| error(bad.to_string()))?;
         let key = raw.key;
-        let clean = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-        if key.is_empty()
-            || key.len() > KEY_BYTES_MAX
-            || !key.bytes().all(clean)
-            || key.starts_with(['.', '-'])
-        {
+        if !is_key(&key) {
             return Err(error(format!(
                 "`key`: `{}` is no key: up to {KEY_BYTES_MAX} letters, digits, `_`, `-` and `.`, the first a letter, a digit or `_`",
                 key.escape_debug()

@@ -11,6 +11,7 @@ use fairmesh_broker::Request;
 use fairmesh_broker::utility::{Requirement, Wishes};
 use fairmesh_fairshare::Job;
 use fairmesh_fairshare::charging::Resources;
+use fairmesh_model::record::RUN_MAX;
 use fairmesh_model::{AccountPath, Document, Millis, SiteId, VoId, WallTime, is_visible};
 use serde::{Deserialize, Serialize};
 
@@ -29,9 +30,6 @@ const WORD_BYTES_MAX: usize = 256;
 
 /// Most properties that a job asks for.
 const PROPERTIES_MAX: usize = 64;
-
-/// Longest run that can be asked for: as of a record.
-const WALL_S_MAX: u64 = 10 * 366 * 86_400;
 
 /// What a job asks for, as its user hands it in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -122,7 +120,7 @@ impl Errand {
         if self.properties.len() > PROPERTIES_MAX {
             return Err(format!("more than {PROPERTIES_MAX} properties"));
         }
-        if self.cpus == 0 || self.wall_s > WALL_S_MAX {
+        if self.cpus == 0 || Millis::from_secs(self.wall_s) > RUN_MAX {
             return Err("a job asks for one CPU or more, and for ten years at most".to_owned());
         }
         if self.run.len() > RUN_BYTES_MAX {
@@ -166,7 +164,9 @@ impl Errand {
     }
 }
 
-fn is_key(key: &str) -> bool {
+/// Whether a user may call a job this: up to [`KEY_BYTES_MAX`] letters, digits, `_`, `-` and `.`, the first a letter,
+/// a digit or `_`.
+pub fn is_key(key: &str) -> bool {
     let clean = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     !key.is_empty()
         && key.len() <= KEY_BYTES_MAX
