@@ -12,6 +12,7 @@
 pub mod mutant;
 
 pub mod factor;
+pub mod hashing;
 pub mod ids;
 pub mod importance;
 pub mod path;
@@ -31,6 +32,7 @@ pub use documents::{
     Scope, Settlement, ShareEntry, SharePolicy, Snapshot, Terms, UsageMode,
 };
 pub use factor::Factor;
+pub use hashing::HashSecret;
 pub use ids::{AllocationId, ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
 pub use importance::Importance;
 pub use path::AccountPath;

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen, Shared};
 use fairmesh_model::{
-    AccountPath, Incarnation, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor, mutated,
+    AccountPath, HashSecret, Incarnation, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor,
+    mutated,
 };
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
@@ -454,7 +455,7 @@ impl Site {
         which: impl Fn(Incarnation, u32) -> bool,
     ) -> Vec<Cell<AccountPath>> {
         let (replica, window) = (&self.vos[&vo].replica, self.vos[&vo].window());
-        let mut paths = Paths::default();
+        let mut paths = Paths::new(HashSecret::of(&self.key));
         let mut cells = Vec::new();
         for head in replica.heads_of(self.id) {
             let head = head.body().incarnation;

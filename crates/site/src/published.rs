@@ -12,7 +12,9 @@ use std::sync::Arc;
 
 use fairmesh_broker::Machines;
 use fairmesh_gossip::{PartKey, Replica};
-use fairmesh_model::{AccountPath, CoreMillis, Counters, SiteId, Span, WindowLength, mutated};
+use fairmesh_model::{
+    AccountPath, CoreMillis, Counters, HashSecret, SiteId, Span, WindowLength, mutated,
+};
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, join};
 
 use crate::advert::{Advert, newest};
@@ -78,11 +80,11 @@ pub(crate) fn net<P: Clone>(sums: &Sums<P>) -> impl Iterator<Item = ((Span, P), 
 }
 
 impl Published {
-    /// Nothing, of a VO with windows of `length`.
-    pub(crate) fn new(length: WindowLength) -> Self {
+    /// Nothing, of a VO with windows of `length`; accounts are hashed behind `secret`.
+    pub(crate) fn new(length: WindowLength, secret: HashSecret) -> Self {
         Self {
             length,
-            paths: Paths::default(),
+            paths: Paths::new(secret),
             sites: BTreeMap::new(),
         }
     }

@@ -113,7 +113,7 @@ impl Site {
             Some((vo_of(&key)?, seen))
         };
         for (vo, seen) in self.read_rows(now, "memory of policy versions", rows, parse) {
-            self.vos.insert(vo, Vo::new(vo, self.id, &seen));
+            self.vos.insert(vo, Vo::new(vo, &self.key, &seen));
         }
     }
 

@@ -7,8 +7,8 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::{Gossip, GossipStats, Intervals, Outgoing, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId, WallTime, mutant,
-    mutated,
+    HashSecret, Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId,
+    WallTime, mutant, mutated,
 };
 use fairmesh_policy::{HighestSeen, VoPolicies};
 
@@ -134,7 +134,7 @@ impl Site {
         now: Now,
     ) -> Self {
         let id = key.site_id();
-        let vo = |vo: &VoId| (*vo, Vo::new(*vo, id, &HighestSeen::default()));
+        let vo = |vo: &VoId| (*vo, Vo::new(*vo, &key, &HighestSeen::default()));
         let vos: BTreeMap<VoId, Vo> = config.vos.values().map(vo).collect();
         let config = Arc::new(config);
         // Nothing is known of any VO: a moment later the documents make another tree.
@@ -142,6 +142,7 @@ impl Site {
             config: Arc::clone(&config),
             vos: BTreeMap::new(),
             read: BTreeMap::new(),
+            secret: HashSecret::of(&key),
             now: now.wall,
         };
         let mut site = Self {
@@ -331,6 +332,7 @@ impl Site {
             config: Arc::clone(&self.config),
             vos: self.vos.iter().map(policies).collect(),
             read: self.read.clone(),
+            secret: HashSecret::of(&self.key),
             now: now.wall,
         }
     }
@@ -445,7 +447,7 @@ impl Site {
                 continue;
             }
             let held = self.left.remove(&vo);
-            let mut held = held.unwrap_or_else(|| Vo::new(vo, self.id, &HighestSeen::default()));
+            let mut held = held.unwrap_or_else(|| Vo::new(vo, &self.key, &HighestSeen::default()));
             self.join_read(vo, &mut held);
             self.vos.insert(vo, held);
             self.read_members(now, vo);

@@ -10,8 +10,9 @@ use fairmesh_fairshare::horizon_windows;
 use fairmesh_gossip::{Replica, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, ContentHash, Factor, HistoryRule, MemberSite, Millis,
-    MonoTime, SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength, mutated,
+    AccountPath, ChargingRule, Charter, ContentHash, Factor, HashSecret, HistoryRule, MemberSite,
+    Millis, MonoTime, SigningKey, SiteId, Span, UsageMode, Verified, VoId, WallTime, WindowLength,
+    mutated,
 };
 use fairmesh_policy::{Adopted, HighestSeen, PolicyError, VoPolicies};
 use fairmesh_usage::Capacity;
@@ -59,13 +60,14 @@ pub(crate) struct Vo {
 }
 
 impl Vo {
-    /// Knows a VO by its id only, and which versions of its documents were seen before.
-    pub(crate) fn new(id: VoId, own: SiteId, seen: &HighestSeen) -> Self {
+    /// Knows a VO by its id only, and which versions of its documents were seen before, as the site of `key`.
+    pub(crate) fn new(id: VoId, key: &SigningKey, seen: &HighestSeen) -> Self {
+        let own = key.site_id();
         Self {
             own,
             policies: Arc::new(VoPolicies::restore(id, seen, []).0),
             replica: Replica::new(id, own),
-            published: Published::new(WindowLength::HOUR),
+            published: Published::new(WindowLength::HOUR, HashSecret::of(key)),
             history: Millis(DAY_MS),
             audit: Audit::default(),
             quota: Quota::new(own),
@@ -237,7 +239,7 @@ impl Vo {
         let window = charter.window;
         let windows = kept_windows(charter.history, window);
         if founded {
-            self.published = Published::new(window);
+            self.published = Published::new(window, self.published.paths.secret());
         }
         let history = window.millis().times(windows).0;
         self.history = Millis(history.saturating_add(DAY_MS));

@@ -7,9 +7,8 @@
 //! Ids are a matter of this process: they never reach the wire or an iteration order.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher};
 
-use fairmesh_model::AccountPath;
+use fairmesh_model::{AccountPath, HashSecret};
 
 /// Number of a path in its VO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -28,15 +27,29 @@ struct Entry {
     place: Option<u32>,
 }
 
-/// Paths by id and ids by path. The hasher has fixed keys and the map is never iterated.
-#[derive(Debug, Default)]
+/// Paths by id and ids by path. Members choose the paths; the map is never iterated.
+#[derive(Debug)]
 pub struct Paths {
-    ids: HashMap<AccountPath, PathId, BuildHasherDefault<DefaultHasher>>,
+    ids: HashMap<AccountPath, PathId, HashSecret>,
     entries: Vec<Entry>,
     free: Vec<PathId>,
 }
 
 impl Paths {
+    /// No paths, to be hashed behind `secret`.
+    pub fn new(secret: HashSecret) -> Self {
+        Self {
+            ids: HashMap::with_hasher(secret),
+            entries: Vec::new(),
+            free: Vec::new(),
+        }
+    }
+
+    /// What they are hashed behind.
+    pub fn secret(&self) -> HashSecret {
+        *self.ids.hasher()
+    }
+
     /// The id of `path`, in use once more.
     ///
     /// # Panics
@@ -115,7 +128,7 @@ mod tests {
 
     #[test]
     fn an_id_that_nobody_uses_stands_for_another_path_and_its_place_is_forgotten() {
-        let mut paths = Paths::default();
+        let mut paths = Paths::new(HashSecret::new(7));
         let ann = paths.acquire("/ann");
         assert_eq!(paths.acquire("/ann"), ann);
         paths.set_place(ann, 7);

@@ -7,7 +7,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, Incarnation, SiteId, Span, StreamId, VoId, WindowLength};
+use fairmesh_model::{
+    AccountPath, HashSecret, Incarnation, SiteId, Span, StreamId, VoId, WindowLength,
+};
 use fairmesh_site::gossip::Head;
 use fairmesh_site::{HeadId, Table};
 use fairmesh_usage::{Paths, Slice, Table as UsageTable, check};
@@ -100,7 +102,7 @@ pub fn held_on_disk(world: &World, liars: &BTreeSet<usize>) -> HeldCells {
             let Some(slice) = slice else {
                 continue;
             };
-            let mut paths = Paths::default();
+            let mut paths = Paths::new(HashSecret::new(7));
             let cells = UsageTable::read(value.into(), &mut paths);
             for (incarnation, path, counters) in cells.cells() {
                 let incarnation = Incarnation(incarnation.0 & !PLACED);

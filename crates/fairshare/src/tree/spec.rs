@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, Distance, Scope, Share, Window};
+use fairmesh_model::{AccountPath, Distance, HashSecret, Scope, Share, Window};
 
 use super::topology::Topology;
 use super::writer::TreeWriter;
@@ -56,6 +56,8 @@ pub struct TreeSpec {
     /// Index of the history of usage booked on the root. The same as `local_history`, unless a VO
     /// is mounted at the root.
     pub root_history: usize,
+    /// What paths are hashed behind, for look-ups. Where others choose them it must be one that they cannot tell.
+    pub secret: HashSecret,
     /// The entries.
     pub entries: Vec<EntrySpec>,
 }
@@ -107,6 +109,7 @@ impl TreeSpec {
             histories,
             local_history,
             root_history: local_history,
+            secret: HashSecret::new(0),
             entries: Vec::new(),
         }
     }

@@ -6,11 +6,10 @@
 //! Deliberately not here: usage.
 
 use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, DefaultHasher};
 use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{AccountPath, Distance, Scope, Share, Span, Window, mutated};
+use fairmesh_model::{AccountPath, Distance, HashSecret, Scope, Share, Span, Window, mutated};
 
 use super::spec::{BuildError, EntryId, EntrySpec, TreeSpec};
 use super::sums::Sums;
@@ -48,8 +47,8 @@ pub(crate) struct Topology {
     pub(crate) local: usize,
     /// Levels below the root of the deepest entry.
     pub(crate) depth: usize,
-    /// For look-ups only, never iterated; keyed without randomness.
-    index: HashMap<AccountPath, u32, BuildHasherDefault<DefaultHasher>>,
+    /// For look-ups only, never iterated.
+    index: HashMap<AccountPath, u32, HashSecret>,
 }
 
 impl Chain {
@@ -64,6 +63,7 @@ impl Topology {
             histories,
             local_history,
             root_history,
+            secret,
             mut entries,
         } = spec;
         if u32::try_from(entries.len()).map_or(true, |count| count > u32::MAX - 2) {
@@ -76,10 +76,7 @@ impl Topology {
             histories,
             local: local_history,
             depth: 0,
-            index: HashMap::with_capacity_and_hasher(
-                entries.len() + 1,
-                BuildHasherDefault::default(),
-            ),
+            index: HashMap::with_capacity_and_hasher(entries.len() + 1, secret),
         };
         tree.check_history(&AccountPath::root(), local_history)?;
         let history = tree.check_history(&AccountPath::root(), root_history)?;

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_fairshare::{EntrySpec, TreeSpec, WeightTable};
-use fairmesh_model::{AccountPath, HistoryRule, VoId, WallTime, mutant};
+use fairmesh_model::{AccountPath, HashSecret, HistoryRule, VoId, WallTime, mutant};
 use fairmesh_policy::{CompiledTree, InForce, VoPolicies, compile};
 
 use super::{History, Tree, references_at};
@@ -24,6 +24,8 @@ pub(crate) struct Blueprint {
     pub(crate) vos: BTreeMap<VoId, Arc<VoPolicies>>,
     /// Of those whose policies these mount.
     pub(crate) read: BTreeMap<VoId, Arc<VoPolicies>>,
+    /// What paths of the tree are hashed behind.
+    pub(crate) secret: HashSecret,
     pub(crate) now: WallTime,
 }
 
@@ -65,7 +67,7 @@ impl Tree {
         // The site's own history is the first one.
         let local: WeightTable = tables[0].clone();
         let references = references_at(&histories, of.now);
-        let writer = spec_of(&compiled, &histories, tables)
+        let writer = spec_of(of, &compiled, &histories, tables)
             .build(&references)
             .expect("a compiled tree has no gaps and no doubles");
         let (places, divided) = (places_of(&compiled), divided_by(of, &compiled));
@@ -137,12 +139,17 @@ fn histories_of(of: &Blueprint) -> Vec<(History, WeightTable)> {
     [own].into_iter().chain(vos).collect()
 }
 
-fn spec_of(compiled: &CompiledTree, histories: &[History], tables: Vec<WeightTable>) -> TreeSpec {
+fn spec_of(
+    of: &Blueprint,
+    compiled: &CompiledTree,
+    histories: &[History],
+    tables: Vec<WeightTable>,
+) -> TreeSpec {
     let owners = histories.iter().map(|(of, _)| *of);
     let places: BTreeMap<Option<VoId>, usize> = owners.zip(0..).collect();
     let history = |vo: Option<VoId>| places.get(&vo).copied().unwrap_or(0);
     let mut spec = TreeSpec::new(tables, 0);
-    spec.root_history = history(compiled.root_vo);
+    (spec.root_history, spec.secret) = (history(compiled.root_vo), of.secret);
     let entries = compiled.entries.iter().map(|entry| EntrySpec {
         path: entry.path.clone(),
         share: entry.share,

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crdts::{CmRDT, CvRDT, GCounter};
-use fairmesh_model::{AccountPath, Counters, Incarnation, Span, Window, WindowLength};
+use fairmesh_model::{AccountPath, Counters, HashSecret, Incarnation, Span, Window, WindowLength};
 use fairmesh_usage::{Capacity, Cell, Paths, Slice, Table, check, cut, join};
 use proptest::prelude::*;
 
@@ -87,7 +87,7 @@ fn by_day(cells: &[Cell<u8>]) -> BTreeMap<(u32, u8), u64> {
 proptest! {
     #[test]
     fn tables_round_trip_and_have_one_form(cells in any_cells()) {
-        let mut paths = Paths::default();
+        let mut paths = Paths::new(HashSecret::new(7));
         let rows = cells.iter().map(|((path, incarnation), counters)| (path, *incarnation, *counters));
         let mut back = Cells::new();
         for (slice, bytes) in cut(Span::Window(Window(9)), rows, 600) {
@@ -112,7 +112,7 @@ proptest! {
         for (_, mut bytes) in cut(Span::Day(9), rows, 60_000) {
             let place = at.index(bytes.len());
             bytes[place] ^= flip;
-            let mut paths = Paths::default();
+            let mut paths = Paths::new(HashSecret::new(7));
             if check(&bytes).is_ok() {
                 let table = Table::read(bytes.clone().into(), &mut paths);
                 let mut rows: Vec<_> = table.cells().map(|(of, id, counters)| (paths.path(id), of, counters)).collect();

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::{HeadItem, Told};
 use fairmesh_gossip::{Absorbed, Replica, Seen};
-use fairmesh_model::{Millis, MonoTime, Now, SigningKey, SiteId, Window};
+use fairmesh_model::{HashSecret, Millis, MonoTime, Now, SigningKey, SiteId, Window};
 use fairmesh_usage::{Paths, Table as UsageTable};
 use serde_bytes::ByteBuf;
 
@@ -203,7 +203,7 @@ impl Machine {
 
 /// All that a site's uncovered heads say, in every form.
 fn cells_of_site(replica: &Replica, site: SiteId) -> Vec<Cell<AccountPath>> {
-    let mut paths = Paths::default();
+    let mut paths = Paths::new(HashSecret::new(7));
     let mut cells = Vec::new();
     for key in replica.part_keys(site) {
         let slice = usage_slice(&key).expect("only usage");
