@@ -292,7 +292,10 @@ impl Replica {
         let wasted = self.wasted.get(&wasted_by).map_or(0, |(_, bytes)| *bytes);
         let unpacked: usize = parsed.iter().map(Delta::unpacked_bytes).sum();
         let content = self.content_at(site, incarnation, seq);
-        let is_read = unpacked <= bytes_max && wasted < WASTED_BYTES_MAX;
+        // The changes are made to what is held of the head's own incarnation, where anything is.
+        let own = head.body().incarnation;
+        let is_of_own = incarnation == own || self.sites[&site].heads.get(own).is_none();
+        let is_read = unpacked <= bytes_max && wasted < WASTED_BYTES_MAX && is_of_own;
         let Some(content) = content.filter(|_| is_read) else {
             return Ok(None);
         };

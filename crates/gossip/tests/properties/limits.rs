@@ -29,6 +29,29 @@ fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
     assert_eq!(b.holds(), before);
 }
 
+#[test]
+fn a_delta_on_a_head_of_another_incarnation_does_not_change_the_one_that_is_held() {
+    let [mut one, mut two, mut again] = [(); 3].map(|()| Node::new(0, 2));
+    let mut honest = Node::new(1, 2);
+    one.publish(0, 1, &[(1, Some(b"one"))]);
+    two.publish(0, 2, &[(2, Some(b"two"))]);
+    give(&one, &mut honest);
+    give(&two, &mut honest);
+    let before = honest.holds();
+    // The head behind the second one stands for the first one and a part more.
+    again.publish(0, 2, &[(1, Some(b"one"))]);
+    again.publish(0, 2, &[(3, Some(b"three"))]);
+    let delta = cbor::to_vec(&AnyDelta {
+        b: (Incarnation(1), Seq(1)),
+        p: vec![(ByteBuf::from([1, 3]), packed(b"three"))],
+    });
+    let head = last_of(&again);
+    let replica = &mut honest.replica;
+    let taken = replica.take_push(&Plain, seen(0), site(0), head.bytes(), Some(&delta));
+    assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
+    assert_eq!(honest.holds(), before);
+}
+
 /// A delta as it travels, made by somebody who is not bound to names or sizes.
 #[derive(Serialize)]
 struct AnyDelta {
