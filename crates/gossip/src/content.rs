@@ -152,6 +152,11 @@ impl Content {
         self.parts.iter().map(manifest_row).collect()
     }
 
+    /// Rows of all parts.
+    pub(crate) fn rows(&self) -> u64 {
+        self.parts.values().map(|part| u64::from(part.rows)).sum()
+    }
+
     /// Bytes of all parts.
     pub(crate) fn bytes(&self) -> usize {
         self.parts.values().map(|part| part.bytes.len()).sum()

@@ -230,6 +230,10 @@ impl Gossip {
             vos.values_mut()
                 .for_each(|vo| vo.replica_mut().expire(now.mono));
         }
+        for (vo, held) in vos.iter_mut() {
+            let rested = held.replica_mut().rested(now.mono).into_iter();
+            rested.for_each(|peer| self.suspect_behind(peer, *vo));
+        }
         let mut peers: BTreeSet<SiteId> = self.peers.waiting().collect();
         peers.extend(vos.values().flat_map(|vo| vo.replica().offering()));
         let mut out = Vec::new();

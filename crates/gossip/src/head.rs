@@ -153,9 +153,15 @@ impl HeadSet {
         self.heads.is_empty()
     }
 
+    /// The head that the site signed last, by its own clock.
+    pub fn newest(&self) -> Option<&Head> {
+        let heads = self.iter().map(|head| head.body());
+        heads.max_by_key(|head| (head.at, head.incarnation))
+    }
+
     /// When the newest head was signed.
     pub fn newest_at(&self) -> Option<WallTime> {
-        self.iter().map(|head| head.body().at).max()
+        self.newest().map(|head| head.at)
     }
 
     /// What adding `head` would do.

@@ -31,7 +31,7 @@ pub enum Refusal {
         /// What is wrong.
         what: String,
     },
-    /// More heads a minute than are taken of one site: it is taken later.
+    /// More heads a minute than are taken of one site, or the one before has just cost much: it is taken later.
     #[error("site {0} signs too often")]
     TooOften(SiteId),
     /// The two heads do not contradict each other. The sender's fault.

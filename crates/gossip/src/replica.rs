@@ -12,6 +12,7 @@
 mod answer;
 mod fetch;
 mod force;
+mod rest;
 mod take;
 
 pub use take::Seen;
@@ -30,6 +31,7 @@ use crate::head::{Head, HeadSet};
 use crate::part::{Part, PartKey, Parts};
 use crate::refusal::Refusal;
 use fetch::Fetch;
+use rest::Rest;
 
 /// Most heads that are taken of one site in a minute: a site signs six, and a burst when it starts.
 pub const HEADS_A_MINUTE_MAX: usize = 120;
@@ -79,6 +81,8 @@ pub struct Change {
     pub head: Arc<Verified<Head>>,
     /// Names of parts of the site that are not what they were in its uncovered heads.
     pub parts: Vec<PartKey>,
+    /// Whether the head that the site signed last is of another incarnation than before.
+    pub other_newest: bool,
     /// What is to be kept, in one durable change. Empty where only the time of signing is new.
     pub rows: Vec<HeldRow>,
 }
@@ -128,6 +132,8 @@ pub struct Replica {
     /// Of each site the head whose parts are under way: mostly none, so that whoever looks for something
     /// to ask for need not look at all sites.
     fetches: BTreeMap<SiteId, Fetch>,
+    /// Sites whose further heads wait.
+    resting: BTreeMap<SiteId, Rest>,
     /// Bytes that were unpacked in vain since the minute began, by who is to blame.
     wasted: BTreeMap<SiteId, (MonoTime, usize)>,
     /// Sites that were found to contradict themselves and have not been told yet (`forks_found`).
@@ -146,6 +152,7 @@ impl Replica {
             members: BTreeSet::new(),
             sites: BTreeMap::new(),
             fetches: BTreeMap::new(),
+            resting: BTreeMap::new(),
             wasted: BTreeMap::new(),
             forks_found: Vec::new(),
             digest: 0,
@@ -289,11 +296,7 @@ impl Replica {
         kind: u8,
     ) -> impl Iterator<Item = (&PartKey, &Arc<[u8]>)> {
         let held = self.sites.get(&site);
-        let newest = held.and_then(|held| {
-            let heads = held.heads.iter().map(|head| head.body());
-            heads.max_by_key(|head| (head.at, head.incarnation))
-        });
-        let content = newest.and_then(|newest| held?.contents.get(&newest.incarnation));
+        let content = held.and_then(|held| held.contents.get(&held.heads.newest()?.incarnation));
         let parts = content.into_iter().flat_map(|content| &content.parts);
         let parts = parts.filter(move |(key, _)| key.kind() == kind);
         parts.map(|(key, part)| (key, &part.bytes))

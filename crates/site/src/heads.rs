@@ -350,8 +350,8 @@ impl Site {
         let silence = self.config.timing.silence;
         let held = self.vos.get_mut(&vo).expect("its head was taken");
         // Of several heads the one that was signed last says it, and which that is may have changed.
-        let several = held.replica.heads_of(site).count() > 1;
-        let touches = |kind| several || change.parts.iter().any(|key| key.kind() == kind);
+        let touches =
+            |kind| change.other_newest || change.parts.iter().any(|key| key.kind() == kind);
         // Of the others nothing has changed: they are not looked at after each head.
         if let Some((_, due)) = &mut held.silence_weighed {
             *due = (*due).min(change.head.body().at.after(silence));

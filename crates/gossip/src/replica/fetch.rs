@@ -245,8 +245,11 @@ impl Replica {
         });
         self.unask(id, Some(from));
         let whole = whole.into_iter();
-        whole
-            .map(|(head, parts)| self.complete(kinds, &head, parts))
-            .collect()
+        let whole = whole.map(|(head, parts)| {
+            let taken = self.complete(kinds, &head, parts)?;
+            self.rest_after(head.body().site, &taken, now);
+            Ok(taken)
+        });
+        whole.collect()
     }
 }

@@ -97,6 +97,8 @@ impl Replica {
         let counts = self.counts(site);
         let held = held_of(&mut self.sites, self.history, site);
         let before = digest_of(held);
+        let newest = |held: &Held| held.heads.newest().map(|head| head.incarnation);
+        let newest_before = newest(held);
         let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
         let mut rows = held.bring_in(&head, base, changes, delta);
         held.needs_manifest = false;
@@ -114,6 +116,7 @@ impl Replica {
         Change {
             head,
             parts: touched.into_iter().collect(),
+            other_newest: newest(held) != newest_before,
             rows,
         }
     }

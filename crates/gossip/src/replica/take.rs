@@ -108,8 +108,9 @@ impl Replica {
         if !self.admit(&head, seen)? {
             return Ok(Absorbed::Known);
         }
+        let rests = self.is_resting(site, from, seen.now.mono);
         let held = held_of(&mut self.sites, self.history, site);
-        if !held.may_take(head.hash(), seen.now) {
+        if rests || !held.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {
@@ -117,7 +118,9 @@ impl Replica {
         };
         let most = PUSH_UNPACKED_BYTES_MAX;
         let taken = self.take_deltas(kinds, (from, seen.now.mono), &head, &[delta], most)?;
-        Ok(taken.map_or(Absorbed::Gap, Absorbed::Changed))
+        let taken = taken.map_or(Absorbed::Gap, Absorbed::Changed);
+        self.rest_after(site, &taken, seen.now.mono);
+        Ok(taken)
     }
 
     /// Takes a head from the answer of `from`, with what the peer could tell of its content.
@@ -140,6 +143,9 @@ impl Replica {
             }
             return Ok(Absorbed::Known);
         }
+        if self.is_resting(site, from, seen.now.mono) {
+            return Err(Refusal::TooOften(site));
+        }
         let taken = match item.told {
             Told::Deltas(deltas) => {
                 let deltas: Vec<&[u8]> = deltas.iter().map(|delta| delta.as_slice()).collect();
@@ -154,6 +160,7 @@ impl Replica {
             }
             Told::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
         };
+        self.rest_after(site, &taken, seen.now.mono);
         let held = held_of(&mut self.sites, self.history, site);
         held.needs_manifest = matches!(taken, Absorbed::Gap);
         Ok(taken)

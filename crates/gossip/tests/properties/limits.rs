@@ -356,6 +356,42 @@ fn a_head_that_comes_again_and_again_takes_nothing_from_its_sites_budget() {
     }
 }
 
+/// The last head of the first site as an answer brings it, to whoever holds nothing of it.
+fn item_of(node: &Node) -> HeadItem {
+    let rows = node.replica.rows_of_site(site(0)).into_iter();
+    let bytes = |bytes: Option<std::sync::Arc<[u8]>>| ByteBuf::from(bytes.expect("held").to_vec());
+    let parts = rows.filter_map(|row| Some((row.part?, bytes(row.bytes))));
+    HeadItem {
+        head: ByteBuf::from(last_of(node).bytes().to_vec()),
+        told: Told::Whole(parts.collect()),
+    }
+}
+
+#[test]
+fn heads_wait_behind_one_of_many_rows_however_they_come() {
+    let (mut liar, mut honest, mut other) = (Node::new(0, 3), Node::new(1, 3), Node::new(2, 3));
+    let rows = vec![1; 60_000];
+    liar.publish(0, 1, &[(0, Some(&rows))]);
+    hold(&liar, &mut honest, &rows);
+    let mut next = |byte| liar.publish(0, 1, &[(1, Some(&[byte]))]);
+    let (one, two) = (next(1), next(2));
+    let at = |mono| (site(0), seen(mono));
+    let take = |honest: &mut Node, mono| honest.take_from(at(mono).0, at(mono).1, &two);
+    assert!(matches!(honest.take(&one), Ok(Absorbed::Changed(_))));
+    assert!(matches!(take(&mut honest, 239), Err(Refusal::TooOften(_))));
+    let offer = |honest: &mut Node, mono| {
+        let (from, seen) = at(mono);
+        honest.replica.take_item(&Plain, seen, from, item_of(&liar))
+    };
+    let early = offer(&mut honest, 239);
+    assert!(matches!(early, Err(Refusal::TooOften(_))), "{early:?}");
+    let push = other.publish(2, 1, &[(1, Some(b"one"))]);
+    assert!(matches!(honest.take(&push), Ok(Absorbed::Bare(_))));
+    let later = offer(&mut honest, 240);
+    assert!(matches!(later, Ok(Absorbed::Changed(_))), "{later:?}");
+    assert!(matches!(take(&mut honest, 241), Ok(Absorbed::Known)));
+}
+
 #[test]
 fn what_a_removed_site_had_published_is_kept_until_its_history_has_passed() {
     let mut net = Net::new(3);

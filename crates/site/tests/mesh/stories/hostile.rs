@@ -223,6 +223,54 @@ fn what_a_member_does_wrong_is_said_once_a_minute_and_hides_nothing_else() {
 }
 
 #[test]
+fn small_heads_of_a_site_of_many_rows_are_taken_one_at_a_time_and_the_last_soon() {
+    let mut mesh = mesh_with_liar();
+    let (from, vo, now) = (site_id(LIAR), mesh.vo, mesh.now(0).wall);
+    let today = Span::Day(WindowLength::HOUR.day_of(WindowLength::HOUR.window_at(now)));
+    let names: Vec<String> = (0..20_000).map(|user| format!("/g0/u{user:05}")).collect();
+    let parts = |first: u64| {
+        let rows = names.iter().map(|name| (name.as_str(), 1));
+        let mut rows: Vec<(&str, u64)> = rows.collect();
+        rows[0].1 = first;
+        usage(today, &rows)
+    };
+    let mut liar = Liar::new(&mesh, LIAR);
+    liar.sign(now, parts(1));
+    mesh.admit(LIAR, liar);
+    mesh.run(Millis::from_secs(30));
+    let mut liar = mesh.liars.remove(&from).expect("there");
+    // Each changes one cell, and all rows of the day are summed anew.
+    let old = parts(1);
+    let cell = |first| {
+        let new = parts(first).into_iter();
+        new.filter(|part| !old.contains(part)).collect()
+    };
+    let pushes: Vec<Vec<u8>> = (2..40).map(|first| liar.sign(now, cell(first))).collect();
+    mesh.liars.insert(from, liar);
+    let before = mesh.nodes[0].site.stats().heads_taken;
+    mesh.nodes[0].verdicts.clear();
+    for bytes in pushes {
+        let token = 0;
+        let pushed = Event::Pushed {
+            from,
+            vo,
+            bytes,
+            token,
+        };
+        mesh.handle(0, pushed);
+    }
+    assert_eq!(mesh.nodes[0].site.stats().heads_taken - before, 1);
+    assert_eq!(
+        mesh.nodes[0].verdicts[..2],
+        [Verdict::Accept, Verdict::Ignore]
+    );
+    // Whoever offered them is asked, and not at the next exchange only.
+    mesh.run(Millis(1_200));
+    assert_eq!(mesh.nodes[0].site.stats().heads_taken - before, 2);
+    assert_eq!(sums(&mesh, 0)[&path("/g0/u00000")].0, 39);
+}
+
+#[test]
 fn a_site_that_reports_more_than_it_declares_counts_up_to_that_everywhere_alike() {
     let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
     ledger.report(&mut mesh, 1);
