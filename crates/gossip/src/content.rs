@@ -21,7 +21,7 @@ use crate::patch;
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
 /// Most names of parts that went and are remembered: a peer that is further behind gets the manifest.
-const GONE_MAX: usize = 1_024;
+pub(crate) const GONE_MAX: usize = 1_024;
 
 /// What changed from one head to the next.
 #[derive(Debug, Clone, Serialize, Deserialize)]

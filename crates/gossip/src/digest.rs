@@ -10,9 +10,13 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairmesh_model::documents::CHARTER_SITES_MAX;
 use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, cbor};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
+
+use crate::bounded;
+use crate::head::HEADS_MAX;
 
 /// Half a hash, by which two heads of one seq, or two proofs, are told apart. Whoever signs both chooses them: fewer
 /// bytes he could make the same in two heads, and show each of them to other members, who would never compare them.
@@ -27,6 +31,10 @@ impl Tag {
     }
 }
 
+/// Most heads in a peer's vector: what the largest VO that any charter can make has, and a site that is no
+/// member any more. Ours may be an old charter of fewer members, so it says nothing of a peer's.
+pub(crate) const VECTOR_MAX: usize = (CHARTER_SITES_MAX + 1) * HEADS_MAX;
+
 /// The heads that are held: of each site and incarnation its seq, and its tag.
 pub type Vector = BTreeMap<(SiteId, Incarnation), (Seq, Tag)>;
 
@@ -37,10 +45,20 @@ pub struct VectorFrame {
     #[serde(default, rename = "b", skip_serializing_if = "Option::is_none")]
     base: Option<ByteBuf>,
     /// Changed heads of the base: position in it, by how much the seq rose, and the new hash.
-    #[serde(default, rename = "c", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "c",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::at_most::<_, _, VECTOR_MAX>"
+    )]
     changed: Vec<(u32, u64, Tag)>,
     /// Positions of heads of the base that are held no more.
-    #[serde(default, rename = "g", skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        rename = "g",
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::at_most::<_, _, VECTOR_MAX>"
+    )]
     gone: Vec<u32>,
     /// Heads that the base has not.
     #[serde(default, rename = "n", skip_serializing_if = "Vec::is_empty")]

@@ -15,14 +15,15 @@ mod peers;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::documents::CHARTER_SITES_MAX;
-use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated};
+use fairmesh_model::{
+    ContentHash, Millis, MonoTime, Now, Signed, SiteId, VoId, WallTime, mutant, mutated,
+};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
 use crate::digest::{Vector, VectorFrame};
-use crate::head::HEADS_MAX;
+use crate::head::Head;
 use crate::replica::Replica;
 use crate::wire::{
     FRAME_BYTES_MAX, HeadItem, Probe, Pull, PullAnswer, Request, RequestId, Response, Summary,
@@ -33,10 +34,6 @@ use peers::{Asked, Peer, Peers};
 /// Most requests for parts under way with one peer: enough to keep a slow line busy, few enough that
 /// what they bring fits into memory.
 const PART_REQUESTS_MAX: usize = 4;
-
-/// Most heads in a peer's vector: what the largest VO that any charter can make has, and a site that is no
-/// member any more. Ours may be an old charter of fewer members, so it says nothing of a peer's.
-const VECTOR_MAX: usize = (CHARTER_SITES_MAX + 1) * HEADS_MAX;
 
 /// How often and how long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,7 +263,9 @@ impl Gossip {
                 self.compare(now.mono, from, &theirs.vos, vos);
                 Vec::new()
             }
-            (asked @ Asked::Pull { .. }, Some(Response::Pull(answer))) => {
+            (asked @ Asked::Pull { .. }, Some(Response::Pull(answer)))
+                if tells_each_head_once(&answer.heads) =>
+            {
                 self.take_pull_answer(from, asked, answer)
             }
             (Asked::Parts(vo), Some(Response::Parts(parts))) => {
@@ -493,6 +492,17 @@ impl Gossip {
         let arrivals = documents.chain(proofs).chain(heads).chain(told);
         arrivals.map(|arrival| (vo, arrival)).collect()
     }
+}
+
+/// Whether no two heads are of one incarnation of a site: an honest peer holds the last of them only.
+fn tells_each_head_once(items: &[HeadItem]) -> bool {
+    let heads = items
+        .iter()
+        .flat_map(|item| Signed::<Head>::parse(&item.head));
+    let mut told = BTreeSet::new();
+    heads
+        .map(|head| (head.claimed().site, head.claimed().incarnation))
+        .all(|head| told.insert(head))
 }
 
 /// What we hold of a VO, in the halves that are to be compared; the vector as a difference from `base`.

@@ -12,6 +12,7 @@
 //! clocks, disks, sockets.
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
+mod bounded;
 mod content;
 mod digest;
 mod exchange;

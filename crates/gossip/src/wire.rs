@@ -8,16 +8,18 @@
 //! as the exact bytes that were signed.
 
 use fairmesh_model::cbor::{self, CborError};
+use fairmesh_model::documents::CHARTER_SITES_MAX;
 use fairmesh_model::{ContentHash, Incarnation, Signed, SiteId, VoId, WallTime};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::content::Delta;
+use crate::bounded;
+use crate::content::{Delta, GONE_MAX};
 use crate::digest::{Tag, VectorFrame};
 use crate::head::Head;
 use crate::next::NextHead;
-use crate::part::{ManifestRow, PartKey};
+use crate::part::{ManifestRow, PARTS_MAX, PartKey};
 use crate::patch;
 
 /// Largest push. Below gossipsub's default message limit of 64 KiB with room for framing; a head whose
@@ -40,9 +42,24 @@ pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 /// What an answer aims at before it is cut, unpacked.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
+/// What a head stands for in an answer beside its content, generously.
+pub(crate) const HEAD_BYTES: usize = 512;
+
+/// Most heads, documents and proofs in an answer: no honest one has room for more. A document has a signature, and a
+/// site one proof.
+const HEADS_TOLD_MAX: usize = FRAME_BYTES_MAX / HEAD_BYTES;
+const DOCUMENTS_TOLD_MAX: usize = FRAME_BYTES_MAX / 64;
+const PROOFS_TOLD_MAX: usize = CHARTER_SITES_MAX + 1;
+
+/// Most deltas beside a head: those that are remembered have some bytes each.
+const DELTAS_TOLD_MAX: usize = 4_096;
+
 /// What a row of a manifest stands for where work is counted: a hash that is compared, and a few tree
 /// look-ups.
-const MANIFEST_ROW_BYTES: usize = 64;
+pub(crate) const MANIFEST_ROW_BYTES: usize = 64;
+
+/// What something signed stands for where work is counted: a signature that is checked.
+pub const SIGNED_BYTES: usize = 4 << 10;
 
 /// Frames shorter than this are sent as they are.
 const PACKED_FROM: usize = 512;
@@ -94,7 +111,8 @@ pub enum Request {
     Parts {
         /// The VO.
         vo: VoId,
-        /// Of which heads, and which of their parts.
+        /// Of which heads, and which of their parts: no more than one head may have.
+        #[serde(deserialize_with = "bounded::named")]
         wanted: Vec<(SiteId, Incarnation, Vec<PartKey>)>,
     },
 }
@@ -140,11 +158,16 @@ pub struct HeadItem {
 #[serde(rename_all = "snake_case")]
 pub enum Told {
     /// The deltas from the asker's head to this one.
-    Deltas(Vec<ByteBuf>),
+    Deltas(#[serde(deserialize_with = "bounded::at_most::<_, _, DELTAS_TOLD_MAX>")] Vec<ByteBuf>),
     /// All parts: the asker holds nothing of the site.
-    Whole(Vec<(PartKey, ByteBuf)>),
+    Whole(
+        #[serde(deserialize_with = "bounded::at_most::<_, _, PARTS_MAX>")] Vec<(PartKey, ByteBuf)>,
+    ),
     /// Lines of the manifest that changed since the asker's head, and parts that went.
-    Since(Vec<ManifestRow>, Vec<PartKey>),
+    Since(
+        Vec<ManifestRow>,
+        #[serde(deserialize_with = "bounded::at_most::<_, _, GONE_MAX>")] Vec<PartKey>,
+    ),
     /// The whole manifest.
     Manifest(Vec<ManifestRow>),
 }
@@ -158,7 +181,7 @@ pub enum Response {
     /// What the asker lacks.
     Pull(PullAnswer),
     /// Some of the parts that were asked for, in any order.
-    Parts(Vec<ByteBuf>),
+    Parts(#[serde(deserialize_with = "bounded::at_most::<_, _, PARTS_MAX>")] Vec<ByteBuf>),
     /// The answerer does not serve this to this peer.
     Refused(String),
 }
@@ -167,13 +190,25 @@ pub enum Response {
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PullAnswer {
     /// Charters and share policies, in an order in which they can be adopted.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::documents::<_, DOCUMENTS_TOLD_MAX>"
+    )]
     pub documents: Vec<ByteBuf>,
     /// Proofs of forks.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::at_most::<_, _, PROOFS_TOLD_MAX>"
+    )]
     pub proofs: Vec<(ByteBuf, ByteBuf)>,
     /// Heads.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[serde(
+        default,
+        skip_serializing_if = "Vec::is_empty",
+        deserialize_with = "bounded::at_most::<_, _, HEADS_TOLD_MAX>"
+    )]
     pub heads: Vec<HeadItem>,
     /// Whether there is more: ask again.
     #[serde(default, skip_serializing_if = "is_false")]
@@ -184,8 +219,8 @@ pub struct PullAnswer {
 }
 
 impl Told {
-    /// About as many bytes as taking it in goes through, unpacked.
-    pub fn unpacked_bytes(&self) -> usize {
+    /// About as many bytes as it unpacks to.
+    pub(crate) fn unpacked_bytes(&self) -> usize {
         let unpacked = |delta: &ByteBuf| {
             let read = cbor::from_slice::<Delta>(delta, DELTA_BYTES_MAX);
             delta.len() + read.map_or(0, |delta| delta.unpacked_bytes())
@@ -193,7 +228,8 @@ impl Told {
         match self {
             Self::Deltas(deltas) => deltas.iter().map(unpacked).sum(),
             Self::Whole(parts) => parts.iter().map(|(_, bytes)| bytes.len()).sum(),
-            Self::Since(rows, _) | Self::Manifest(rows) => rows.len() * MANIFEST_ROW_BYTES,
+            Self::Since(rows, gone) => (rows.len() + gone.len()) * MANIFEST_ROW_BYTES,
+            Self::Manifest(rows) => rows.len() * MANIFEST_ROW_BYTES,
         }
     }
 }

@@ -9,7 +9,8 @@
 
 use std::collections::VecDeque;
 
-use fairmesh_gossip::{Absorbed, Arrival, Refusal, Shared};
+use fairmesh_gossip::wire::SIGNED_BYTES;
+use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica, Shared};
 use fairmesh_model::{Now, SiteId, VoId};
 
 use crate::document::{Document, READ_AT_ONCE_BYTES_MAX};
@@ -75,7 +76,8 @@ impl Site {
             && self.inbox.reading.is_none()
             && let Some((from, vo, arrival)) = self.inbox.brought.pop_front()
         {
-            room = room.saturating_sub(bytes_of(&arrival).max(1));
+            let held = self.vos.get(&vo).map(|held| &held.replica);
+            room = room.saturating_sub(bytes_of(&arrival, held).max(1));
             self.take_arrival(now, from, vo, arrival);
         }
     }
@@ -126,25 +128,22 @@ impl Site {
     }
 }
 
-/// About as many bytes as taking it in goes through.
-fn bytes_of(arrival: &Arrival) -> usize {
+/// About as many bytes as taking it in goes through, beside what is `held` of its VO.
+fn bytes_of(arrival: &Arrival, held: Option<&Replica>) -> usize {
     match arrival {
-        Arrival::Document(bytes) => bytes.len(),
-        Arrival::Head(item) => SIGNED_BYTES + item.told.unpacked_bytes(),
+        Arrival::Document(bytes) => bytes.len().max(SIGNED_BYTES),
+        Arrival::Head(item) => held.map_or(0, |held| held.cost_of(item)),
         Arrival::Parts(_, parts) => parts.iter().map(Vec::len).sum(),
         Arrival::Proof(..) => 2 * SIGNED_BYTES,
         Arrival::Told => 0,
     }
 }
 
-/// What a signed head stands for here beside its content: a signature that is checked.
-const SIGNED_BYTES: usize = 4 << 10;
-
 #[cfg(test)]
 mod tests {
-    use fairmesh_gossip::PartKey;
     use fairmesh_gossip::wire::{HeadItem, Told};
-    use fairmesh_model::cbor;
+    use fairmesh_gossip::{Head, Kinds, PARTS_MAX, PartKey};
+    use fairmesh_model::{Incarnation, SigningKey, WallTime, cbor};
     use serde::Serialize;
     use serde_bytes::ByteBuf;
 
@@ -170,9 +169,32 @@ mod tests {
         assert!(delta.len() < 16_000, "{} bytes", delta.len());
         let (head, told) = (ByteBuf::new(), Told::Deltas(vec![ByteBuf::from(delta)]));
         let item = Arrival::Head(HeadItem { head, told });
-        assert!(bytes_of(&item) >= 32 << 20);
+        let key = SigningKey::from_secret(&[1; 32]);
+        let mut replica = Replica::new(VoId::from_bytes([7; 32]), key.site_id());
+        assert!(bytes_of(&item, Some(&replica)) >= 32 << 20);
         let (head, told) = (ByteBuf::new(), Told::Deltas(Vec::new()));
         let item = Arrival::Head(HeadItem { head, told });
-        assert!(bytes_of(&item) > 1_000, "its signature is checked");
+        let signature = bytes_of(&item, Some(&replica));
+        assert!(signature > 1_000, "its signature is checked");
+        let document = Arrival::Document(ByteBuf::from([1]));
+        assert_eq!(bytes_of(&document, None), signature);
+        // What is told of a site as a difference is put beside all that is held of it.
+        let parts =
+            (0..PARTS_MAX).map(|part| (name(u16::try_from(part).expect("few")), Some(vec![1])));
+        let (parts, of) = (parts.collect(), Incarnation(1));
+        replica.publish(&Anything, &key, of, WallTime(1), parts);
+        let head = replica.heads().next().expect("signed").bytes().to_vec();
+        let (head, told) = (ByteBuf::from(head), Told::Since(Vec::new(), Vec::new()));
+        let item = Arrival::Head(HeadItem { head, told });
+        assert!(bytes_of(&item, Some(&replica)) > PARTS_MAX * 32);
+    }
+
+    /// Whoever tries this takes any part.
+    struct Anything;
+
+    impl Kinds for Anything {
+        fn check(&self, _: &Head, _: &PartKey, _: &[u8]) -> Result<u32, String> {
+            Ok(0)
+        }
     }
 }

@@ -10,8 +10,8 @@ use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor, mutated};
 use serde_bytes::ByteBuf;
 
 use super::peers::Asked;
-use super::{Gossip, Shared, VECTOR_MAX, summaries};
-use crate::digest::{Base, Tag};
+use super::{Gossip, Shared, summaries};
+use crate::digest::{Base, Tag, VECTOR_MAX};
 use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
 
 /// Whose proof it is, and a hash of the two heads.

@@ -13,11 +13,7 @@ use super::{Held, Replica};
 use crate::digest::{Tag, Vector};
 use crate::head::{HEADS_MAX, Head};
 use crate::part::PartKey;
-use crate::wire::{FRAME_BYTES_MAX, HeadItem, Told};
-
-/// Bytes of a line of a manifest, and of a head, generously.
-const ROW_BYTES: usize = 64;
-const HEAD_BYTES: usize = 512;
+use crate::wire::{FRAME_BYTES_MAX, HEAD_BYTES, HeadItem, MANIFEST_ROW_BYTES, Told};
 
 /// Two contradicting heads, as bytes.
 pub(crate) type ProofBytes = (ByteBuf, ByteBuf);
@@ -157,7 +153,7 @@ fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (To
             return (Told::Deltas(deltas), bytes);
         }
         if let Some((rows, gone)) = content.rows_since(seq) {
-            let bytes = (rows.len() + gone.len()) * ROW_BYTES;
+            let bytes = (rows.len() + gone.len()) * MANIFEST_ROW_BYTES;
             return (Told::Since(rows, gone), bytes);
         }
     }
@@ -173,6 +169,6 @@ fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (To
         return (Told::Whole(parts.collect()), bytes);
     }
     let rows = content.manifest();
-    let bytes = rows.len() * ROW_BYTES;
+    let bytes = rows.len() * MANIFEST_ROW_BYTES;
     (Told::Manifest(rows), bytes)
 }

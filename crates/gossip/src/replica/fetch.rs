@@ -11,7 +11,7 @@ use fairmesh_model::{ContentHash, Incarnation, Millis, MonoTime, SiteId, Verifie
 
 use super::{Absorbed, Kinds, Replica};
 use crate::head::{Head, covers};
-use crate::part::{ManifestRow, Part, PartKey, Parts};
+use crate::part::{ManifestRow, PARTS_MAX, Part, PartKey, Parts};
 use crate::refusal::Refusal;
 use crate::wire::RequestId;
 
@@ -126,8 +126,8 @@ impl Fetch {
 }
 
 impl Replica {
-    /// Names of parts to ask `peer` for in one request, some `room` bytes of them, and notes them down
-    /// under its number.
+    /// Names of parts to ask `peer` for in one request, some `room` bytes of them and as many as a head may have, and
+    /// notes them down under its number.
     pub(crate) fn want(
         &mut self,
         peer: SiteId,
@@ -135,7 +135,7 @@ impl Replica {
         mut room: usize,
     ) -> Vec<(SiteId, Incarnation, Vec<PartKey>)> {
         let mut wanted = Vec::new();
-        let mut declared = 0;
+        let (mut declared, mut names) = (0, 0..PARTS_MAX);
         // The smallest first: who signs much and gives nothing of it holds up nobody who signs less.
         let mut fetches: Vec<_> = self.fetches.iter_mut().collect();
         fetches.sort_by_key(|(_, fetch)| fetch.declared());
@@ -153,7 +153,7 @@ impl Replica {
                 .iter_mut()
                 .filter(|(_, asked)| asked.is_none())
             {
-                if room == 0 {
+                if room == 0 || names.next().is_none() {
                     break;
                 }
                 let (_, len) = fetch.rows[key];

@@ -8,7 +8,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, SiteId, Verified, cbor, mutant, mutated,
+    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, Signed, SiteId, Verified, cbor, mutant,
+    mutated,
 };
 
 use super::fetch::Fetch;
@@ -21,7 +22,9 @@ use crate::part::{
     overlaid, root_of,
 };
 use crate::refusal::Refusal;
-use crate::wire::{DELTA_BYTES_MAX, HeadItem, PUSH_UNPACKED_BYTES_MAX, Told};
+use crate::wire::{
+    DELTA_BYTES_MAX, HeadItem, MANIFEST_ROW_BYTES, PUSH_UNPACKED_BYTES_MAX, SIGNED_BYTES, Told,
+};
 
 /// Most bytes that the deltas beside one head may unpack to: bounds memory and time before its root is
 /// compared. A chain of deltas rewrites some parts again and again; one that is longer is told as the
@@ -218,6 +221,16 @@ impl Replica {
             }
             _ => Ok(Vec::new()),
         }
+    }
+
+    /// About as many bytes as taking in a head from an answer goes through: its signature, what it unpacks to, and the
+    /// manifest of what is held of its site.
+    pub fn cost_of(&self, item: &HeadItem) -> usize {
+        let site = Signed::<Head>::parse(&item.head).map(|head| head.claimed().site);
+        let held = site.ok().and_then(|site| self.sites.get(&site));
+        let contents = held.into_iter().flat_map(|held| held.contents.values());
+        let rows: usize = contents.map(|content| content.parts.len()).sum();
+        SIGNED_BYTES + item.told.unpacked_bytes() + rows * MANIFEST_ROW_BYTES
     }
 
     /// Whether the head is to be taken now. If it contradicts one that is held, the proof is kept.

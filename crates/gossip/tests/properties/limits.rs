@@ -2,17 +2,17 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, Push, Told};
+use fairmesh_gossip::wire::{HeadItem, PullAnswer, Push, Request, Response, Told};
 use fairmesh_gossip::{
     Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, KEY_BYTES_MAX, Kinds, PART_BYTES_MAX,
-    PartKey, Refusal,
+    PARTS_MAX, PartKey, Refusal,
 };
 use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, WallTime, cbor};
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 
 use crate::exchange::Net;
-use crate::support::{HISTORY, Node, Plain, key, seen, site};
+use crate::support::{HISTORY, Node, Plain, VO, key, seen, site};
 
 #[test]
 fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
@@ -129,6 +129,65 @@ fn deltas_that_unpack_to_more_than_any_head_holds_are_pulled_instead() {
     for taken in take_beside_a_true_head(&deltas) {
         assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
     }
+}
+
+#[test]
+fn lists_that_are_longer_than_any_honest_node_sends_are_not_read() {
+    let is_read = |response: Response| Response::from_bytes(&response.to_bytes()).is_ok();
+    let documents = |count, bytes: &[u8]| PullAnswer {
+        documents: vec![ByteBuf::from(bytes); count],
+        ..PullAnswer::default()
+    };
+    let proofs = |count| PullAnswer {
+        proofs: vec![<(ByteBuf, ByteBuf)>::default(); count],
+        ..PullAnswer::default()
+    };
+    let heads = |count, told: Told| PullAnswer {
+        heads: vec![
+            HeadItem {
+                head: ByteBuf::new(),
+                told
+            };
+            count
+        ],
+        ..PullAnswer::default()
+    };
+    let told = |told| Response::Pull(heads(1, told));
+    let empty = || Told::Deltas(Vec::new());
+    let name = || PartKey::new(1, &[]);
+    let deltas = |count| told(Told::Deltas(vec![ByteBuf::new(); count]));
+    let whole = |count| told(Told::Whole(vec![(name(), ByteBuf::new()); count]));
+    let gone = |count| told(Told::Since(Vec::new(), vec![name(); count]));
+    let parts = |count| Response::Parts(vec![ByteBuf::new(); count]);
+    for (most, one_more) in [
+        (
+            Response::Pull(documents(16_384, &[1])),
+            Response::Pull(documents(16_385, &[1])),
+        ),
+        (
+            Response::Pull(documents(1, &[1])),
+            Response::Pull(documents(1, &[])),
+        ),
+        (Response::Pull(proofs(2_001)), Response::Pull(proofs(2_002))),
+        (
+            Response::Pull(heads(2_048, empty())),
+            Response::Pull(heads(2_049, empty())),
+        ),
+        (deltas(4_096), deltas(4_097)),
+        (whole(PARTS_MAX), whole(PARTS_MAX + 1)),
+        (gone(1_024), gone(1_025)),
+        (parts(PARTS_MAX), parts(PARTS_MAX + 1)),
+    ] {
+        assert!(is_read(most.clone()), "{most:?}");
+        assert!(!is_read(one_more));
+    }
+    let is_asked = |names: &[usize]| {
+        let of = |names: &usize| (site(0), Incarnation(1), vec![name(); *names]);
+        let wanted = names.iter().map(of).collect();
+        Request::from_bytes(&Request::Parts { vo: VO, wanted }.to_bytes()).is_ok()
+    };
+    assert!(is_asked(&[PARTS_MAX - 1, 1]) && is_asked(&[0; PARTS_MAX]));
+    assert!(!is_asked(&[PARTS_MAX, 1]) && !is_asked(&[0; PARTS_MAX + 1]));
 }
 
 /// A few kilobytes that become so many whole parts.

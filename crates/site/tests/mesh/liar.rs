@@ -27,6 +27,8 @@ pub(crate) struct Liar {
     /// What it says the time is; what it is asked, where it does not lie about that.
     pub(crate) clock: Option<WallTime>,
     pub(crate) needs_full: bool,
+    /// How often it tells each head in one answer.
+    pub(crate) repeats: usize,
 }
 
 /// Parts of usage: what the accounts are charged in a span.
@@ -60,6 +62,7 @@ impl Liar {
             incarnation: 1,
             clock: None,
             needs_full: false,
+            repeats: 1,
         }
     }
 
@@ -138,7 +141,8 @@ impl Liar {
                 told: Told::Whole(of.collect()),
             }
         };
-        heads.iter().map(item).collect()
+        let heads = heads.iter().map(item);
+        heads.flat_map(|head| vec![head; self.repeats]).collect()
     }
 }
 

@@ -273,6 +273,22 @@ fn fault_07_a_vo_named_ten_thousand_times_costs_a_look_up_and_need_full_ends() {
     for answer in answers {
         assert!(matches!(answer, Response::Probe(probe) if probe.vos.len() == 1));
     }
+    // Names of parts that nobody has, which pack to a few hundred bytes.
+    let names = vec![PartKey::new(1, &[]); 500_000];
+    let wanted = vec![(site_id(1), Incarnation(1), names)];
+    let bytes = Request::Parts { vo, wanted }.to_bytes();
+    assert!(bytes.len() < 1_000, "{} bytes", bytes.len());
+    let event = Event::Asked {
+        from,
+        bytes,
+        channel,
+    };
+    let effects = mesh.nodes[0].site.handle(wall, event);
+    let mut answers = effects.iter().filter_map(|effect| match effect {
+        Effect::Answer { bytes, .. } => Some(Response::from_bytes(bytes).expect("an answer")),
+        _ => None,
+    });
+    assert!(matches!(answers.next(), Some(Response::Refused(_))));
     let mut liar = Liar::new(&mesh, LIAR);
     liar.needs_full = true;
     mesh.admit(LIAR, liar);

@@ -82,6 +82,22 @@ fn a_head_without_its_content_is_passed_on_once_that_is_here_and_what_does_not_f
 }
 
 #[test]
+fn an_answer_that_tells_a_head_again_and_again_is_not_read() {
+    let mut mesh = mesh_with_liar();
+    let now = mesh.now(0).wall;
+    let mut liar = Liar::new(&mesh, LIAR);
+    liar.sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
+    liar.repeats = 1_000;
+    mesh.admit(LIAR, liar);
+    mesh.run(Millis::from_secs(30));
+    assert!(mesh.nodes[0].site.gossip_stats().failures > 0);
+    assert!(!sums(&mesh, 0).contains_key(&path("/g0/u0")));
+    mesh.liars.get_mut(&site_id(LIAR)).expect("there").repeats = 1;
+    mesh.run(Millis::from_secs(30));
+    assert_eq!(sums(&mesh, 0)[&path("/g0/u0")].0, 5);
+}
+
+#[test]
 fn a_day_that_is_merged_too_early_weighs_the_same_for_whoever_held_its_hours_and_whoever_did_not() {
     let mut mesh = mesh_with_liar();
     // The middle of the day, which the whole of it is weighed from, must lie behind us.
