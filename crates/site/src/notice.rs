@@ -102,7 +102,7 @@ pub enum Notice {
         vo: VoId,
         /// The site.
         site: SiteId,
-        /// By how much, in core-milliseconds.
+        /// By how much, in core-milliseconds: all that it has taken back while this is listed.
         charge: u64,
     },
     /// This site's own usage is more than one head may hold: the oldest is not published.
@@ -133,13 +133,24 @@ impl Notice {
         self.facts().0
     }
 
-    /// The peer at whose pace it becomes another one, with its name.
-    fn paced(&self) -> Option<(&'static str, SiteId)> {
+    /// The peer at whose pace it becomes another one, with its name, and in which VO where it is of one.
+    fn paced(&self) -> Option<Paced> {
         match self {
             Self::Refused { from: peer, .. } | Self::ClockOff { site: peer, .. } => {
-                Some((self.code(), *peer))
+                Some((self.code(), *peer, None))
+            }
+            Self::TookBack { vo, site, .. } | Self::OverCapacity { vo, site } => {
+                Some((self.code(), *site, Some(*vo)))
             }
             _ => None,
+        }
+    }
+
+    /// Takes in what the one before it of its kind and peer said, where that adds up.
+    fn add_up(&mut self, before: &Self) {
+        if let (Self::TookBack { charge, .. }, Self::TookBack { charge: more, .. }) = (self, before)
+        {
+            *charge = charge.saturating_add(*more);
         }
     }
 
@@ -164,6 +175,9 @@ impl Notice {
         }
     }
 }
+
+/// Of which notices of a peer the last is listed.
+type Paced = (&'static str, SiteId, Option<VoId>);
 
 /// For how long a notice is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -240,7 +254,7 @@ const SAY_AGAIN: Millis = Millis::from_secs(60);
 pub(crate) struct Notices {
     listed: BTreeMap<Notice, MonoTime>,
     /// Of each kind and peer, what was said last.
-    said: BTreeMap<(&'static str, SiteId), Said>,
+    said: BTreeMap<Paced, Said>,
 }
 
 /// When something was said, how many were held back before that, and how many since.
@@ -252,23 +266,26 @@ struct Said {
 }
 
 impl Notices {
-    /// Lists a notice, in the place of the one before of that kind and peer; says whether it is to be said.
-    pub(crate) fn add(&mut self, now: MonoTime, notice: Notice) -> bool {
+    /// Lists a notice, in the place of the one before of that kind and peer; returns what is to be said, if anything is.
+    pub(crate) fn add(&mut self, now: MonoTime, mut notice: Notice) -> Option<Notice> {
         let paced = notice.paced();
         if paced.is_some() {
+            let before = self.listed.keys().filter(|of| of.paced() == paced);
+            before.for_each(|before| notice.add_up(before));
             self.listed
                 .retain(|of, _| *of == notice || of.paced() != paced);
         }
-        let is_news = self.listed.insert(notice, now).is_none();
+        let is_news = self.listed.insert(notice.clone(), now).is_none();
         if self.listed.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
             let oldest = self.listed.iter().min_by_key(|(_, at)| **at);
             let oldest = oldest.map(|(notice, _)| notice.clone());
             oldest.and_then(|oldest| self.listed.remove(&oldest));
         }
-        is_news && paced.is_none_or(|paced| self.is_time_for(now, paced))
+        let is_said = is_news && paced.is_none_or(|paced| self.is_time_for(now, paced));
+        is_said.then_some(notice)
     }
 
-    fn is_time_for(&mut self, now: MonoTime, paced: (&'static str, SiteId)) -> bool {
+    fn is_time_for(&mut self, now: MonoTime, paced: Paced) -> bool {
         let mut before = 0;
         if let Some(said) = self.said.get_mut(&paced) {
             if now < said.at.after(SAY_AGAIN) {

@@ -585,9 +585,8 @@ impl Site {
 
     /// Says something to the operator, once.
     pub(crate) fn notice(&mut self, now: MonoTime, notice: Notice) {
-        if self.notices.add(now, notice.clone()) {
-            self.effects.push(Effect::Notice(notice));
-        }
+        let said = self.notices.add(now, notice);
+        self.effects.extend(said.map(Effect::Notice));
     }
 }
 

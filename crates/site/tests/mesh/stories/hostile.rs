@@ -239,6 +239,57 @@ fn what_a_member_does_wrong_is_said_once_a_minute_and_hides_nothing_else() {
 }
 
 #[test]
+fn usage_that_is_taken_back_again_and_again_is_named_once_with_the_sum() {
+    let mut mesh = mesh_with_liar();
+    let now = mesh.now(0).wall;
+    let mut liar = Liar::new(&mesh, LIAR);
+    let heads =
+        |liar: &mut Liar, charge| liar.sign(now, usage(hour_of(now), &[("/g0/u0", charge)]));
+    heads(&mut liar, 1);
+    mesh.admit(LIAR, liar);
+    mesh.run(Millis::from_secs(30));
+    let mut liar = mesh.liars.remove(&site_id(LIAR)).expect("there");
+    mesh.nodes[0].notices.clear();
+    // More than it can have run, and back, by another amount each time.
+    let much = 4_000 * HOUR.0;
+    for round in 0..20 {
+        for charge in [much, 20 - round] {
+            let head = heads(&mut liar, charge);
+            assert_eq!(offer(&mut mesh, 0, head), Verdict::Accept);
+        }
+    }
+    let of_taken = |notice: &&Notice| matches!(notice, Notice::TookBack { .. });
+    let of_excess = |notice: &&Notice| matches!(notice, Notice::OverCapacity { .. });
+    let said = mesh.nodes[0].notices.iter();
+    assert_eq!(
+        [
+            said.clone().filter(of_taken).count(),
+            said.filter(of_excess).count()
+        ],
+        [1, 1]
+    );
+    let listed = || mesh.nodes[0].site.notices();
+    assert_eq!(listed().filter(of_excess).count(), 0, "not any more");
+    let taken: Vec<&Notice> = listed().filter(of_taken).collect();
+    let all = 20 * much - (1..=20).sum::<u64>();
+    assert!(
+        matches!(taken[..], [Notice::TookBack { charge, .. }] if *charge == all),
+        "{taken:?}"
+    );
+    mesh.liars.insert(site_id(LIAR), liar);
+    mesh.run(Millis::from_secs(61));
+    let mut liar = mesh.liars.remove(&site_id(LIAR)).expect("there");
+    for charge in [3, 1] {
+        let head = heads(&mut liar, charge);
+        offer(&mut mesh, 0, head);
+    }
+    let said = mesh.nodes[0].notices.iter().rev().find(of_taken);
+    let said = said.expect("a minute later").clone();
+    assert!(matches!(said, Notice::TookBack { charge, .. } if charge == all + 2));
+    assert_eq!(mesh.nodes[0].site.held_back(&said), 19);
+}
+
+#[test]
 fn small_heads_of_a_site_of_many_rows_are_taken_one_at_a_time_and_the_last_soon() {
     let mut mesh = mesh_with_liar();
     let (from, vo, now) = (site_id(LIAR), mesh.vo, mesh.now(0).wall);
