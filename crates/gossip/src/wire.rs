@@ -33,10 +33,12 @@ pub const PUSH_UNPACKED_BYTES_MAX: usize = 4 << 20;
 /// Largest encoded delta: its patches and names.
 pub(crate) const DELTA_BYTES_MAX: usize = 1 << 20;
 
-/// Largest request. A pull's vector of 2,000 sites takes 130 KB.
+/// Largest request. A pull's vector of 2,000 sites takes 130 KB; more lets one peer make us hold megabytes before we know
+/// what it wants.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Largest answer, packed or unpacked: what one exchange may make a node buffer.
+/// Largest answer, packed or unpacked: what one exchange may make a node buffer. Larger, and one slow peer blocks a stream
+/// for minutes; smaller, and a newcomer needs many more round trips.
 pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
 /// What an answer aims at before it is cut, unpacked.
@@ -294,6 +296,13 @@ impl Response {
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         unpack(bytes, RESPONSE_BYTES_MAX)
     }
+}
+
+/// How many bytes a request or an answer is, unpacked, by what it says: it unpacks to no more.
+pub fn unpacked_bytes(frame: &[u8]) -> usize {
+    let claimed = frame.strip_prefix(&[1]).and_then(patch::claimed);
+    let claimed = claimed.filter(|bytes| *bytes <= RESPONSE_BYTES_MAX);
+    claimed.unwrap_or(0).max(frame.len())
 }
 
 /// A frame: a byte that says whether the rest is packed. Paths that are repeated from part to part,

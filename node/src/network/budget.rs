@@ -27,10 +27,17 @@ const REQUESTS: Pace = Pace {
     burst: 2_000,
 };
 
-/// Bytes a second of messages and requests; answers are asked for, and are bounded by that.
+/// Bytes a second of messages and requests, unpacked.
 const BYTES: Pace = Pace {
     per_s: 4 << 20,
     burst: 32 << 20,
+};
+
+/// Bytes a second of answers, unpacked: each is gathered, encoded and packed for the peer, at some 200 MiB a second. A newcomer
+/// reads twenty in a second, and may have a VO of twenty-five million cells at once.
+const ANSWERS: Pace = Pace {
+    per_s: 32 << 20,
+    burst: 256 << 20,
 };
 
 /// False things: messages that the consumer rejects, frames that are too long. An honest peer sends none,
@@ -83,6 +90,8 @@ pub(crate) enum Cost {
     Message(usize),
     /// It asks, in so many bytes.
     Request(usize),
+    /// It is answered, in so many bytes.
+    Answer(usize),
     /// It sends something false.
     False,
     /// It sends a request, or takes an answer, too slowly.
@@ -106,6 +115,7 @@ pub(crate) struct Budget {
     messages: Bucket,
     requests: Bucket,
     bytes: Bucket,
+    answers: Bucket,
     falsehoods: Bucket,
     slow: Bucket,
     throttled: Bucket,
@@ -121,18 +131,27 @@ impl Bucket {
 
     /// Takes so much out; false where it does not hold that much.
     fn take(&mut self, now: Instant, amount: u64) -> bool {
-        let passed = now.saturating_duration_since(self.at).as_millis();
-        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
-        self.used = self
-            .used
-            .saturating_sub(passed.saturating_mul(self.pace.per_s));
-        self.at = now.max(self.at);
+        self.fill(now);
         let used = self.used.saturating_add(amount.saturating_mul(1_000));
         let fits = used <= self.pace.burst * 1_000;
         if fits {
             self.used = used;
         }
         fits
+    }
+
+    /// Takes so much out, whether it holds that much or not.
+    fn owe(&mut self, now: Instant, amount: u64) {
+        self.fill(now);
+        self.used = self.used.saturating_add(amount.saturating_mul(1_000));
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_millis();
+        let passed = u64::try_from(passed).unwrap_or(u64::MAX);
+        let filled = passed.saturating_mul(self.pace.per_s);
+        self.used = self.used.saturating_sub(filled);
+        self.at = now.max(self.at);
     }
 }
 
@@ -143,6 +162,7 @@ impl Budget {
             messages: Bucket::new(MESSAGES, now),
             requests: Bucket::new(REQUESTS, now),
             bytes: Bucket::new(BYTES, now),
+            answers: Bucket::new(ANSWERS, now),
             falsehoods: Bucket::new(FALSE, now),
             slow: Bucket::new(SLOW, now),
             throttled: Bucket::new(THROTTLED, now),
@@ -155,7 +175,13 @@ impl Budget {
     pub(crate) fn charge(&mut self, now: Instant, cost: Cost) -> Charged {
         let (fits, what, bytes) = match cost {
             Cost::Message(bytes) => (self.messages.take(now, 1), "messages", bytes),
+            // What it was answered is known afterwards: before that is paid off, nothing more is.
+            Cost::Request(_) if !self.answers.take(now, 0) => (false, "bytes of answers", 0),
             Cost::Request(bytes) => (self.requests.take(now, 1), "requests", bytes),
+            Cost::Answer(bytes) => {
+                self.answers.owe(now, bytes as u64);
+                return Charged::Within;
+            }
             Cost::False if self.falsehoods.take(now, 1) => return Charged::Within,
             Cost::False => return self.bar(now, "messages that are false"),
             Cost::Slow if self.slow.take(now, SLOW_COST) => return Charged::Within,
@@ -239,6 +265,22 @@ mod tests {
             barred,
             Charged::Barred("messages that are false", BARRED_FIRST)
         );
+    }
+
+    #[test]
+    fn who_has_been_answered_much_asks_again_when_that_is_paid_off() {
+        let start = Instant::now();
+        let mut budget = Budget::new(start);
+        let answer = usize::try_from(ANSWERS.per_s).expect("small");
+        for _ in 0..9 {
+            assert_eq!(budget.charge(start, Cost::Request(60)), Charged::Within);
+            assert_eq!(budget.charge(start, Cost::Answer(answer)), Charged::Within);
+        }
+        let throttled = Charged::Throttled("bytes of answers");
+        assert_eq!(budget.charge(start, Cost::Request(60)), throttled);
+        assert_eq!(budget.charge(start, Cost::Message(60)), Charged::Within);
+        let later = start + Duration::from_secs(1);
+        assert_eq!(budget.charge(later, Cost::Request(60)), Charged::Within);
     }
 
     #[test]

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use fairmesh_gossip::wire::unpacked_bytes;
 use fairmesh_model::{SiteId, VoId};
 use libp2p::gossipsub::{MessageAcceptance, MessageId, PublishError};
 
@@ -179,6 +180,7 @@ impl Driver {
             tracing::warn!(%peer, size, "not answered: more than {RESPONSE_BYTES_MAX} bytes");
             return;
         }
+        self.charge(to, Cost::Answer(unpacked_bytes(&bytes)));
         let sync = &mut self.swarm.behaviour_mut().sync;
         if sync.send_response(channel, bytes).is_ok() {
             self.count(to, |stats| stats.bytes_out += size as u64);

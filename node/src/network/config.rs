@@ -5,16 +5,9 @@
 
 use std::time::Duration;
 
+pub use fairmesh_gossip::wire::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 use fairmesh_model::SiteId;
 use libp2p::Multiaddr;
-
-/// Largest request: a version vector and a list of wanted things. A thousand sites take 40 KB; more
-/// than this lets one peer make us hold megabytes before we know what it wants.
-pub const REQUEST_BYTES_MAX: usize = 1 << 20;
-
-/// Largest response: the consumer cuts its answers into frames below this. Too large, and one slow
-/// peer blocks a stream for minutes; too small, and a newcomer needs many more round trips.
-pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
 /// Largest gossip message. A head with what changed is mostly small; one that is larger is
 /// pushed without that, and pulled by anti-entropy. It is copied to every mesh peer, so large messages cost eightfold.

@@ -2,7 +2,7 @@
 //!
 //! One task owns the libp2p swarm (TCP or QUIC, Noise, Yamux; gossipsub, request-response,
 //! identify, ping). Nothing outside this module names a libp2p behaviour, and nothing in here knows
-//! what the bytes mean.
+//! what the bytes mean, but how many they are unpacked.
 //!
 //! Invariants: only the sites of the allow list may speak (default: nobody); gossip of a topic goes
 //! to the members of that topic only; no input of a peer makes anything grow without a named limit;

@@ -6,6 +6,7 @@
 
 use std::time::Instant;
 
+use fairmesh_gossip::wire::unpacked_bytes;
 use fairmesh_model::SiteId;
 use libp2p::PeerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
@@ -115,7 +116,7 @@ impl Driver {
                         }
                     };
                     let from = from.filter(|from| {
-                        self.charge(*from, Cost::Request(request.len()))
+                        self.charge(*from, Cost::Request(unpacked_bytes(&request)))
                             && self.outbox.has_room_for_requests()
                     });
                     let channel = from.and_then(|from| {

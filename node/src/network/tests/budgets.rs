@@ -1,5 +1,7 @@
 //! A peer that sends too much, or what is false, is throttled and disconnected; others are not.
 
+use fairmesh_gossip::wire::Response;
+
 use super::*;
 
 #[tokio::test]
@@ -43,6 +45,47 @@ async fn a_peer_that_asks_without_end_is_throttled_then_disconnected_and_others_
     .await;
     let (outcome, _) = tokio::join!(c.ask(to, vec![1]), b.answer(vec![3]));
     assert_eq!(outcome, Ok(vec![3]), "the others are served");
+}
+
+/// How often a node may ask another one before it is turned away, and what it has too many of.
+async fn asked_until_turned_away(request: &[u8], answer: &[u8]) -> (usize, String) {
+    let (mut a, mut b) = connected_pair().await;
+    let (to, greedy) = (b.site(), a.site());
+    let asking = async {
+        let mut asked = 0;
+        while a.ask(to, request.to_vec()).await.is_ok() {
+            asked += 1;
+        }
+        asked
+    };
+    let asked = tokio::select! {
+        asked = asking => asked,
+        () = async { loop { b.answer(answer.to_vec()).await; } } => unreachable!("it goes on"),
+    };
+    let mut why = String::new();
+    b.until_stats(|stats| {
+        let peer = stats.peers.get(&greedy);
+        why = peer
+            .and_then(|peer| peer.over_budget.clone())
+            .unwrap_or_default();
+        !why.is_empty()
+    })
+    .await;
+    (asked, why)
+}
+
+#[tokio::test]
+async fn what_is_packed_is_charged_by_what_it_is_unpacked_asked_and_answered() {
+    let zeros = vec![vec![0; RESPONSE_BYTES_MAX - 64].into()];
+    let packed = Response::Parts(zeros).to_bytes();
+    assert!(packed.len() < 1_000, "{} bytes", packed.len());
+    // While this goes on, some of it is forgiven.
+    let (asked, why) = asked_until_turned_away(&packed, &[2]).await;
+    assert!((8..100).contains(&asked), "{asked}");
+    assert!(why.ends_with("too many bytes"), "{why}");
+    let (asked, why) = asked_until_turned_away(&[1], &packed).await;
+    assert!((64..1_000).contains(&asked), "{asked}");
+    assert!(why.ends_with("bytes of answers"), "{why}");
 }
 
 #[tokio::test]
