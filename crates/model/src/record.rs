@@ -77,7 +77,9 @@ pub fn fitting(name: impl Into<String>) -> String {
     let shown = |c| if is_visible(c) { c } else { REPLACED };
     let mut fit: String = name.chars().map(shown).collect();
     if fit.len() > NAME_BYTES_MAX {
-        fit.truncate(fit.floor_char_boundary(NAME_BYTES_MAX - REPLACED.len_utf8()));
+        let mut ends = (0..=NAME_BYTES_MAX - REPLACED.len_utf8()).rev();
+        let end = ends.find(|at| fit.is_char_boundary(*at));
+        fit.truncate(end.unwrap_or(0));
         fit.push(REPLACED);
     }
     fit

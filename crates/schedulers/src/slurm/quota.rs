@@ -53,7 +53,7 @@ const RELEASED_MAX: usize = 1_000;
 const TROUBLE_MAX: Duration = Duration::from_secs(10);
 
 /// What the node says of a job that is asked for.
-#[derive(Default, Deserialize)]
+#[derive(Deserialize)]
 struct Checked {
     verdict: String,
     runs: bool,
