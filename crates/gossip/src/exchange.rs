@@ -160,7 +160,7 @@ impl Gossip {
     /// Whether `peer` held what we hold of `vo` when it last said.
     pub fn agreed_on(&self, peer: SiteId, vo: VoId) -> bool {
         let peer = self.peers.get(peer);
-        peer.is_some_and(|peer| peer.agreed_on.contains(&vo))
+        peer.is_some_and(|peer| peer.agreements.contains_key(&vo))
     }
 
     /// Whether an exchange with `peer` that ended just `now` found that it holds what we hold of `vo`.
@@ -427,10 +427,8 @@ impl Gossip {
             agreed &= agreed_here;
             if let Some(peer) = self.peers.get_mut(from) {
                 if agreed_here {
-                    peer.agreed_on.insert(*vo);
                     peer.agreements.insert(*vo, now);
                 } else {
-                    peer.agreed_on.remove(vo);
                     peer.agreements.remove(vo);
                 }
             }

@@ -319,13 +319,6 @@ impl Replica {
         self.digest
     }
 
-    /// Bytes that are kept of all sites, those of removed ones and those under way included.
-    pub fn bytes(&self) -> usize {
-        let contents = self.sites.values().flat_map(|held| held.contents.values());
-        let held: usize = contents.map(Content::bytes).sum();
-        held + self.fetches.values().map(Fetch::bytes).sum::<usize>()
-    }
-
     /// Members, and this site: those whose heads are held for others.
     pub(crate) fn counted(&self) -> impl Iterator<Item = (SiteId, &Held)> {
         let all = self.sites.iter().map(|(site, held)| (*site, held));

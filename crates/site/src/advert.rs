@@ -26,7 +26,7 @@ use crate::event::{Effect, Reply, Ticket};
 use crate::kinds::ADVERT;
 use crate::quota::Waits;
 use crate::site::Site;
-pub(crate) use confirm::{Confirms, is_question};
+pub(crate) use confirm::Confirms;
 pub use part::{Advert, read as read_advert};
 pub(crate) use part::{check, newest};
 use sources::Told;

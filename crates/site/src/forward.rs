@@ -31,6 +31,7 @@ use fairmesh_model::{ContentHash, Millis, Now, Role, Signed, SiteId, VoId};
 
 use crate::event::{Channel, Effect};
 use crate::notice::Notice;
+use crate::requests::{JOBS, numbered};
 use crate::site::Site;
 use crate::store::Write;
 use crate::time::Standing;
@@ -41,9 +42,8 @@ use rows::{Entry, is_open};
 pub use rows::{Stage, Withdrawal};
 pub(crate) use table::Forwarding;
 use table::{About, Asked};
-pub(crate) use wire::is_forward;
+use wire::plain;
 pub use wire::{End, Message, Take, Told, brings_job, read_forward, read_forward_told};
-use wire::{FORWARD, plain};
 pub use withdraw::Withdrawn;
 
 /// Requests under way to one member: more wait until some are answered.
@@ -94,11 +94,6 @@ pub struct ForwardStats {
 
 /// What members say.
 impl Site {
-    /// Whether the answer to a request is one about a job.
-    pub(crate) fn asked_to_forward(id: u64) -> bool {
-        id & FORWARD != 0
-    }
-
     /// VOs whose jobs are taken from others, as the state machine names them.
     pub(crate) fn accepted(&self) -> BTreeSet<String> {
         let rules = self.config.forward.iter();
@@ -389,7 +384,7 @@ impl Site {
 
     fn ask_member(&mut self, now: Now, of: SiteId, about: About, message: &Message) {
         self.forward.last_ask += 1;
-        let id = self.forward.last_ask | FORWARD;
+        let id = numbered(JOBS, self.forward.last_ask);
         let at = now.mono;
         self.forward.asks.insert(id, Asked { of, at, about });
         let bytes = wire::message(message);

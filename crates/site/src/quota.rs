@@ -34,6 +34,7 @@ use fairmesh_quota::{Changes, Funded, Grants, Ledger, Mark, Row, SliceId, Want};
 use crate::event::{Channel, Effect};
 use crate::heads::due;
 use crate::kinds::RIGHTS;
+use crate::requests::{WANT, numbered};
 use crate::site::Site;
 use crate::store::Write;
 use crate::vo::Vo;
@@ -46,10 +47,7 @@ pub(crate) use rows::{check, parse_hold, parse_rights};
 pub use transfers::Moved;
 use transfers::Transfers;
 pub(crate) use transfers::parse_transfer;
-use wire::ASKED_FOR_RIGHTS;
-pub(crate) use wire::is_want;
 pub use wire::{read_given, read_want};
-pub(crate) use witness::is_witness;
 use witness::{Round, Rounds};
 
 /// How often a ledger looks at the time, and at what it lacks.
@@ -486,7 +484,7 @@ impl Site {
             let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
             quota.asked.insert((to, want.slice), now.mono);
             self.next_want += 1;
-            let id = self.next_want | ASKED_FOR_RIGHTS;
+            let id = numbered(WANT, self.next_want);
             let bytes = wire::want(vo, &want);
             self.quota_stats.asked += 1;
             self.effects.push(Effect::Ask { to, id, bytes });
@@ -531,11 +529,6 @@ impl Site {
             let vos = self.vos.values_mut();
             vos.for_each(|held| held.quota.has_news = true);
         }
-    }
-
-    /// Whether the answer to a request is one to a request for rights.
-    pub(crate) fn asked_for_rights(id: u64) -> bool {
-        id & ASKED_FOR_RIGHTS != 0
     }
 
     /// When a VO's next head is due.

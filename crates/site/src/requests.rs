@@ -1,16 +1,25 @@
 //! Requests between members: of the anti-entropy, for rights and of them, about free CPUs, and of jobs that are passed on.
 //!
-//! Invariant: a request goes to one of the five by its first byte, and its answer by its number.
+//! Invariant: a request goes to one of the five by its first byte, and its answer by the first byte of its number.
 
 use fairmesh_model::{Now, SiteId, cbor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::advert::is_question;
 use crate::event::{Channel, Effect};
-use crate::forward::is_forward;
-use crate::quota::{is_want, is_witness};
 use crate::site::Site;
+
+/// First byte of the frames about rights, free CPUs, jobs and what is witnessed. Those of the anti-entropy begin with 0 or 1,
+/// and a node of an earlier release refuses the others as what it cannot read.
+pub(crate) const WANT: u8 = 2;
+pub(crate) const FREE: u8 = 3;
+pub(crate) const JOBS: u8 = 4;
+pub(crate) const WITNESS: u8 = 5;
+
+/// The number of the request whose frames begin so; the anti-entropy counts its own from 1.
+pub(crate) fn numbered(first: u8, count: u64) -> u64 {
+    u64::from(first) << 56 | count
+}
 
 /// A message behind the byte that says what it is about.
 pub(crate) fn framed(first: u8, message: &impl Serialize) -> Vec<u8> {
@@ -29,17 +38,12 @@ pub(crate) fn unframed<T: DeserializeOwned>(
 impl Site {
     /// A peer asks.
     pub(crate) fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
-        if is_want(bytes) {
-            return self.answer_want(now, from, channel, bytes);
-        }
-        if is_witness(bytes) {
-            return self.answer_witness(from, channel, bytes);
-        }
-        if is_question(bytes) {
-            return self.answer_question(now, from, channel, bytes);
-        }
-        if is_forward(bytes) {
-            return self.answer_forward(now, from, channel, bytes);
+        match bytes.first() {
+            Some(&WANT) => return self.answer_want(now, from, channel, bytes),
+            Some(&FREE) => return self.answer_question(now, from, channel, bytes),
+            Some(&JOBS) => return self.answer_forward(now, from, channel, bytes),
+            Some(&WITNESS) => return self.answer_witness(from, channel, bytes),
+            _ => {}
         }
         let response = self.gossip.answer(now, from, bytes, &self.vos);
         self.watch_peer(now, from);
@@ -49,16 +53,12 @@ impl Site {
 
     /// A peer has answered, or has not.
     pub(crate) fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        if Self::asked_for_rights(id) {
-            self.take_given(bytes);
-        } else if Self::asked_to_witness(id) {
-            self.take_witnessed(from, id, bytes);
-        } else if Self::asked_to_confirm(id) {
-            self.take_confirmed(from, id, bytes);
-        } else if Self::asked_to_forward(id) {
-            self.take_told(now, from, id, bytes);
-        } else {
-            self.take_answer(now, from, id, bytes);
+        match id.to_be_bytes()[0] {
+            WANT => self.take_given(bytes),
+            FREE => self.take_confirmed(from, id, bytes),
+            JOBS => self.take_told(now, from, id, bytes),
+            WITNESS => self.take_witnessed(from, id, bytes),
+            _ => self.take_answer(now, from, id, bytes),
         }
     }
 }

@@ -69,8 +69,7 @@ pub(super) struct Peer {
     /// The vectors that it last sent us, for its differences.
     pub(super) received: BTreeMap<VoId, Base>,
     pub(super) agreed_at: Option<MonoTime>,
-    pub(super) agreed_on: BTreeSet<VoId>,
-    /// When exchanges last ended with nothing to pull of a VO.
+    /// When exchanges last ended with nothing to pull of a VO: of those of which the peer held what we hold when it last said.
     pub(super) agreements: BTreeMap<VoId, MonoTime>,
     /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
     pub(super) pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,

@@ -115,11 +115,6 @@ impl Fetch {
         rows.map(part).collect()
     }
 
-    /// Bytes that are here.
-    pub(super) fn bytes(&self) -> usize {
-        self.here.values().map(|bytes| bytes.len()).sum()
-    }
-
     fn declared(&self) -> u64 {
         self.rows.values().map(|(_, len)| u64::from(*len)).sum()
     }

@@ -1,7 +1,6 @@
 //! Asking sites themselves how things stand with them now, for whoever is about to send a job.
 //!
-//! Frames begin with a byte that no frame of the anti-entropy or of rights begins with: a node of an earlier
-//! release refuses them as what it cannot read, and that is told as it is.
+//! A node of an earlier release refuses the question as what it cannot read, and that is told as it is.
 //!
 //! Invariant: every question is answered, by the site or when the time for requests has passed; only members of
 //! the VO are told anything, and nothing that is not in heads sooner or later.
@@ -13,17 +12,11 @@ use serde_bytes::ByteBuf;
 
 use super::{Advert, AdvertAnswer, part};
 use crate::event::{Channel, Effect, Ticket};
-use crate::requests::{framed, unframed};
+use crate::requests::{FREE, framed, numbered, unframed};
 use crate::site::Site;
-
-/// First byte of every frame.
-const FIRST: u8 = 3;
 
 /// Longest frame: an advert and what stands around it.
 const BYTES_MAX: usize = 9 << 10;
-
-/// Marks the number of a question; the anti-entropy counts its own from 1, and rights have another bit.
-const QUESTION: u64 = 1 << 62;
 
 /// Most sites that are asked at once: bounds what one call makes others do.
 const SITES_MAX: usize = 64;
@@ -48,17 +41,7 @@ struct Call {
     said: Vec<(SiteId, Result<Advert, String>)>,
 }
 
-/// Whether a request is a question about free CPUs.
-pub(crate) fn is_question(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&FIRST)
-}
-
 impl Site {
-    /// Whether the answer to a request is one to a question about free CPUs.
-    pub(crate) fn asked_to_confirm(id: u64) -> bool {
-        id & QUESTION != 0
-    }
-
     pub(super) fn ask_to_confirm(
         &mut self,
         now: Now,
@@ -84,9 +67,9 @@ impl Site {
                 call.said.push((site, Err(why)));
             } else {
                 self.confirms.last += 1;
-                let id = self.confirms.last | QUESTION;
+                let id = numbered(FREE, self.confirms.last);
                 call.asked.insert(id, site);
-                let bytes = framed(FIRST, &vo);
+                let bytes = framed(FREE, &vo);
                 self.effects.push(Effect::Ask {
                     to: site,
                     id,
@@ -108,7 +91,7 @@ impl Site {
         channel: Channel,
         bytes: &[u8],
     ) {
-        let vo = unframed::<VoId>(FIRST, bytes, BYTES_MAX);
+        let vo = unframed::<VoId>(FREE, bytes, BYTES_MAX);
         let is_member = |vo: &VoId| {
             let held = self.vos.get(vo);
             held.is_some_and(|held| held.replica.is_member(from))
@@ -119,7 +102,7 @@ impl Site {
                 .map(|of| ByteBuf::from(cbor::to_vec(&of))),
             None => Err("it tells members of its VOs only".to_owned()),
         };
-        let bytes = framed(FIRST, &said);
+        let bytes = framed(FREE, &said);
         self.effects.push(Effect::Answer { channel, bytes });
     }
 
@@ -173,7 +156,7 @@ impl Site {
 
 fn read(bytes: Option<&[u8]>) -> Result<Advert, String> {
     let bytes = bytes.ok_or_else(|| "it did not answer".to_owned())?;
-    let said = unframed::<Said>(FIRST, bytes, BYTES_MAX);
+    let said = unframed::<Said>(FREE, bytes, BYTES_MAX);
     let said =
         said.ok_or_else(|| "it does not answer such questions (an older release?)".to_owned());
     part::read(&said??)
@@ -191,10 +174,10 @@ mod tests {
             ..Advert::default()
         };
         let said: Said = Ok(ByteBuf::from(cbor::to_vec(&advert)));
-        let answer = framed(FIRST, &said);
+        let answer = framed(FREE, &said);
         assert_eq!(read(Some(&answer)), Ok(advert));
         let refusal: Said = Err("no".to_owned());
-        assert_eq!(read(Some(&framed(FIRST, &refusal))), Err("no".to_owned()));
+        assert_eq!(read(Some(&framed(FREE, &refusal))), Err("no".to_owned()));
         for odd in [&b""[..], &[3], &[1, 2, 3], &answer[..answer.len() - 1]] {
             assert!(read(Some(odd)).expect_err("odd").contains("older release"));
         }
@@ -204,9 +187,8 @@ mod tests {
             ..Advert::default()
         };
         let said: Said = Ok(ByteBuf::from(cbor::to_vec(&nonsense)));
-        assert!(read(Some(&framed(FIRST, &said))).is_err());
-        let question = framed(FIRST, &VoId::from_bytes([4; 32]));
-        assert!(is_question(&question));
+        assert!(read(Some(&framed(FREE, &said))).is_err());
+        let question = framed(FREE, &VoId::from_bytes([4; 32]));
         assert!(fairmesh_gossip::wire::Request::from_bytes(&question).is_err());
         assert!(fairmesh_gossip::wire::Response::from_bytes(&answer).is_err());
     }

@@ -1,7 +1,6 @@
 //! What members say to each other of jobs that they pass on: take this one; what became of those.
 //!
-//! Frames begin with a byte that no frame of the anti-entropy, of rights or of free CPUs begins with: a node of an
-//! earlier release refuses them as what it cannot read, and its sender takes that for no answer.
+//! A node of an earlier release refuses them as what it cannot read, and its sender takes that for no answer.
 //!
 //! Invariant: what is read is bounded, and its words show themselves.
 
@@ -10,10 +9,7 @@ use fairmesh_model::{ContentHash, SiteId, is_visible};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-use crate::requests::{framed, unframed};
-
-/// First byte of every frame.
-const FIRST: u8 = 4;
+use crate::requests::{JOBS, framed, unframed};
 
 /// Longest frame: an offer, and what was tried.
 const BYTES_MAX: usize = 128 << 10;
@@ -23,9 +19,6 @@ pub(super) const ENDS_MAX: usize = 64;
 
 /// Longest word of a site about a job, in characters.
 const WORDS_MAX: usize = 256;
-
-/// Marks the number of a request; the anti-entropy counts its own from 1, and others have other bits.
-pub(super) const FORWARD: u64 = 1 << 61;
 
 /// What a member is told or asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -83,27 +76,22 @@ pub enum End {
     },
 }
 
-/// Whether a request is about a job that is passed on.
-pub(crate) fn is_forward(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&FIRST)
-}
-
 /// Whether a request brings a job, of which something would be remembered.
 pub fn brings_job(bytes: &[u8]) -> bool {
     matches!(read_forward(bytes), Some(Message::Take(_)))
 }
 
 pub(super) fn message(message: &Message) -> Vec<u8> {
-    framed(FIRST, message)
+    framed(JOBS, message)
 }
 
 pub(super) fn told(told: &Told) -> Vec<u8> {
-    framed(FIRST, told)
+    framed(JOBS, told)
 }
 
 /// Reads a message about jobs; nothing where it is none.
 pub fn read_forward(bytes: &[u8]) -> Option<Message> {
-    let message = unframed(FIRST, bytes, BYTES_MAX)?;
+    let message = unframed(JOBS, bytes, BYTES_MAX)?;
     let is_sound = match &message {
         Message::Take(Take { tried, class, .. }) => are_plain(tried) && is_plain(class),
         Message::Ends(jobs) | Message::Withdraw(jobs) => jobs.len() <= ENDS_MAX,
@@ -113,7 +101,7 @@ pub fn read_forward(bytes: &[u8]) -> Option<Message> {
 
 /// Reads an answer about jobs; nothing where it is none.
 pub fn read_forward_told(bytes: &[u8]) -> Option<Told> {
-    let told = unframed(FIRST, bytes, BYTES_MAX)?;
+    let told = unframed(JOBS, bytes, BYTES_MAX)?;
     let is_sound = match &told {
         Told::Taken | Told::Later => true,
         Told::Declined(why) => is_plain(why),
@@ -176,7 +164,7 @@ mod tests {
             })
         };
         let bytes = message(&take("full"));
-        assert!(is_forward(&bytes) && brings_job(&bytes));
+        assert!(brings_job(&bytes));
         assert!(!brings_job(&message(&Message::Ends(Vec::new()))));
         assert_eq!(read_forward(&bytes), Some(take("full")));
         assert_eq!(read_forward(&bytes[..bytes.len() - 1]), None);

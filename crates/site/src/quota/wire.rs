@@ -1,46 +1,32 @@
 //! What members say to each other of rights: who lacks some asks, and is told how much was sent to him. The
 //! rights themselves are in the sender's next head, so an answer that is lost loses nothing.
-//!
-//! Frames begin with a byte that no frame of the anti-entropy begins with: a node of an earlier release refuses
-//! them as what it cannot read.
 
 use fairmesh_model::{CoreMillis, VoId};
 use fairmesh_quota::Want;
 
-use crate::requests::{framed, unframed};
-
-/// First byte of every frame.
-const FIRST: u8 = 2;
+use crate::requests::{WANT, framed, unframed};
 
 /// Longest request, and longest answer: a few hashes and numbers.
 const BYTES_MAX: usize = 512;
 
-/// Marks the number of a request for rights; the anti-entropy counts its own from 1.
-pub(crate) const ASKED_FOR_RIGHTS: u64 = 1 << 63;
-
-/// Whether a request is one for rights.
-pub(crate) fn is_want(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&FIRST)
-}
-
 /// A request for rights in a VO.
 pub(crate) fn want(vo: VoId, want: &Want) -> Vec<u8> {
-    framed(FIRST, &(vo, want))
+    framed(WANT, &(vo, want))
 }
 
 /// Reads a request for rights in a VO; nothing where it is none.
 pub fn read_want(bytes: &[u8]) -> Option<(VoId, Want)> {
-    unframed(FIRST, bytes, BYTES_MAX)
+    unframed(WANT, bytes, BYTES_MAX)
 }
 
 /// How much was sent.
 pub(crate) fn given(amount: CoreMillis) -> Vec<u8> {
-    framed(FIRST, &amount.0)
+    framed(WANT, &amount.0)
 }
 
 /// Reads how much was sent in answer to one; nothing where it is no such answer.
 pub fn read_given(bytes: &[u8]) -> Option<CoreMillis> {
-    unframed(FIRST, bytes, BYTES_MAX).map(CoreMillis)
+    unframed(WANT, bytes, BYTES_MAX).map(CoreMillis)
 }
 
 #[cfg(test)]
@@ -62,7 +48,7 @@ mod tests {
         };
         let vo = VoId::from_bytes([4; 32]);
         let bytes = want(vo, &of);
-        assert!(is_want(&bytes) && bytes.len() < BYTES_MAX);
+        assert!(bytes.len() < BYTES_MAX);
         assert_eq!(read_want(&bytes), Some((vo, of)));
         assert_eq!(read_want(&bytes[..40]), None);
         assert_eq!(read_given(&given(CoreMillis(9))), Some(CoreMillis(9)));

@@ -18,17 +18,11 @@ use fairmesh_quota::{Offer, SliceId};
 
 use crate::event::{Channel, Effect};
 use crate::quota::Quota;
-use crate::requests::{framed, unframed};
+use crate::requests::{WITNESS, framed, numbered, unframed};
 use crate::site::Site;
-
-/// First byte of every frame.
-const FIRST: u8 = 5;
 
 /// Longest frame: a few hashes and numbers.
 const BYTES_MAX: usize = 512;
-
-/// Marks the number of a question; rights, adverts and jobs have other bits.
-const QUESTION: u64 = 1 << 60;
 
 /// Before this a member that has answered is not asked again: a head's way to it, and back what it brings.
 const ASK_AGAIN: Millis = Millis(200);
@@ -93,17 +87,7 @@ impl Round {
     }
 }
 
-/// Whether a request asks whether this site witnesses an offer.
-pub(crate) fn is_witness(bytes: &[u8]) -> bool {
-    bytes.first() == Some(&FIRST)
-}
-
 impl Site {
-    /// Whether the answer to a request is one to such a question.
-    pub(crate) fn asked_to_witness(id: u64) -> bool {
-        id & QUESTION != 0
-    }
-
     /// Asks about what was sent to this site, and takes what was witnessed.
     pub(super) fn advance_witnesses(&mut self, now: Now, vo: VoId) {
         let held = self.vos.get_mut(&vo).expect("it was listed");
@@ -147,9 +131,9 @@ impl Site {
             for (to, asked) in idle.take(room) {
                 room -= 1;
                 self.next_want += 1;
-                let id = self.next_want | QUESTION;
+                let id = numbered(WITNESS, self.next_want);
                 *asked = Asked::As(id);
-                let bytes = framed(FIRST, &(vo, &round.offer));
+                let bytes = framed(WITNESS, &(vo, &round.offer));
                 self.effects.push(Effect::Ask { to: *to, id, bytes });
             }
             if round.until.is_none() && !round.open.values().any(|asked| *asked == Asked::Never) {
@@ -168,12 +152,12 @@ impl Site {
     /// A member asks whether this site witnesses what that one was sent. Who takes no part in the VO takes nothing
     /// that would contradict it.
     pub(crate) fn answer_witness(&mut self, from: SiteId, channel: Channel, bytes: &[u8]) {
-        let asked = unframed::<(VoId, Offer)>(FIRST, bytes, BYTES_MAX);
+        let asked = unframed::<(VoId, Offer)>(WITNESS, bytes, BYTES_MAX);
         let witnesses = asked.is_some_and(|(vo, offer)| {
             let held = self.vos.get(&vo);
             held.is_none_or(|held| !held.is_founded() || held.quota.ledger.witnesses(from, &offer))
         });
-        let bytes = framed(FIRST, &witnesses);
+        let bytes = framed(WITNESS, &witnesses);
         self.effects.push(Effect::Answer { channel, bytes });
     }
 
@@ -185,7 +169,7 @@ impl Site {
             let Some(round) = rounds.values_mut().find(is_asked) else {
                 continue;
             };
-            match bytes.map(|bytes| unframed(FIRST, bytes, BYTES_MAX)) {
+            match bytes.map(|bytes| unframed(WITNESS, bytes, BYTES_MAX)) {
                 Some(Some(false)) => {
                     round.open.insert(from, Asked::Before);
                     self.gossip.probe(from);
