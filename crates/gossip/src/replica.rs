@@ -33,7 +33,7 @@ use crate::refusal::Refusal;
 use fetch::Fetch;
 use rest::Rest;
 
-/// Most heads that are taken of one site in a minute: a site signs six, and a burst when it starts.
+/// Most heads that are taken of one site in a minute, pushed and by answers each: a site signs six, and a burst when it starts.
 pub const HEADS_A_MINUTE_MAX: usize = 120;
 
 /// Most sites whose parts are kept although they are no members: the latest.
@@ -116,9 +116,17 @@ pub(crate) struct Held {
     refused: Option<ContentHash>,
     /// What changed could not be told: the next pull says that nothing of the site is held.
     needs_manifest: bool,
-    /// Heads that were pushed since the minute began, by their hashes: one that comes again, say beside a
-    /// delta that does not fit, does not take from the site's budget twice.
-    pushed: (MonoTime, BTreeSet<ContentHash>),
+    /// Heads that were pushed, and those that answers brought.
+    pushed: Minute,
+    pulled: Minute,
+}
+
+/// Heads of a site that came since a minute began, by their hashes: one that comes again, say beside a delta that does not
+/// fit, does not take from the site's budget twice.
+#[derive(Debug, Default)]
+struct Minute {
+    began: MonoTime,
+    heads: BTreeSet<ContentHash>,
 }
 
 /// What a node holds of one VO.
@@ -373,14 +381,14 @@ fn role_of(site: SiteId) -> fairmesh_model::Role {
     fairmesh_model::Role::single(site)
 }
 
-impl Held {
-    /// Whether this pushed head of the site may be looked at now.
+impl Minute {
+    /// Whether this head of the site may be looked at now.
     fn may_take(&mut self, head: ContentHash, now: Now) -> bool {
-        if now.mono.since(self.pushed.0) >= Millis::from_secs(60) {
-            self.pushed = (now.mono, BTreeSet::new());
+        if now.mono.since(self.began) >= Millis::from_secs(60) {
+            (self.began, self.heads) = (now.mono, BTreeSet::new());
         }
-        let pushed = &mut self.pushed.1;
-        pushed.contains(&head) || pushed.len() < HEADS_A_MINUTE_MAX && pushed.insert(head)
+        let heads = &mut self.heads;
+        heads.contains(&head) || heads.len() < HEADS_A_MINUTE_MAX && heads.insert(head)
     }
 }
 

@@ -113,7 +113,7 @@ impl Replica {
         }
         let rests = self.is_resting(site, from, seen.now.mono);
         let held = held_of(&mut self.sites, self.history, site);
-        if rests || !held.may_take(head.hash(), seen.now) {
+        if rests || !held.pushed.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {
@@ -146,7 +146,9 @@ impl Replica {
             }
             return Ok(Absorbed::Known);
         }
-        if self.is_resting(site, from, seen.now.mono) {
+        let rests = self.is_resting(site, from, seen.now.mono);
+        let held = held_of(&mut self.sites, self.history, site);
+        if rests || !held.pulled.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
         let taken = match item.told {

@@ -397,6 +397,14 @@ fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
         late += u32::from(matches!(honest.take(&push), Err(Refusal::TooOften(_))));
     }
     assert_eq!(late, 1);
+    for version in 0..=HEADS_A_MINUTE_MAX {
+        let bytes = version.to_be_bytes();
+        liar.publish(0, 1, &[(2, Some(&bytes))]);
+        let item = item_of(&liar);
+        let taken = honest.replica.take_item(&Plain, seen(0), site(0), item);
+        late += u32::from(matches!(taken, Err(Refusal::TooOften(_))));
+    }
+    assert_eq!(late, 2, "those that answers bring, too");
     let push = other.publish(2, 1, &[(1, Some(b"one"))]);
     assert!(matches!(honest.take(&push), Ok(Absorbed::Bare(_))));
 }
