@@ -58,10 +58,18 @@ async fn asked_until_turned_away(request: &[u8], answer: &[u8]) -> (usize, Strin
         }
         asked
     };
-    let asked = tokio::select! {
-        asked = asking => asked,
-        () = async { loop { b.answer(answer.to_vec()).await; } } => unreachable!("it goes on"),
+    let answering = async {
+        loop {
+            b.answer(answer.to_vec()).await;
+        }
     };
+    let asked = timeout(PATIENCE, async {
+        tokio::select! {
+            asked = asking => asked,
+            () = answering => unreachable!("it goes on"),
+        }
+    });
+    let asked = asked.await.expect("it is turned away in time");
     let mut why = String::new();
     b.until_stats(|stats| {
         let peer = stats.peers.get(&greedy);
