@@ -77,6 +77,7 @@ pub(crate) use error::ApiError;
 pub(crate) use explain::explained;
 use loops::Loops;
 pub(crate) use priority::fraction;
+pub(crate) use quota::accounts_with_credit;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
 pub(crate) use usage::{ID_DIGITS_MIN, is_id};

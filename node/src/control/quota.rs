@@ -332,7 +332,8 @@ pub(super) async fn get(
     let listed = move |site: &Site, now: Now| {
         let (vo, path) = (query.vo.as_deref(), query.path.as_deref());
         let asked = Asked::of(site, now, sight, (vo, path))?;
-        Ok((asked.accounts(site), asked))
+        let vos = asked.vos.iter().map(|(vo, _)| *vo);
+        Ok((accounts_with_credit(site, vos), asked))
     };
     let (rests_on, (accounts, asked)) = shared.ask(listed).await?;
     let asked = Arc::new(asked);
@@ -371,17 +372,6 @@ impl Asked {
         })
     }
 
-    /// The accounts with credit of their own.
-    fn accounts(&self, site: &Site) -> Vec<(VoId, AccountPath)> {
-        let ledgers = self.vos.iter();
-        let ledgers = ledgers.filter_map(|(vo, _)| Some((*vo, site.ledger(*vo)?)));
-        let accounts = ledgers.flat_map(|(vo, ledger)| {
-            let paths = ledger.grants().paths();
-            paths.map(move |path| (vo, path.clone()))
-        });
-        accounts.collect()
-    }
-
     pub(super) fn name(&self, vo: VoId) -> Option<String> {
         let mut vos = self.vos.iter();
         vos.find(|(of, _)| *of == vo)
@@ -400,6 +390,19 @@ impl Asked {
 pub(super) fn account(vo: VoId, path: &AccountPath) -> Account {
     let (vo, path) = (Some(vo), path.clone());
     Account { vo, path }
+}
+
+/// The accounts of these VOs with credit of their own.
+pub(crate) fn accounts_with_credit(
+    site: &Site,
+    vos: impl Iterator<Item = VoId>,
+) -> Vec<(VoId, AccountPath)> {
+    let ledgers = vos.filter_map(|vo| Some((vo, site.ledger(vo)?)));
+    let accounts = ledgers.flat_map(|(vo, ledger)| {
+        let paths = ledger.grants().paths();
+        paths.map(move |path| (vo, path.clone()))
+    });
+    accounts.collect()
 }
 
 /// What is left of an account's credit.

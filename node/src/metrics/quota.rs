@@ -14,6 +14,7 @@ use prometheus_client::registry::Registry;
 
 use super::Sample;
 use super::registry::{Labels, counter, counters, signed};
+use crate::control::accounts_with_credit;
 use crate::driver::{Gone, NodeHandle};
 
 /// What is left of a VO's allocations, in core-milliseconds.
@@ -24,30 +25,13 @@ pub(crate) struct QuotaSample {
     pub(crate) amounts: [(&'static str, u128); 6],
 }
 
-const AMOUNTS: [&str; 6] = [
-    "here",
-    "spendable",
-    "held",
-    "on_the_way",
-    "perished",
-    "overdraft",
-];
-
 /// Of each VO with allocations, among those with these labels. The node's task adds up some accounts at a time.
 pub(super) async fn sample(
     node: &NodeHandle,
     labels: BTreeMap<VoId, String>,
 ) -> Result<Vec<QuotaSample>, Gone> {
     let vos: Vec<VoId> = labels.keys().copied().collect();
-    let accounts = node.ask(move |site, _| {
-        let ledgers = vos.into_iter();
-        let ledgers = ledgers.filter_map(|vo| Some((vo, site.ledger(vo)?)));
-        let accounts = ledgers.flat_map(|(vo, ledger)| {
-            let paths = ledger.grants().paths();
-            paths.map(move |path| (vo, path.clone()))
-        });
-        accounts.collect::<Vec<_>>()
-    });
+    let accounts = node.ask(move |site, _| accounts_with_credit(site, vos.into_iter()));
     let totals = |site: &Site, now: Now, some: &mut dyn Iterator<Item = (VoId, AccountPath)>| {
         let totals = |(vo, path): (VoId, AccountPath)| {
             let of = site.ledger(vo)?.account_totals(&path, now.wall);
@@ -63,17 +47,14 @@ pub(super) async fn sample(
     let of_vo = |(vo, label)| {
         let of = sums.get(&vo)?;
         let amounts = [
-            of.here,
-            of.spendable,
-            of.held,
-            of.on_the_way,
-            of.perished,
-            of.overdraft,
+            ("here", of.here),
+            ("spendable", of.spendable),
+            ("held", of.held),
+            ("on_the_way", of.on_the_way),
+            ("perished", of.perished),
+            ("overdraft", of.overdraft),
         ];
-        Some(QuotaSample {
-            vo: label,
-            amounts: std::array::from_fn(|index| (AMOUNTS[index], amounts[index])),
-        })
+        Some(QuotaSample { vo: label, amounts })
     };
     Ok(labels.into_iter().filter_map(of_vo).collect())
 }
