@@ -113,7 +113,7 @@ impl Grants {
     /// # Errors
     /// That it is older, would change what is granted, or is a part of what it does not fit.
     pub fn adopt(&mut self, document: &Verified<Allocation>) -> Result<bool, GrantError> {
-        let (body, hash) = (&self.in_terms_of_whole(document.body()), document.hash());
+        let (body, hash) = (self.in_terms_of_whole(document.body()), document.hash());
         let id = body.id.unwrap_or_else(|| hash.into());
         if let Some(have) = self.grants.get(&id) {
             if have.body.version > body.version && !mutated!(OlderGrantTaken) {
@@ -123,7 +123,7 @@ impl Grants {
                     got: body.version,
                 });
             }
-            let changed = have.body.forbidden_change(body);
+            let changed = have.body.forbidden_change(&body);
             if let Some(what) = changed.filter(|_| !mutated!(GrantsRewritten)) {
                 return Err(GrantError::Changed {
                     id,
@@ -135,9 +135,9 @@ impl Grants {
                 return Ok(false);
             }
         }
-        let ends = self.ends(id, body)?;
+        let ends = self.ends(id, &body)?;
         let initial = body.slices.iter();
-        let initial = initial.map(|slice| split(body, slice)).collect();
+        let initial = initial.map(|slice| split(&body, slice)).collect();
         if let Some(part_of) = &body.part_of {
             self.parts.entry(part_of.allocation).or_default().insert(id);
         }
@@ -145,7 +145,7 @@ impl Grants {
         self.grants.insert(
             id,
             Grant {
-                body: body.clone(),
+                body,
                 hash,
                 initial,
                 ends,

@@ -169,11 +169,9 @@ fn a_clock_that_is_off_is_named_and_its_usage_counts_once_it_is_time() {
     assert_converged(&mut mesh, &ledger);
 }
 
-/// The member pushes the head of a site that nobody knows.
-fn push_of_stranger(mesh: &mut Mesh, index: usize) {
-    let (vo, now) = (mesh.vo, mesh.now(0).wall);
-    let bytes = Liar::new(mesh, index).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
-    let (from, token) = (site_id(LIAR), 0);
+/// The member pushes something to the first site.
+fn push(mesh: &mut Mesh, bytes: Vec<u8>) {
+    let (from, vo, token) = (site_id(LIAR), mesh.vo, 0);
     let pushed = Event::Pushed {
         from,
         vo,
@@ -181,6 +179,13 @@ fn push_of_stranger(mesh: &mut Mesh, index: usize) {
         token,
     };
     mesh.handle(0, pushed);
+}
+
+/// The member pushes the head of a site that nobody knows.
+fn push_of_stranger(mesh: &mut Mesh, index: usize) {
+    let now = mesh.now(0).wall;
+    let bytes = Liar::new(mesh, index).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
+    push(mesh, bytes);
 }
 
 #[test]
@@ -292,7 +297,7 @@ fn usage_that_is_taken_back_again_and_again_is_named_once_with_the_sum() {
 #[test]
 fn small_heads_of_a_site_of_many_rows_are_taken_one_at_a_time_and_the_last_soon() {
     let mut mesh = mesh_with_liar();
-    let (from, vo, now) = (site_id(LIAR), mesh.vo, mesh.now(0).wall);
+    let (from, now) = (site_id(LIAR), mesh.now(0).wall);
     let today = Span::Day(WindowLength::HOUR.day_of(WindowLength::HOUR.window_at(now)));
     let names: Vec<String> = (0..20_000).map(|user| format!("/g0/u{user:05}")).collect();
     let parts = |first: u64| {
@@ -316,16 +321,7 @@ fn small_heads_of_a_site_of_many_rows_are_taken_one_at_a_time_and_the_last_soon(
     mesh.liars.insert(from, liar);
     let before = mesh.nodes[0].site.stats().heads_taken;
     mesh.nodes[0].verdicts.clear();
-    for bytes in pushes {
-        let token = 0;
-        let pushed = Event::Pushed {
-            from,
-            vo,
-            bytes,
-            token,
-        };
-        mesh.handle(0, pushed);
-    }
+    pushes.into_iter().for_each(|bytes| push(&mut mesh, bytes));
     assert_eq!(mesh.nodes[0].site.stats().heads_taken - before, 1);
     assert_eq!(
         mesh.nodes[0].verdicts[..2],
