@@ -110,7 +110,7 @@ pub struct Viewed {
     documents: ContentHash,
     reference: Option<Window>,
     mount: EntryId,
-    sums: Snapshot,
+    sums: Arc<Snapshot>,
 }
 
 impl Viewed {
@@ -272,11 +272,12 @@ impl Site {
     /// seen from the reference window. Two sites with equal vectors and documents have equal ones.
     /// The cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
-        self.viewed(vo).as_ref().map(Viewed::digest)
+        let sums = Arc::new(self.snapshot());
+        self.viewed(vo, &sums).as_ref().map(Viewed::digest)
     }
 
-    /// What that is made of, to be made elsewhere: a copy of all sums, O(entries).
-    pub fn viewed(&self, vo: VoId) -> Option<Viewed> {
+    /// What that is made of, to be made elsewhere of a copy of all `sums`.
+    pub fn viewed(&self, vo: VoId, sums: &Arc<Snapshot>) -> Option<Viewed> {
         let held = self.vos.get(&vo)?;
         held.charter()?;
         let mount = self.shares.tree.view.mounts().get(&vo)?;
@@ -284,7 +285,7 @@ impl Site {
             documents: held.documents_digest(),
             reference: self.reference(vo),
             mount: self.shares.tree.view.reader().entry(mount)?,
-            sums: self.snapshot(),
+            sums: Arc::clone(sums),
         })
     }
 

@@ -1,6 +1,7 @@
 //! `GET /v1/status[?digests=true]`: the node, its VOs, its peers, and what is wrong.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::response::IntoResponse;
@@ -92,10 +93,14 @@ fn ask(site: &Site, now: Now, digests: bool) -> Asked {
         vos.iter()
             .filter_map(|vo| Some((vo.vo.short(), vo.name.clone()?))),
     );
-    let wanted = vos.iter().filter(|_| digests);
+    // One copy for all VOs.
+    let sums = digests.then(|| Arc::new(site.snapshot()));
+    let viewed = sums
+        .iter()
+        .flat_map(|sums| vos.iter().map(move |of| site.viewed(of.vo, sums)));
     Asked {
         rests_on: rests_on(site, now),
-        viewed: wanted.map(|of| site.viewed(of.vo)).collect(),
+        viewed: viewed.collect(),
         vos: vos.into_iter().map(|vo| vo_body(site, vo)).collect(),
         found: Found::ask(site, now),
         notices: health::of_site(site, &names),

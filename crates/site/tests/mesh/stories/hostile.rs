@@ -169,23 +169,11 @@ fn a_clock_that_is_off_is_named_and_its_usage_counts_once_it_is_time() {
     assert_converged(&mut mesh, &ledger);
 }
 
-/// The member pushes something to the first site.
-fn push(mesh: &mut Mesh, bytes: Vec<u8>) {
-    let (from, vo, token) = (site_id(LIAR), mesh.vo, 0);
-    let pushed = Event::Pushed {
-        from,
-        vo,
-        bytes,
-        token,
-    };
-    mesh.handle(0, pushed);
-}
-
 /// The member pushes the head of a site that nobody knows.
 fn push_of_stranger(mesh: &mut Mesh, index: usize) {
     let now = mesh.now(0).wall;
     let bytes = Liar::new(mesh, index).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
-    push(mesh, bytes);
+    push(mesh, 0, bytes);
 }
 
 #[test]
@@ -321,7 +309,9 @@ fn small_heads_of_a_site_of_many_rows_are_taken_one_at_a_time_and_the_last_soon(
     mesh.liars.insert(from, liar);
     let before = mesh.nodes[0].site.stats().heads_taken;
     mesh.nodes[0].verdicts.clear();
-    pushes.into_iter().for_each(|bytes| push(&mut mesh, bytes));
+    pushes
+        .into_iter()
+        .for_each(|bytes| push(&mut mesh, 0, bytes));
     assert_eq!(mesh.nodes[0].site.stats().heads_taken - before, 1);
     assert_eq!(
         mesh.nodes[0].verdicts[..2],
