@@ -153,7 +153,12 @@ pub(crate) fn offer(mesh: &mut Mesh, node: usize, bytes: Vec<u8>) -> Verdict {
 
 /// Pushes to a node, which need not judge it at once.
 pub(crate) fn push(mesh: &mut Mesh, node: usize, bytes: Vec<u8>) {
-    let (from, vo, token) = (site_id(1), mesh.vo, 0);
+    push_by(mesh, 1, node, bytes);
+}
+
+/// The same as another site.
+pub(crate) fn push_by(mesh: &mut Mesh, by: usize, node: usize, bytes: Vec<u8>) {
+    let (from, vo, token) = (site_id(by), mesh.vo, 0);
     mesh.handle(
         node,
         Event::Pushed {

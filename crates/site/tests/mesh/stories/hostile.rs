@@ -6,7 +6,7 @@ use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
 
 use crate::ledger::{Ledger, assert_converged, assert_same, seen, state, sums};
-use crate::liar::{Liar, offer, push, usage};
+use crate::liar::{Liar, offer, push, push_by, usage};
 use crate::mesh::Mesh;
 use crate::vo::{DAY, HOUR, job, path, site_id};
 
@@ -173,7 +173,7 @@ fn a_clock_that_is_off_is_named_and_its_usage_counts_once_it_is_time() {
 fn push_of_stranger(mesh: &mut Mesh, index: usize) {
     let now = mesh.now(0).wall;
     let bytes = Liar::new(mesh, index).sign(now, usage(hour_of(now), &[("/g0/u0", 5)]));
-    push(mesh, 0, bytes);
+    push_by(mesh, LIAR, 0, bytes);
 }
 
 #[test]
@@ -311,7 +311,7 @@ fn small_heads_of_a_site_of_many_rows_are_taken_one_at_a_time_and_the_last_soon(
     mesh.nodes[0].verdicts.clear();
     pushes
         .into_iter()
-        .for_each(|bytes| push(&mut mesh, 0, bytes));
+        .for_each(|bytes| push_by(&mut mesh, LIAR, 0, bytes));
     assert_eq!(mesh.nodes[0].site.stats().heads_taken - before, 1);
     assert_eq!(
         mesh.nodes[0].verdicts[..2],
