@@ -162,6 +162,10 @@ pub const FRAME_BYTES_MAX: usize = 4 << 20;
 /// milliseconds); a large cluster has some ten thousand (user, account) pairs.
 pub const LOOKUP_BATCH_MAX: usize = 65_536;
 
+/// Rows that fit in one frame whatever they name: four names, each as long as names may be. Where users choose names, who
+/// asks for more at once may ask for nothing.
+pub const ROWS_OF_ANY_NAMES: usize = 2_000;
+
 /// Most bytes of answers that a client should leave unread. Linux gives a Unix socket 208 KiB by
 /// default; when a server cannot write its answer it reads no more, and both sides would wait.
 pub const PIPELINE_BYTES_MAX: usize = 64 << 10;

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use fairmesh_client::{Client, ClientError, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Who};
+use fairmesh_client::{Client, ClientError, FACTOR_MAX, Names, ROWS_OF_ANY_NAMES, Who};
 
 use crate::control::Control;
 use crate::job::{Job, State};
@@ -279,7 +279,7 @@ pub async fn factors(
     let asked = tokio::task::spawn_blocking(move || {
         let mut client = Client::connect(&lookup, LOOKUP_MAX)?;
         let (mut factors, mut step) = (BTreeMap::new(), FACTOR_MAX);
-        for batch in people.chunks(LOOKUP_BATCH_MAX) {
+        for batch in people.chunks(ROWS_OF_ANY_NAMES) {
             let who: Vec<Who<'_>> = batch.iter().map(who).collect();
             let answer = client.lookup(&who)?;
             step = step.min(answer.view.step);

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
-use fairmesh_client::{Client, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, Who};
+use fairmesh_client::{Client, FACTOR_MAX, Names, ROWS_OF_ANY_NAMES, Who};
 use serde::Serialize;
 
 use super::AskArgs;
@@ -125,7 +125,7 @@ fn many(args: &PrioArgs, input: &mut dyn BufRead, out: &mut dyn Write) -> anyhow
     let socket = socket.unwrap_or_else(|| args.ask.control().path().with_file_name("lookup.sock"));
     let mut client = Client::connect(socket, LOOKUP_MAX)?;
     let mut looked = Vec::new();
-    for batch in accounts.chunks(LOOKUP_BATCH_MAX) {
+    for batch in accounts.chunks(ROWS_OF_ANY_NAMES) {
         let who: Vec<Who<'_>> = batch.iter().map(|names| Who::Names(*names)).collect();
         let answer = client.lookup(&who)?;
         let found = batch.iter().zip(answer.factors());

@@ -258,6 +258,25 @@ fn one_user_cannot_take_every_connection() {
 }
 
 #[test]
+fn however_long_the_names_are_that_users_choose_everybody_is_asked_for() {
+    let world = World::start(LookupConfig::default());
+    let person = |number: u32| {
+        let account = format!("{number:0>512}");
+        (
+            format!("u{}", number % 100),
+            Some(account),
+            Some("users".to_owned()),
+        )
+    };
+    let people: Vec<_> = (0..9_000).map(person).collect();
+    let asked = fairmesh_schedulers::sync::factors(&world.path, people);
+    let (factors, _) = world.runtime.block_on(asked).expect("in parts");
+    assert_eq!(factors.len(), 9_000);
+    assert!(factors.values().all(Option::is_some));
+    world.stop();
+}
+
+#[test]
 fn bad_frames_cost_only_their_sender() {
     let world = World::start(LookupConfig::default());
     let mut good = world.client();

@@ -237,6 +237,19 @@ fn a_caller_cannot_build_what_a_server_would_refuse() {
         Err(ProtocolError::TooManyRows(LOOKUP_BATCH_MAX + 1))
     );
     let name = "x".repeat(512);
+    let who = Who::Names(Names {
+        user: Some(&name),
+        account: Some(&name),
+        group: Some(&name),
+        subject: Some(&name),
+    });
+    let block = NameBlockBuf::of(&vec![who; ROWS_OF_ANY_NAMES]).expect("rows");
+    let request = Request {
+        id: 1,
+        want: Want::FactorsAndHandles,
+        accounts: Accounts::Names(block.as_block()),
+    };
+    assert_eq!(encode_request(&mut Vec::new(), &request), Ok(()));
     let block = NameBlockBuf::of(&vec![Who::user_account(&name, &name); 10_000]).expect("rows");
     let request = Request {
         id: 1,
