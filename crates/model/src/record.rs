@@ -4,6 +4,8 @@
 //! before its start. Reports of one job may come in any number and order; the site charges each
 //! moment of a job once (see `fairmesh-site`).
 
+use std::borrow::Cow;
+
 use serde::{Deserialize, Serialize};
 
 use crate::documents::Terms;
@@ -18,7 +20,7 @@ pub const NAME_BYTES_MAX: usize = 512;
 pub const RUN_MAX: Millis = Millis(10 * 366 * 86_400_000);
 
 /// Most properties of one job: bounds the work of one charge.
-const PROPERTIES_MAX: usize = 64;
+pub const PROPERTIES_MAX: usize = 64;
 
 /// Most chunks of one job: bounds the work of one charge. A chunk is a kind of node in a job, of which there are
 /// a few; a job of more kinds adds alike ones up.
@@ -70,8 +72,16 @@ impl Origin {
 /// another's name.
 pub fn fitting(name: impl Into<String>) -> String {
     let name = name.into();
-    if is_fitting(&name) {
-        return name;
+    if let Cow::Owned(changed) = fit(&name) {
+        return changed;
+    }
+    name
+}
+
+/// As [`fitting`], of a name that is not one's own.
+pub fn fit(name: &str) -> Cow<'_, str> {
+    if is_fitting(name) {
+        return Cow::Borrowed(name);
     }
     const REPLACED: char = char::REPLACEMENT_CHARACTER;
     let shown = |c| if is_visible(c) { c } else { REPLACED };
@@ -82,7 +92,7 @@ pub fn fitting(name: impl Into<String>) -> String {
         fit.truncate(end.unwrap_or(0));
         fit.push(REPLACED);
     }
-    fit
+    Cow::Owned(fit)
 }
 
 fn is_fitting(name: &str) -> bool {
@@ -248,6 +258,16 @@ impl UsageRecord {
                 .escape_debug()
                 .to_string()
         };
+        let placement = &self.placement;
+        // Before what is in them is looked at.
+        let lists = [
+            ("properties", placement.properties.len(), PROPERTIES_MAX),
+            ("chunks", placement.chunks.len(), CHUNKS_MAX),
+        ];
+        if let Some((what, _, most)) = lists.into_iter().find(|(_, has, most)| has > most) {
+            let job = job();
+            return Err(RecordError::TooMany { job, what, most });
+        }
         let named = [
             ("cluster", Some(&self.key.cluster)),
             ("job id", Some(&self.key.job)),
@@ -258,7 +278,6 @@ impl UsageRecord {
             ("queue", self.placement.queue.as_ref()),
             ("machine", self.placement.machine.as_ref()),
         ];
-        let placement = &self.placement;
         let properties = placement.properties.iter().map(|name| ("property", name));
         let machines = placement.chunks.iter();
         let machines = machines.filter_map(|chunk| Some(("machine", chunk.machine.as_ref()?)));
@@ -283,15 +302,6 @@ impl UsageRecord {
         }
         if self.end.since(self.start) > RUN_MAX {
             return Err(RecordError::TooLong(job()));
-        }
-        let placement = &self.placement;
-        let lists = [
-            ("properties", placement.properties.len(), PROPERTIES_MAX),
-            ("chunks", placement.chunks.len(), CHUNKS_MAX),
-        ];
-        if let Some((what, _, most)) = lists.into_iter().find(|(_, has, most)| has > most) {
-            let job = job();
-            return Err(RecordError::TooMany { job, what, most });
         }
         match self.misfit_of_chunks() {
             Some(what) => Err(RecordError::Chunks { job: job(), what }),

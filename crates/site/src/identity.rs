@@ -7,6 +7,9 @@
 //! can never break out of the path that a rule gives it (a name with a slash is not inserted).
 //! Deliberately not here: reading rules from a file (the node's configuration).
 
+use std::collections::BTreeSet;
+
+use fairmesh_model::record::fit;
 use fairmesh_model::{AccountPath, ContentHash, Origin, VoId, mutated};
 
 /// An account as the site knows it: in a VO's tree, or in the local part of its own.
@@ -261,9 +264,18 @@ impl IdentityMap {
         &self.rules
     }
 
-    /// The account that `origin` is charged to; `None` where no rule says so.
+    /// The account that `origin` is charged to; `None` where no rule says so. Names that no report may bear are read as it
+    /// would bear them, so whoever asks before a job is told of the account that pays for it.
     pub fn resolve<'a>(&self, origin: impl Into<Words<'a>>) -> Option<Account> {
-        let words = origin.into();
+        let asked = origin.into();
+        let names = [asked.user, asked.account, asked.group, asked.subject];
+        let [user, account, group, subject] = names.map(|name| name.map(fit));
+        let words = Words {
+            user: user.as_deref(),
+            account: account.as_deref(),
+            group: group.as_deref(),
+            subject: subject.as_deref(),
+        };
         let mut held = self.rules.iter().filter(|rule| rule.applies(words));
         if mutated!(LastRuleHolds) {
             return held.next_back()?.account(words);
@@ -286,7 +298,11 @@ impl IdentityMap {
             .rules
             .iter()
             .filter_map(|rule| rule.user_at(account.path.as_str()));
-        let mut owners = users.filter(|owner| self.may_charge(owner, account));
+        // Many rules name the same one.
+        let users: BTreeSet<_> = users.collect();
+        let mut owners = users
+            .into_iter()
+            .filter(|owner| self.may_charge(owner, account));
         !self.may_charge(user, account) && owners.next().is_some()
     }
 
@@ -449,5 +465,17 @@ mod tests {
                 .as_deref(),
             Some("/local/atlas")
         );
+    }
+
+    #[test]
+    fn a_name_that_no_report_may_bear_means_who_is_charged_for_it() {
+        let map = IdentityMap::new(vec![Rule {
+            path: "/{account}/{user}".to_owned(),
+            ..Rule::default()
+        }]);
+        let hidden = origin("ann", Some("x\u{200b}"));
+        let charged = map.resolve(&hidden.clone().fitting());
+        assert_eq!(map.resolve(&hidden), charged);
+        assert_eq!(charged.expect("mapped").path.as_str(), "/x\u{fffd}/ann");
     }
 }

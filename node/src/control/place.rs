@@ -14,7 +14,7 @@ use fairmesh_broker::{Chooser, Engine, Known, Ranked, Ranking, Request, Selector
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_fairshare::Job;
 use fairmesh_fairshare::charging::Resources;
-use fairmesh_model::record::RUN_MAX;
+use fairmesh_model::record::{PROPERTIES_MAX, RUN_MAX};
 use fairmesh_model::{
     Factor, Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId,
     WallTime,
@@ -80,6 +80,11 @@ impl Question {
     fn of(ask: PlaceAsk) -> Result<Self, ApiError> {
         if ask.cpus == 0 || Millis::from_secs(ask.wall_s) > RUN_MAX {
             let error = "a job asks for one CPU or more, and for ten years at most";
+            return Err(ApiError::bad_request(error));
+        }
+        // Each class of each site is compared with all of them.
+        if ask.properties.len() > PROPERTIES_MAX {
+            let error = format!("a job asks for {PROPERTIES_MAX} properties at most");
             return Err(ApiError::bad_request(error));
         }
         let wishes = wishes(&ask.require, Millis::from_secs(ask.wall_s));

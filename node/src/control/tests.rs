@@ -411,6 +411,17 @@ async fn whoever_does_not_read_his_answer_has_no_other_and_keeps_nobody_waiting(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_job_asks_for_no_more_properties_than_a_record_may_have() {
+    let world = World::start().await;
+    let properties = vec!["gpu"; 65];
+    let job = serde_json::json!({"cpus": 1, "wall_s": 60, "properties": properties}).to_string();
+    let (status, said) = world.as_a_stranger("POST", "/v1/place", &job).await;
+    assert_eq!(status, 400, "{said}");
+    assert!(said.contains("64 properties"), "{said}");
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn nobody_asks_the_node_for_anything_before_his_turn() {
     let world = World::start().await;
     let slots = Slots::new(world.options.limits.slots, Trusted::default());

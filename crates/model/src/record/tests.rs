@@ -51,7 +51,7 @@ fn chunks_add_up_to_the_job_or_are_refused() {
             "256 chunks",
         ),
         (
-            |of| of.placement.properties = vec!["a".to_owned(); PROPERTIES_MAX + 1],
+            |of| of.placement.properties = vec![String::new(); PROPERTIES_MAX + 1],
             "64 properties",
         ),
         (

@@ -11,7 +11,7 @@ use fairmesh_broker::Request;
 use fairmesh_broker::utility::{Requirement, Wishes};
 use fairmesh_fairshare::Job;
 use fairmesh_fairshare::charging::Resources;
-use fairmesh_model::record::RUN_MAX;
+use fairmesh_model::record::{PROPERTIES_MAX, RUN_MAX};
 use fairmesh_model::{AccountPath, Document, Millis, SiteId, VoId, WallTime, is_visible};
 use serde::{Deserialize, Serialize};
 
@@ -27,9 +27,6 @@ pub const KEY_BYTES_MAX: usize = 100;
 
 /// Longest word: a user's name, a queue, a property.
 const WORD_BYTES_MAX: usize = 256;
-
-/// Most properties that a job asks for.
-const PROPERTIES_MAX: usize = 64;
 
 /// What a job asks for, as its user hands it in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -107,6 +104,9 @@ impl Errand {
                 self.key.escape_debug()
             ));
         }
+        if self.properties.len() > PROPERTIES_MAX {
+            return Err(format!("more than {PROPERTIES_MAX} properties"));
+        }
         let words = [&self.user]
             .into_iter()
             .chain(&self.queue)
@@ -116,9 +116,6 @@ impl Errand {
         };
         if let Some(bad) = { words }.find(is_bad) {
             return Err(format!("`{}` is no name", bad.escape_debug()));
-        }
-        if self.properties.len() > PROPERTIES_MAX {
-            return Err(format!("more than {PROPERTIES_MAX} properties"));
         }
         if self.cpus == 0 || Millis::from_secs(self.wall_s) > RUN_MAX {
             return Err("a job asks for one CPU or more, and for ten years at most".to_owned());
