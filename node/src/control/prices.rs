@@ -4,7 +4,7 @@
 
 use axum::response::IntoResponse;
 use fairmesh_model::{Now, SiteId, VoId};
-use fairmesh_site::{Description, Site};
+use fairmesh_site::Site;
 use serde::Deserialize;
 
 use super::State;
@@ -28,10 +28,18 @@ pub(super) async fn get(
 ) -> Result<impl IntoResponse, ApiError> {
     let sites = move |site: &Site, now: Now| listed(site, now, &query);
     let (rests_on, sites) = shared.ask(sites).await?;
+    // A site may have thousands of words.
+    let bodies = |site: &Site, _, some: &mut dyn Iterator<Item = Listed>| {
+        some.filter_map(|of| body(site, of)).collect()
+    };
+    let sites = shared.node().ask_of_each(sites, bodies).await?;
     Ok(answer("prices", rests_on, PricesBody { sites }))
 }
 
-fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<SitePricesBody>, ApiError> {
+/// A VO and its name, a site, and when that signed what it says of its machines.
+type Listed = ((VoId, Option<String>), SiteId, u64);
+
+fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<Listed>, ApiError> {
     let vos = find_vos(site, now, query.vo.as_deref())?;
     let wanted = query.site.as_deref();
     let wanted = wanted.map(|wanted| find_site(site, wanted)).transpose()?;
@@ -39,10 +47,7 @@ fn listed(site: &Site, now: Now, query: &Query) -> Result<Vec<SitePricesBody>, A
         let signed_at = site.coverage_of(vo.0).signed_at;
         let of_vo = site.descriptions(vo.0);
         let of_vo = of_vo.filter(|(of, _)| wanted.is_none_or(|wanted| wanted == *of));
-        of_vo.map(move |(of, description)| {
-            let signed_ms = signed_at.get(&of).map_or(0, |at| at.0);
-            body(site, vo.clone(), (of, signed_ms), description)
-        })
+        of_vo.map(move |(of, _)| (vo.clone(), of, signed_at.get(&of).map_or(0, |at| at.0)))
     });
     Ok(told.collect())
 }
@@ -69,15 +74,11 @@ pub(super) fn find_site(site: &Site, wanted: &str) -> Result<SiteId, ApiError> {
     }
 }
 
-fn body(
-    site: &Site,
-    (vo, vo_name): (VoId, Option<String>),
-    (of, signed_ms): (SiteId, u64),
-    said: &Description,
-) -> SitePricesBody {
+fn body(site: &Site, ((vo, vo_name), of, signed_ms): Listed) -> Option<SitePricesBody> {
+    let (_, said) = site.descriptions(vo).find(|(site, _)| *site == of)?;
     let machines = said.prices.machines.iter();
     let queues = said.prices.queues.iter();
-    SitePricesBody {
+    Some(SitePricesBody {
         vo: vo.to_string(),
         vo_name,
         site: of.to_string(),
@@ -110,5 +111,5 @@ fn body(
                 class: clean(class),
             })
             .collect(),
-    }
+    })
 }
