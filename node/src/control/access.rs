@@ -162,9 +162,8 @@ pub(super) async fn answer_in_turn(
     let mut request = Request::from_parts(parts, body.into());
     let deadline = limits.answer_deadline;
     let answered = async {
-        shared.eyes.meet(peer.uid).await;
         // What goes on beside the answer keeps it until that has ended.
-        let turn = Arc::new(slot.turn().await);
+        let turn = Arc::new(slot.turn_after(shared.eyes.meet(peer.uid)).await);
         request.extensions_mut().insert(Arc::clone(&turn));
         let answer = next.run(request).await;
         until_read(answer, turn.own())

@@ -85,8 +85,7 @@ pub(super) async fn post(
     if !query.dry_run {
         check_writer(&shared, peer, "/v1/accounting")?;
     }
-    shared.eyes.meet(peer.uid).await;
-    let turn = slot.turn().await;
+    let turn = slot.turn_after(shared.eyes.meet(peer.uid)).await;
     let purpose = purpose(&shared, peer, query).await?;
     drop(turn);
     let (record_bytes_max, accounts_max) =

@@ -139,11 +139,13 @@ impl<S: LookupSource> Connection<S> {
                 Ok(Some((body, bytes))) => {
                     let range = used + bytes - body.len()..used + bytes;
                     used += bytes;
-                    if let Some(eyes) = &self.config.eyes {
-                        eyes.meet(self.uid).await;
-                    }
+                    let met = async {
+                        if let Some(eyes) = &self.config.eyes {
+                            eyes.meet(self.uid).await;
+                        }
+                    };
                     // Only while the answer is made: a client that does not read it keeps nobody waiting.
-                    let turn = self.slot.turn().await;
+                    let turn = self.slot.turn_after(met).await;
                     let snapshot = self.source.snapshot();
                     self.look(&snapshot).await;
                     let answered = self.answer(range, &snapshot);
@@ -232,10 +234,14 @@ impl<S: LookupSource> Connection<S> {
             }
         }
         let with_handles = request.want == Want::FactorsAndHandles;
-        let view = View {
+        let mut view = View {
             generation: snapshot.generation(),
             ..snapshot.view()
         };
+        if self.seen.is_some() {
+            // Of others' factors, and when they change.
+            (view.ranking, view.step) = (0, 0);
+        }
         encode_answer(
             &mut self.outbox,
             id,

@@ -138,7 +138,8 @@ impl Eyes {
         let name = asked.ok().flatten();
         let mut names = lock();
         if names.len() >= NAMES_MAX {
-            names.clear();
+            // A range of users has none: theirs go first.
+            names.retain(|_, (at, name)| name.is_some() && at.elapsed() < NAMES_FRESH_FOR);
         }
         names.insert(uid, (Instant::now(), name.clone()));
         name

@@ -169,6 +169,12 @@ impl Slot {
     /// Waits for the turn of a request of this connection. Whoever is trusted has it at once; others wait for
     /// their own requests first, so that many connections of one have no more of it than one of another.
     pub(crate) async fn turn(&self) -> Turn {
+        self.turn_after(std::future::ready(())).await
+    }
+
+    /// As [`Slot::turn`], where something has to be done before it that takes time: for each owner one at a time, and
+    /// nobody else waits for it.
+    pub(crate) async fn turn_after(&self, first: impl Future<Output = ()>) -> Turn {
         let (mut own, mut of_all) = (None, None);
         if let Some((_, turns)) = &self.owner {
             // None is ever closed; if one were, there would be nothing to wait for.
@@ -176,6 +182,7 @@ impl Slot {
             own = permit.map(|permit| Own {
                 _permit: Arc::new(permit),
             });
+            first.await;
             of_all = Arc::clone(&self.slots.turns).acquire_owned().await.ok();
         }
         Turn {
@@ -233,6 +240,27 @@ mod tests {
         assert!(take(Some(2)).is_some());
         drop(held);
         assert!(slots.taken().of_others.is_empty());
+    }
+
+    #[test]
+    fn what_is_done_before_a_turn_is_done_once_at_a_time_for_each_owner() {
+        let slots = slots();
+        let take = |uid| Slots::take(&slots, Some(uid)).expect("a slot");
+        let [ann, ann_again, bob, carol] = [1, 1, 2, 3].map(take);
+        let begun = std::cell::Cell::new(0);
+        let slow = || async {
+            begun.set(begun.get() + 1);
+            std::future::pending().await
+        };
+        let mut first = std::pin::pin!(ann.turn_after(slow()));
+        let mut again = std::pin::pin!(ann_again.turn_after(slow()));
+        assert!(first.as_mut().now_or_never().is_none());
+        assert!(again.as_mut().now_or_never().is_none());
+        assert_eq!(begun.get(), 1, "hers waits for hers");
+        let others = [bob, carol]
+            .each_ref()
+            .map(|slot| slot.turn().now_or_never());
+        assert!(others.iter().all(Option::is_some), "nobody else does");
     }
 
     #[test]

@@ -12,8 +12,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
 use fairmesh_client::protocol::{
-    Accounts, HandleColumn, NameBlockBuf, Names, Request, Want, Who, decode_reply, encode_request,
-    split_frame,
+    Accounts, HandleColumn, NameBlockBuf, Names, Request, View, Want, Who, decode_reply,
+    encode_request, split_frame,
 };
 use fairmesh_needs::Need;
 use fairmesh_tests::{Node, Site};
@@ -164,12 +164,12 @@ impl World {
             .map(|(factors, _)| factors)
     }
 
-    /// Factors, and the generation that they are of.
+    /// Factors, and what they rest on.
     fn looked_up(
         &self,
         uid: u32,
         accounts: Accounts<'_>,
-    ) -> anyhow::Result<(Vec<Option<u32>>, u64)> {
+    ) -> anyhow::Result<(Vec<Option<u32>>, View)> {
         let mut frame = Vec::new();
         let request = Request {
             id: 1,
@@ -181,7 +181,7 @@ impl World {
         let (body, _) = split_frame(&answer)?.context("a frame")?;
         let answer = decode_reply(body)?.outcome;
         let answer = answer.map_err(|(status, why)| anyhow::anyhow!("{status:?}: {why}"))?;
-        Ok((answer.factors().collect(), answer.view.generation))
+        Ok((answer.factors().collect(), answer.view))
     }
 
     fn page(&self, target: &str) -> anyhow::Result<String> {
@@ -319,7 +319,11 @@ fn look_ups_are_each_his_own(world: &World) -> anyhow::Result<()> {
     }
     // Guessed handles say no more than names do.
     let none = NameBlockBuf::of(&[])?;
-    let (_, generation) = world.looked_up(NOBODY, Accounts::Names(none.as_block()))?;
+    let (_, view) = world.looked_up(NOBODY, Accounts::Names(none.as_block()))?;
+    ensure!((view.step, view.ranking) == (0, 0), "of others: {view:?}");
+    let (_, of_all) = world.looked_up(ROOT, Accounts::Names(none.as_block()))?;
+    ensure!(of_all.step > 0 && of_all.ranking > 0, "{of_all:?}");
+    let generation = view.generation;
     let all: Vec<u8> = (0..6_u32).flat_map(u32::to_be_bytes).collect();
     let handles = HandleColumn::new(&all)?;
     let told = |uid| {

@@ -83,8 +83,7 @@ pub(in crate::control) async fn get(
             .hint("set `enabled = true` in [records] of its configuration, and start it again")
     })?;
     let mut filter = filter(&query)?;
-    shared.eyes.meet(peer.uid).await;
-    let turn = slot.turn().await;
+    let turn = slot.turn_after(shared.eyes.meet(peer.uid)).await;
     filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
     let own = turn.own();
     let beside = beside.with(turn, shared.options.limits.sums_deadline);
