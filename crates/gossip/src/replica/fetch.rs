@@ -54,11 +54,13 @@ impl Fetch {
             Some(of) => (of.here, BTreeMap::new(), BTreeSet::new(), anew),
             None => (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), anew),
         };
-        let named: BTreeSet<ContentHash> = rows.values().map(|(hash, _)| *hash).collect();
-        here.retain(|hash, _| named.contains(hash));
+        let named: BTreeSet<(ContentHash, u32)> = rows.values().copied().collect();
+        here.retain(|hash, part| {
+            u32::try_from(part.len()).is_ok_and(|len| named.contains(&(*hash, len)))
+        });
         let missing = rows
             .iter()
-            .filter(|(_, (hash, _))| !here.contains_key(hash));
+            .filter(|(_, row)| fitting(row, here.get(&row.0)).is_none());
         let missing = missing.map(|(key, _)| (key.clone(), asked.get(key).copied().flatten()));
         Self {
             missing: missing.collect(),
@@ -81,10 +83,11 @@ impl Fetch {
     /// Takes what is held already under the same names.
     pub(super) fn fill(&mut self, parts: &Parts) {
         self.missing.retain(|key, _| {
-            let hash = self.rows[key].0;
-            let held = parts.get(key).filter(|part| part.hash == hash);
+            let row = &self.rows[key];
+            let held = parts.get(key).filter(|part| part.hash == row.0);
+            let held = fitting(row, held.map(|part| &part.bytes));
             if let Some(held) = held {
-                self.here.insert(hash, held.bytes.clone());
+                self.here.insert(row.0, held.clone());
             }
             held.is_none()
         });
@@ -118,6 +121,15 @@ impl Fetch {
     fn declared(&self) -> u64 {
         self.rows.values().map(|(_, len)| u64::from(*len)).sum()
     }
+}
+
+/// The part of that hash, if it is as long as was signed: a longer one is of no head, and takes more memory than its
+/// manifest was let in for.
+fn fitting<'a>(
+    (_, len): &(ContentHash, u32),
+    part: Option<&'a Arc<[u8]>>,
+) -> Option<&'a Arc<[u8]>> {
+    part.filter(|part| part.len() == *len as usize)
 }
 
 impl Replica {
@@ -223,10 +235,10 @@ impl Replica {
             let before = fetch.missing.len();
             let (rows, here) = (&fetch.rows, &mut fetch.here);
             fetch.missing.retain(|key, _| {
-                let hash = rows[key].0;
-                let part = came.get(&hash);
+                let row = &rows[key];
+                let part = fitting(row, came.get(&row.0));
                 if let Some(part) = part {
-                    here.insert(hash, part.clone());
+                    here.insert(row.0, part.clone());
                 }
                 part.is_none()
             });

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, Request, Told};
+use fairmesh_gossip::wire::{HeadItem, Request, RequestId, Told};
 use fairmesh_gossip::{
     Absorbed, Gossip, HEAD_BYTES_MAX, Head, Intervals, ManifestRow, PART_BYTES_MAX, PartKey,
 };
-use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, SiteId, WallTime};
+use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, SiteId, VoId, WallTime};
 
 use crate::support::{Node, Plain, VO, key, seen, site};
 
@@ -60,6 +60,50 @@ pub(crate) fn gossip_with(peer: SiteId) -> Gossip {
     let mut gossip = Gossip::new(intervals, 1);
     gossip.connected(peer);
     gossip
+}
+
+/// Names of parts that are asked for now, and of whose heads, each with the number of its request.
+fn asked_for(
+    gossip: &mut Gossip,
+    vos: &mut BTreeMap<VoId, Node>,
+    mono: u64,
+) -> Vec<(RequestId, SiteId, PartKey)> {
+    let mut asked = Vec::new();
+    for out in gossip.tick(seen(mono).now, vos) {
+        if let Ok(Request::Parts { wanted, .. }) = Request::from_bytes(&out.bytes) {
+            for (of, _, names) in wanted {
+                asked.extend(names.into_iter().map(|name| (out.id, of, name)));
+            }
+        }
+    }
+    asked
+}
+
+#[test]
+fn a_part_that_is_not_as_long_as_was_signed_is_not_kept() {
+    let (long, short) = (vec![7; PART_BYTES_MAX], b"short".to_vec());
+    let head = |seq, lengths: [usize; 2]| {
+        let hashes = [&long, &short].map(|part| ContentHash::of(part));
+        told_by(1, (1, seq), hashes.into_iter().zip(lengths))
+    };
+    let mut vos = BTreeMap::from([(VO, Node::new(0, 4))]);
+    let mut gossip = gossip_with(site(2));
+    // A part that came as it was signed in one head is not in the next one's way, either.
+    for (mono, seq, lengths, asks) in [
+        (0, 1, [10, short.len()], 2),
+        (2_000, 1, [10, short.len()], 1),
+        (4_000, 2, [10, 10], 2),
+    ] {
+        let replica = &mut vos.get_mut(&VO).expect("there").replica;
+        let taken = replica.take_item(&Plain, seen(mono), site(2), head(seq, lengths));
+        assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
+        let asked = asked_for(&mut gossip, &mut vos, mono);
+        assert_eq!(asked.len(), asks, "{asked:?}");
+        let replica = &mut vos.get_mut(&VO).expect("there").replica;
+        let parts = vec![long.clone(), short.clone()];
+        let whole = replica.take_parts(&Plain, seen(mono).now.mono, site(2), asked[0].0, parts);
+        assert!(whole.is_empty(), "{whole:?}");
+    }
 }
 
 #[test]
