@@ -7,7 +7,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use fairmesh_model::{ContentHash, Incarnation, Seq, mutated};
+use fairmesh_model::{ContentHash, Incarnation, Seq, cbor, mutated};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -16,6 +16,7 @@ use crate::part::{
     Parts, length, overlaid, root_of,
 };
 use crate::patch;
+use crate::wire::DELTAS_BYTES_MAX;
 
 /// Most bytes of recent deltas that are kept of a head, to bring peers up to date that missed a few.
 const LOG_BYTES_MAX: usize = 16 * 1024;
@@ -38,6 +39,15 @@ pub(crate) struct Delta {
 }
 
 impl Delta {
+    /// Reads the deltas beside one head; `None` where one of them is none, or they are longer than any that are remembered
+    /// or pushed.
+    pub(crate) fn read_all(deltas: &[impl AsRef<[u8]>]) -> Option<Vec<Self>> {
+        let bytes: usize = deltas.iter().map(|delta| delta.as_ref().len()).sum();
+        let read = |delta| cbor::from_slice(delta, DELTAS_BYTES_MAX).ok();
+        let read_all = || deltas.iter().map(AsRef::as_ref).map(read).collect();
+        (bytes <= DELTAS_BYTES_MAX).then(read_all)?
+    }
+
     /// Bytes that its patches say they unpack to, as far as that many are unpacked.
     pub(crate) fn unpacked_bytes(&self) -> usize {
         let patches = self.patches.iter();
@@ -106,10 +116,11 @@ impl Content {
                 }
             }
         }
-        while self.gone.len() > GONE_MAX {
-            let oldest = self.gone.values().min().copied().unwrap_or_default();
-            self.gone.retain(|_, seq| *seq > oldest);
-            self.told_since = self.told_since.max(oldest);
+        if let Some(excess) = self.gone.len().checked_sub(GONE_MAX + 1) {
+            let mut went: Vec<Seq> = self.gone.values().copied().collect();
+            let (_, oldest, _) = went.select_nth_unstable(excess);
+            self.gone.retain(|_, seq| seq > oldest);
+            self.told_since = self.told_since.max(*oldest);
         }
         match delta {
             Some(delta) => self.log.push_back(delta),
@@ -177,7 +188,10 @@ impl Content {
             };
             changes.insert(key.clone(), Some(part));
         }
-        changes.extend(delta.gone.iter().map(|key| (key.clone(), None)));
+        // A site may let go of what it never published; whoever names a hundred thousand such parts changes none.
+        let gone = delta.gone.iter();
+        let gone = gone.filter(|key| self.parts.contains_key(*key));
+        changes.extend(gone.map(|key| (key.clone(), None)));
         Some(changes)
     }
 

@@ -30,8 +30,9 @@ pub const PUSH_BYTES_MAX: usize = 60 * 1024;
 /// head that changes more than sixty-four whole parts is pushed without them, too.
 pub const PUSH_UNPACKED_BYTES_MAX: usize = 4 << 20;
 
-/// Largest encoded delta: its patches and names.
-pub(crate) const DELTA_BYTES_MAX: usize = 1 << 20;
+/// Most bytes of the deltas beside one head, their patches and names: those of a push. What is remembered of a head's is
+/// less.
+pub(crate) const DELTAS_BYTES_MAX: usize = PUSH_BYTES_MAX;
 
 /// Largest request. A pull's vector of 2,000 sites takes 130 KB; more lets one peer make us hold megabytes before we know
 /// what it wants.
@@ -223,12 +224,12 @@ pub struct PullAnswer {
 impl Told {
     /// About as many bytes as it unpacks to.
     pub(crate) fn unpacked_bytes(&self) -> usize {
-        let unpacked = |delta: &ByteBuf| {
-            let read = cbor::from_slice::<Delta>(delta, DELTA_BYTES_MAX);
-            delta.len() + read.map_or(0, |delta| delta.unpacked_bytes())
-        };
         match self {
-            Self::Deltas(deltas) => deltas.iter().map(unpacked).sum(),
+            Self::Deltas(deltas) => {
+                let read = Delta::read_all(deltas).unwrap_or_default();
+                let unpacked: usize = read.iter().map(Delta::unpacked_bytes).sum();
+                unpacked + deltas.iter().map(|delta| delta.len()).sum::<usize>()
+            }
             Self::Whole(parts) => parts.iter().map(|(_, bytes)| bytes.len()).sum(),
             Self::Since(rows, gone) => (rows.len() + gone.len()) * MANIFEST_ROW_BYTES,
             Self::Manifest(rows) => rows.len() * MANIFEST_ROW_BYTES,

@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, Signed, SiteId, Verified, cbor, mutant,
-    mutated,
+    ContentHash, Incarnation, Millis, MonoTime, Now, Seq, Signed, SiteId, Verified, mutant, mutated,
 };
 
 use super::fetch::Fetch;
@@ -22,9 +21,7 @@ use crate::part::{
     overlaid, root_of,
 };
 use crate::refusal::Refusal;
-use crate::wire::{
-    DELTA_BYTES_MAX, HeadItem, MANIFEST_ROW_BYTES, PUSH_UNPACKED_BYTES_MAX, SIGNED_BYTES, Told,
-};
+use crate::wire::{HeadItem, MANIFEST_ROW_BYTES, PUSH_UNPACKED_BYTES_MAX, SIGNED_BYTES, Told};
 
 /// Most bytes that the deltas beside one head may unpack to: bounds memory and time before its root is
 /// compared. A chain of deltas rewrites some parts again and again; one that is longer is told as the
@@ -297,12 +294,7 @@ impl Replica {
         bytes_max: usize,
     ) -> Result<Option<Change>, Refusal> {
         let (site, last) = (head.body().site, head.body().seq);
-        let parsed = deltas
-            .iter()
-            .map(|bytes| cbor::from_slice::<Delta>(bytes, DELTA_BYTES_MAX));
-        let Ok(parsed) = parsed.collect::<Result<Vec<Delta>, _>>() else {
-            return Ok(None);
-        };
+        let parsed = Delta::read_all(deltas).unwrap_or_default();
         let Some((incarnation, seq)) = parsed.first().map(|delta| delta.base) else {
             return Ok(None);
         };
@@ -519,8 +511,8 @@ impl Replica {
 
 /// The changes that deltas make together, each on what the one before it makes.
 fn patched(content: &Content, deltas: &[Delta], seq: Seq) -> Option<Changes> {
-    let (mut content, mut changes) = (Cow::Borrowed(content), Changes::new());
-    let mut step = Changes::new();
+    let (held, mut content) = (&content.parts, Cow::Borrowed(content));
+    let (mut changes, mut step) = (Changes::new(), Changes::new());
     for delta in deltas {
         if !step.is_empty() {
             content.to_mut().apply(step, seq, None);
@@ -528,5 +520,7 @@ fn patched(content: &Content, deltas: &[Delta], seq: Seq) -> Option<Changes> {
         step = content.patched(delta, seq)?;
         changes.extend(step.clone());
     }
+    // What one of them brings and a later one lets go was never here.
+    changes.retain(|key, part| part.is_some() || held.contains_key(key));
     Some(changes)
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, PullAnswer, Push, Request, Response, Told};
+use fairmesh_gossip::wire::{HeadItem, PUSH_BYTES_MAX, PullAnswer, Push, Request, Response, Told};
 use fairmesh_gossip::{
     Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, KEY_BYTES_MAX, Kinds, PART_BYTES_MAX,
     PARTS_MAX, PartKey, Refusal,
@@ -44,6 +44,7 @@ fn a_delta_on_a_head_of_another_incarnation_does_not_change_the_one_that_is_held
     let delta = cbor::to_vec(&AnyDelta {
         b: (Incarnation(1), Seq(1)),
         p: vec![(ByteBuf::from([1, 3]), packed(b"three"))],
+        g: Vec::new(),
     });
     let head = last_of(&again);
     let replica = &mut honest.replica;
@@ -57,6 +58,7 @@ fn a_delta_on_a_head_of_another_incarnation_does_not_change_the_one_that_is_held
 struct AnyDelta {
     b: (Incarnation, Seq),
     p: Vec<(ByteBuf, ByteBuf)>,
+    g: Vec<ByteBuf>,
 }
 
 /// A node that holds head 1 of a site; the site's head 2, as it is signed, and as a push.
@@ -103,6 +105,7 @@ fn a_name_that_no_part_has_gets_no_further_than_its_decoder() {
         let delta = AnyDelta {
             b: (Incarnation(1), Seq(1)),
             p: vec![(ByteBuf::from(vec![1; length]), packed(b"two"))],
+            g: Vec::new(),
         };
         for taken in take_beside_a_true_head(&[delta]) {
             assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
@@ -114,21 +117,62 @@ fn a_name_that_no_part_has_gets_no_further_than_its_decoder() {
 fn deltas_that_unpack_to_more_than_any_head_holds_are_pulled_instead() {
     let empty = packed(&vec![0; PART_BYTES_MAX]);
     let names = |delta: u16| {
-        (0..300u16).map(move |name| [&[1][..], &(delta << 9 | name).to_be_bytes()].concat())
+        (0..256u16).map(move |name| [&[1][..], &(delta << 9 | name).to_be_bytes()].concat())
     };
-    let deltas: Vec<AnyDelta> = (0..64)
+    let deltas: Vec<AnyDelta> = (0..8)
         .map(|delta| AnyDelta {
             b: (Incarnation(1), Seq(1)),
             p: names(delta)
                 .map(|name| (ByteBuf::from(name), empty.clone()))
                 .collect(),
+            g: Vec::new(),
         })
         .collect();
     let sent: usize = deltas.iter().map(|delta| cbor::to_vec(delta).len()).sum();
-    assert!(sent < 1 << 20, "{sent} bytes would become 1.2 GB");
+    assert!(sent < PUSH_BYTES_MAX, "{sent} bytes would become 134 MB");
     for taken in take_beside_a_true_head(&deltas) {
         assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
     }
+}
+
+/// What becomes of deltas beside the head 2 of a site that stands for what head 1 does, where that is held.
+fn take_beside_a_head_without_changes(deltas: &[AnyDelta]) -> Result<Absorbed, Refusal> {
+    let (mut a, mut b) = (Node::new(0, 2), Node::new(1, 2));
+    a.publish(0, 1, &[(1, Some(b"one"))]);
+    give(&a, &mut b);
+    a.publish_at(0, 1, 1_000_001, &[]);
+    let deltas = deltas
+        .iter()
+        .map(|delta| ByteBuf::from(cbor::to_vec(delta)));
+    let item = HeadItem {
+        head: ByteBuf::from(last_of(&a).bytes().to_vec()),
+        told: Told::Deltas(deltas.collect()),
+    };
+    b.replica.take_item(&Plain, seen(1), site(0), item)
+}
+
+#[test]
+fn names_of_parts_that_never_were_change_nothing_and_are_few() {
+    let names =
+        |names: u16| (0..names).map(|name| ByteBuf::from([&[1][..], &name.to_be_bytes()].concat()));
+    let delta = |patched, gone| AnyDelta {
+        b: (Incarnation(1), Seq(1)),
+        p: names(patched).map(|name| (name, packed(b""))).collect(),
+        g: names(gone).collect(),
+    };
+    // They are said to have gone, or one delta brings them and the next one takes them away.
+    for deltas in [vec![delta(0, 5_000)], vec![delta(900, 0), delta(0, 900)]] {
+        match take_beside_a_head_without_changes(&deltas) {
+            Ok(Absorbed::Changed(change)) => {
+                assert!(change.rows.is_empty(), "{} rows", change.rows.len());
+                assert!(change.parts.is_empty(), "{} parts", change.parts.len());
+            }
+            taken => panic!("{taken:?}"),
+        }
+    }
+    let longer = [delta(0, 10_000), delta(0, 10_000)];
+    let taken = take_beside_a_head_without_changes(&longer);
+    assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
 }
 
 #[test]
@@ -197,6 +241,7 @@ fn zeros(parts: u16) -> Vec<u8> {
     cbor::to_vec(&AnyDelta {
         b: (Incarnation(1), Seq(1)),
         p: (0..parts).map(|part| (name(part), empty.clone())).collect(),
+        g: Vec::new(),
     })
 }
 
@@ -414,6 +459,7 @@ fn a_head_that_comes_again_and_again_takes_nothing_from_its_sites_budget() {
     let junk = |at: u8| AnyDelta {
         b: (Incarnation(1), Seq(u64::from(at))),
         p: Vec::new(),
+        g: Vec::new(),
     };
     let repeated: Vec<AnyDelta> = (0..=u8::try_from(HEADS_A_MINUTE_MAX).expect("few"))
         .map(junk)
