@@ -230,6 +230,7 @@ impl Gossip {
         for (vo, held) in vos.iter_mut() {
             let rested = held.replica_mut().rested(now.mono).into_iter();
             rested.for_each(|peer| self.suspect_behind(peer, *vo));
+            held.replica_mut().let_in(now.mono);
         }
         let mut peers: BTreeSet<SiteId> = self.peers.waiting().collect();
         peers.extend(vos.values().flat_map(|vo| vo.replica().offering()));

@@ -140,6 +140,9 @@ pub struct Replica {
     /// Of each site the head whose parts are under way: mostly none, so that whoever looks for something
     /// to ask for need not look at all sites.
     fetches: BTreeMap<SiteId, Fetch>,
+    /// Of which of these parts are asked for, and which one of the others was let in last, until when.
+    let_in: Vec<SiteId>,
+    turn: Option<(SiteId, MonoTime)>,
     /// Sites whose further heads wait.
     resting: BTreeMap<SiteId, Rest>,
     /// Bytes that were unpacked in vain since the minute began, by who is to blame.
@@ -160,6 +163,8 @@ impl Replica {
             members: BTreeSet::new(),
             sites: BTreeMap::new(),
             fetches: BTreeMap::new(),
+            let_in: Vec::new(),
+            turn: None,
             resting: BTreeMap::new(),
             wasted: BTreeMap::new(),
             forks_found: Vec::new(),

@@ -2,14 +2,18 @@
 //!
 //! Invariant: of each site at most one head is fetched at a time, and its declared bytes are bounded
 //! before the first is asked for. What came for a head that never became whole is forgotten when
-//! nothing has come for a while, and kept when a later head of the site names it, too.
+//! nothing has come for a while, and kept when a later head of the site names it, too. An answer costs what its request
+//! asked for, and a look for something to ask for as much as there are heads that lack something.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified, mutated};
+use fairmesh_model::{
+    ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified, mutant, mutated,
+};
 
 use super::{Absorbed, Kinds, Replica};
+use crate::content::Content;
 use crate::head::{Head, covers};
 use crate::part::{ManifestRow, PARTS_MAX, Part, PartKey, Parts};
 use crate::refusal::Refusal;
@@ -18,8 +22,12 @@ use crate::wire::RequestId;
 /// Time without progress after which a head is given up.
 const PATIENCE: Millis = Millis::from_secs(60);
 
-/// Most declared bytes of all heads of one VO that are fetched at one time; larger ones wait.
+/// Most bytes that the heads of one VO lack which are fetched at one time; larger ones wait, but for one.
 const FETCHED_BYTES_MAX: u64 = 64 << 20;
+
+/// For how long one of those that wait is fetched before it is another one's turn: the largest head in that time is 56
+/// kB/s, before it is packed.
+const TURN: Millis = Millis::from_secs(300);
 
 /// A head whose parts are not all here.
 #[derive(Debug)]
@@ -27,48 +35,64 @@ pub(crate) struct Fetch {
     pub(super) head: Arc<Verified<Head>>,
     rows: BTreeMap<PartKey, (ContentHash, u32)>,
     here: BTreeMap<ContentHash, Arc<[u8]>>,
-    missing: BTreeMap<PartKey, Option<RequestId>>,
+    /// Parts that are to be asked for, and those that requests which are under way ask for.
+    missing: BTreeSet<PartKey>,
+    asked: BTreeMap<RequestId, Vec<PartKey>>,
+    /// Declared bytes of the parts that were not held when it was offered.
+    lacked: u64,
     offered_by: BTreeSet<SiteId>,
     until: MonoTime,
 }
 
 impl Fetch {
-    /// What `head` lacks, where `before` was fetched until now.
+    /// What `head` lacks of what is `held` of its site, where `before` was fetched until now.
     pub(super) fn new(
         head: Arc<Verified<Head>>,
         rows: Vec<ManifestRow>,
+        held: &BTreeMap<Incarnation, Content>,
         before: Option<Self>,
         now: MonoTime,
     ) -> Self {
-        let rows: BTreeMap<PartKey, (ContentHash, u32)> = rows
-            .into_iter()
-            .map(|(key, hash, len)| (key, (hash, len)))
-            .collect();
-        let is_same = before
-            .as_ref()
-            .is_some_and(|before| before.head.hash() == head.hash());
-        let anew = now.after(PATIENCE);
-        let (mut here, asked, offered_by, until) = match before {
-            // That it is offered again is no progress: who gives nothing of it must not keep it under way.
-            Some(of) if is_same => (of.here, of.missing, of.offered_by, of.until),
-            Some(of) => (of.here, BTreeMap::new(), BTreeSet::new(), anew),
-            None => (BTreeMap::new(), BTreeMap::new(), BTreeSet::new(), anew),
-        };
-        let named: BTreeSet<(ContentHash, u32)> = rows.values().copied().collect();
-        here.retain(|hash, part| {
-            u32::try_from(part.len()).is_ok_and(|len| named.contains(&(*hash, len)))
-        });
-        let missing = rows
-            .iter()
-            .filter(|(_, row)| fitting(row, here.get(&row.0)).is_none());
-        let missing = missing.map(|(key, _)| (key.clone(), asked.get(key).copied().flatten()));
-        Self {
-            missing: missing.collect(),
+        let rows = rows.into_iter().map(|(key, hash, len)| (key, (hash, len)));
+        let mut fetch = Self {
             head,
-            rows,
-            here,
-            offered_by,
-            until,
+            rows: rows.collect(),
+            here: BTreeMap::new(),
+            missing: BTreeSet::new(),
+            asked: BTreeMap::new(),
+            lacked: 0,
+            offered_by: BTreeSet::new(),
+            until: now.after(PATIENCE),
+        };
+        for (key, row) in &fetch.rows {
+            let named = held.values().filter_map(|content| content.parts.get(key));
+            let mut named = named.filter(|part| part.hash == row.0);
+            let held = named.find_map(|part| fitting(row, Some(&part.bytes)));
+            let came = || fitting(row, before.as_ref()?.here.get(&row.0));
+            fetch.lacked += held.map_or(u64::from(row.1), |_| 0);
+            match held.or_else(came) {
+                Some(part) => drop(fetch.here.insert(row.0, part.clone())),
+                None => drop(fetch.missing.insert(key.clone())),
+            }
+        }
+        if let Some(before) = before {
+            let is_same = before.head.hash() == fetch.head.hash();
+            fetch.go_on(before, is_same);
+        }
+        fetch
+    }
+
+    /// Does not ask again for what is under way.
+    fn go_on(&mut self, mut before: Self, is_same: bool) {
+        before.asked.retain(|_, keys| {
+            let stays = |key: &PartKey| before.rows.get(key) == self.rows.get(key);
+            keys.retain(|key| stays(key) && self.missing.remove(key));
+            !keys.is_empty()
+        });
+        self.asked = before.asked;
+        // That it is offered again is no progress: who gives nothing of it must not keep it under way.
+        if is_same {
+            (self.offered_by, self.until) = (before.offered_by, before.until);
         }
     }
 
@@ -80,19 +104,6 @@ impl Fetch {
         is_same || is_later || covers(head, &self.head)
     }
 
-    /// Takes what is held already under the same names.
-    pub(super) fn fill(&mut self, parts: &Parts) {
-        self.missing.retain(|key, _| {
-            let row = &self.rows[key];
-            let held = parts.get(key).filter(|part| part.hash == row.0);
-            let held = fitting(row, held.map(|part| &part.bytes));
-            if let Some(held) = held {
-                self.here.insert(row.0, held.clone());
-            }
-            held.is_none()
-        });
-    }
-
     /// A peer has all of it.
     pub(super) fn offered(&mut self, by: SiteId) {
         self.offered_by.insert(by);
@@ -100,7 +111,8 @@ impl Fetch {
 
     /// All parts, once they are here.
     pub(super) fn finished(&self) -> Option<Parts> {
-        if !self.missing.is_empty() && !mutated!(HalfReceived) {
+        let is_whole = self.missing.is_empty() && self.asked.values().all(Vec::is_empty);
+        if !is_whole && !mutated!(HalfReceived) {
             return None;
         }
         let seq = self.head.body().seq;
@@ -117,10 +129,6 @@ impl Fetch {
         let rows = self.rows.iter().filter(|(_, (hash, _))| is_here(hash));
         rows.map(part).collect()
     }
-
-    fn declared(&self) -> u64 {
-        self.rows.values().map(|(_, len)| u64::from(*len)).sum()
-    }
 }
 
 /// The part of that hash, if it is as long as was signed: a longer one is of no head, and takes more memory than its
@@ -133,6 +141,38 @@ fn fitting<'a>(
 }
 
 impl Replica {
+    /// Chooses the heads whose parts are asked for. Those that lack the least go first: who signs much and gives nothing
+    /// of it holds up nobody who signs less. One of those that would have to wait goes beside them, in turn: who signs less,
+    /// and gives it piece by piece, does not keep a larger head away for good.
+    pub(crate) fn let_in(&mut self, now: MonoTime) {
+        let fetches = self.fetches.iter();
+        let mut fetches: Vec<(u64, SiteId)> =
+            fetches.map(|(site, of)| (of.lacked, *site)).collect();
+        fetches.sort_unstable();
+        let mut bytes = 0;
+        let fits = fetches.iter().take_while(|(lacked, _)| {
+            bytes += lacked;
+            bytes <= FETCHED_BYTES_MAX
+        });
+        let fits = fits.count();
+        let mut sites = fetches.into_iter().map(|(_, site)| site);
+        self.let_in = sites.by_ref().take(fits).collect();
+        let waiting: BTreeSet<SiteId> = sites.collect();
+        let goes_on = |(of, until): (SiteId, MonoTime)| until > now && waiting.contains(&of);
+        if !self.turn.is_some_and(goes_on) {
+            let last = self.turn.map(|(of, _)| of);
+            let next = waiting
+                .iter()
+                .min_by_key(|site| (Some(**site) <= last, **site));
+            let Some(fetch) = next.and_then(|next| self.fetches.get_mut(next)) else {
+                return;
+            };
+            fetch.until = now.after(PATIENCE);
+            self.turn = next.map(|next| (*next, now.after(TURN)));
+        }
+        self.let_in.extend(self.turn.map(|(of, _)| of));
+    }
+
     /// Names of parts to ask `peer` for in one request, some `room` bytes of them and as many as a head may have, and
     /// notes them down under its number.
     pub(crate) fn want(
@@ -142,43 +182,36 @@ impl Replica {
         mut room: usize,
     ) -> Vec<(SiteId, Incarnation, Vec<PartKey>)> {
         let mut wanted = Vec::new();
-        let (mut declared, mut names) = (0, 0..PARTS_MAX);
-        // The smallest first: who signs much and gives nothing of it holds up nobody who signs less.
-        let mut fetches: Vec<_> = self.fetches.iter_mut().collect();
-        fetches.sort_by_key(|(_, fetch)| fetch.declared());
-        for (site, fetch) in fetches {
-            declared += fetch.declared();
-            if declared > FETCHED_BYTES_MAX && declared > fetch.declared() {
-                break;
-            }
-            if !fetch.offered_by.contains(&peer) {
+        let mut names = PARTS_MAX;
+        for site in &self.let_in {
+            let fetch = self.fetches.get_mut(site);
+            let Some(fetch) = fetch.filter(|fetch| fetch.offered_by.contains(&peer)) else {
                 continue;
-            }
+            };
             let mut keys = Vec::new();
-            for (key, asked) in fetch
-                .missing
-                .iter_mut()
-                .filter(|(_, asked)| asked.is_none())
+            while room > 0
+                && names > 0
+                && let Some(key) = fetch.missing.pop_first()
             {
-                if room == 0 || names.next().is_none() {
-                    break;
-                }
-                let (_, len) = fetch.rows[key];
+                let (_, len) = fetch.rows[&key];
                 room = room.saturating_sub(len as usize + key.as_bytes().len());
-                *asked = Some(id);
-                keys.push(key.clone());
+                names -= 1;
+                keys.push(key);
             }
             if !keys.is_empty() {
+                fetch.asked.insert(id, keys.clone());
                 wanted.push((*site, fetch.head.body().incarnation, keys));
             }
         }
         wanted
     }
 
-    /// Peers that have offered heads whose parts are under way; some of them more than once.
+    /// Peers that have offered heads of which something is to be asked for; some of them more than once.
     pub(crate) fn offering(&self) -> impl Iterator<Item = SiteId> {
-        let offered_by = self.fetches.values().flat_map(|fetch| &fetch.offered_by);
-        offered_by.copied()
+        let let_in = self.let_in.iter();
+        let let_in = let_in.filter_map(|site| self.fetches.get(site));
+        let short = let_in.filter(|fetch| !fetch.missing.is_empty());
+        short.flat_map(|fetch| fetch.offered_by.iter().copied())
     }
 
     /// Whether parts of a head of `site` are under way.
@@ -189,19 +222,13 @@ impl Replica {
     /// The request is over: what it asked for and did not bring may be asked for again.
     pub(crate) fn unask(&mut self, id: RequestId, answered_by: Option<SiteId>) {
         for fetch in self.fetches.values_mut() {
-            let mut is_short = false;
-            for asked in fetch
-                .missing
-                .values_mut()
-                .filter(|asked| **asked == Some(id))
-            {
-                *asked = asked.filter(|_| mutated!(LostPartsNotAsked));
-                is_short = true;
-            }
+            let lost = fetch.asked.remove(&id).unwrap_or_default();
             // Whoever answered without it has moved on: the next exchange finds out to where.
-            if let Some(peer) = answered_by.filter(|_| is_short) {
+            if let Some(peer) = answered_by.filter(|_| !lost.is_empty()) {
                 fetch.offered_by.remove(&peer);
             }
+            let again = mutant!(LostPartsNotAsked, lost, Vec::new());
+            fetch.missing.extend(again);
         }
     }
 
@@ -232,9 +259,12 @@ impl Replica {
             .collect();
         let mut whole = Vec::new();
         self.fetches.retain(|_, fetch| {
-            let before = fetch.missing.len();
+            let Some(asked) = fetch.asked.get_mut(&id) else {
+                return true;
+            };
+            let before = asked.len();
             let (rows, here) = (&fetch.rows, &mut fetch.here);
-            fetch.missing.retain(|key, _| {
+            asked.retain(|key| {
                 let row = &rows[key];
                 let part = fitting(row, came.get(&row.0));
                 if let Some(part) = part {
@@ -242,7 +272,7 @@ impl Replica {
                 }
                 part.is_none()
             });
-            if fetch.missing.len() < before {
+            if asked.len() < before {
                 fetch.until = now.after(PATIENCE);
             }
             let parts = fetch.finished();
@@ -258,5 +288,60 @@ impl Replica {
             Ok(taken)
         });
         whole.collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::{Now, Seq, Signed, SigningKey, VoId, WallTime};
+    use serde_bytes::ByteBuf;
+
+    use super::*;
+    use crate::part::root_of;
+    use crate::replica::Seen;
+    use crate::wire::{HeadItem, Told};
+
+    struct Any;
+
+    impl Kinds for Any {
+        fn check(&self, _: &Head, _: &PartKey, _: &[u8]) -> Result<u32, String> {
+            Ok(0)
+        }
+    }
+
+    #[test]
+    fn peers_of_whom_all_that_is_missing_is_asked_are_not_gone_through() {
+        let key = SigningKey::from_secret(&[1; 32]);
+        let (vo, site) = (VoId::from_bytes([7; 32]), key.site_id());
+        let rows = vec![(PartKey::new(1, &[]), ContentHash::of(b"part"), 4)];
+        let head = Head {
+            vo,
+            site,
+            incarnation: Incarnation(1),
+            seq: Seq(1),
+            at: WallTime(1),
+            root: root_of(rows.iter().map(|(key, hash, len)| (key, hash, *len))),
+            covers: Vec::new(),
+        };
+        let head = Signed::sign(head, &[&key]).expect("a head");
+        let mut replica = Replica::new(vo, SiteId::from_bytes([2; 32]));
+        replica.set_members(BTreeSet::from([site]), Millis::from_secs(60));
+        let (mono, wall) = (MonoTime(1), WallTime(1));
+        let seen = Seen {
+            now: Now { mono, wall },
+            tolerance: Millis(1),
+        };
+        let item = HeadItem {
+            head: ByteBuf::from(head.bytes().to_vec()),
+            told: Told::Manifest(rows),
+        };
+        let taken = replica.take_item(&Any, seen, site, item);
+        assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
+        replica.let_in(mono);
+        assert_eq!(replica.offering().count(), 1);
+        assert_eq!(replica.want(site, 1, 1).len(), 1);
+        assert_eq!(replica.offering().count(), 0);
+        replica.unask(1, None);
+        assert_eq!(replica.offering().count(), 1);
     }
 }

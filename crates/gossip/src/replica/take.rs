@@ -396,10 +396,8 @@ impl Replica {
         let under_way = self.fetches.get(&site);
         let goes_first = under_way.is_some_and(|fetch| !fetch.gives_way_to(head));
         let before = (!goes_first).then(|| self.fetches.remove(&site)).flatten();
-        let mut fetch = Fetch::new(head.clone(), rows, before, seen.now.mono);
-        for content in held.contents.values() {
-            fetch.fill(&content.parts);
-        }
+        let now = seen.now.mono;
+        let mut fetch = Fetch::new(head.clone(), rows, &held.contents, before, now);
         if let Some(parts) = fetch.finished() {
             return self.complete(kinds, head, parts);
         }

@@ -136,22 +136,76 @@ fn members_that_sign_much_and_give_nothing_of_it_hold_nobody_up() {
 }
 
 #[test]
+fn members_that_give_a_part_a_minute_do_not_keep_a_larger_head_away_for_good() {
+    let mut sites: Vec<u8> = (1..10).collect();
+    sites.sort_by_key(|other| site(*other));
+    // Seven of them take all that is fetched at a time, one waits, and so does the honest site, which is the last.
+    let honest = sites.pop().expect("there are some");
+    let part = |of: u8, number: u8| [&[of, number][..], &[0; PART_BYTES_MAX - 2]].concat();
+    let head = |of: u8| {
+        // Those parts that are given are true ones.
+        let hash = move |number: u8| match number {
+            0..25 => ContentHash::of(&part(of, number)),
+            _ => ContentHash::of(&[of, number]),
+        };
+        let parts = if of == honest { 147 } else { 146 };
+        told_by(
+            of,
+            (1, 1),
+            (0..parts).map(move |number| (hash(number), PART_BYTES_MAX)),
+        )
+    };
+    let heads: BTreeMap<u8, HeadItem> = (1..10).map(|of| (of, head(of))).collect();
+    let mut gossip = gossip_with(site(honest));
+    sites.iter().for_each(|liar| gossip.connected(site(*liar)));
+    let mut vos = BTreeMap::from([(VO, Node::new(0, 10))]);
+    let mut given = BTreeMap::new();
+    let is_asked = (0..24).any(|round| {
+        let mono = round * 50_000;
+        for (of, item) in &heads {
+            let replica = &mut vos.get_mut(&VO).expect("there").replica;
+            let taken = replica.take_item(&Plain, seen(mono), site(*of), item.clone());
+            assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
+        }
+        let asked = asked_for(&mut gossip, &mut vos, mono);
+        let replica = &mut vos.get_mut(&VO).expect("there").replica;
+        for liar in &sites {
+            let number = given.entry(*liar).or_insert(0);
+            let name = PartKey::new(1, &u16::from(*number).to_be_bytes());
+            let request = asked
+                .iter()
+                .find(|(_, of, asked)| *of == site(*liar) && *asked == name);
+            if let Some((id, ..)) = request {
+                let parts = vec![part(*liar, *number)];
+                replica.take_parts(&Plain, seen(mono).now.mono, site(*liar), *id, parts);
+                *number += 1;
+            }
+        }
+        asked.iter().any(|(_, of, _)| *of == site(honest))
+    });
+    assert!(is_asked);
+    assert!(given.values().all(|given| *given > 0), "{given:?}");
+}
+
+#[test]
 fn an_earlier_head_does_not_end_the_fetch_of_a_later_one() {
     for (of, seq) in [(1, 1), (1, 3), (2, 1)] {
-        let mut node = Node::new(0, 4);
+        let mut vos = BTreeMap::from([(VO, Node::new(0, 4))]);
+        let mut gossip = gossip_with(site(2));
         let part = b"one".to_vec();
-        let mut offer = |from, place, bytes: &[u8]| {
+        let offer = |vos: &mut BTreeMap<VoId, Node>, from, place, bytes: &[u8]| {
+            let node = vos.get_mut(&VO).expect("there");
             let parts = std::iter::once((ContentHash::of(bytes), bytes.len()));
             let item = told_by(1, place, parts);
             let taken = node.replica.take_item(&Plain, seen(0), site(from), item);
             assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
         };
-        offer(2, (1, 2), &part);
-        offer(3, (of, seq), b"nobody has it");
-        let now = seen(0).now.mono;
-        let came = node
-            .replica
-            .take_parts(&Plain, now, site(2), 1, vec![part.clone()]);
+        offer(&mut vos, 2, (1, 2), &part);
+        let asked = asked_for(&mut gossip, &mut vos, 0);
+        offer(&mut vos, 3, (of, seq), b"nobody has it");
+        let (now, id) = (seen(0).now.mono, asked[0].0);
+        let replica = &mut vos.get_mut(&VO).expect("there").replica;
+        let came = replica.take_parts(&Plain, now, site(2), id, vec![part.clone()]);
         let is_taken = matches!(came[..], [Ok(Absorbed::Changed(_))]);
         assert_eq!(is_taken, (of, seq) == (1, 1), "{came:?}");
     }
