@@ -82,11 +82,10 @@ impl Replica {
         };
         match put_together {
             Some((signed, delta)) => {
-                let contradicts = self.proof_of(signed.claimed().site).is_some();
-                let head = match verify_signed(self.vo, signed) {
-                    // It may be behind the other one of two heads of one seq: who passed it on knows no better.
-                    Err(_) if contradicts => return Ok(Absorbed::Gap),
-                    verified => verified?,
+                // It may be behind another head whose hash begins alike: who passed it on knows no better, and nobody may have
+                // the proof that there are two.
+                let Ok(head) = verify_signed(self.vo, signed) else {
+                    return Ok(Absorbed::Gap);
                 };
                 self.take_pushed(kinds, seen, from, head, Some(&delta))
             }

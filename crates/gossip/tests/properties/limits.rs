@@ -587,6 +587,9 @@ fn two_heads_whose_hashes_begin_alike_are_told_apart_and_who_passes_on_what_foll
     give(&one, net.node(1));
     give(&two, net.node(2));
     let next = one.publish_at(0, 1, at_one.0, &[(3, Some(b"three"))]);
+    // Whoever holds the other one has no proof yet that there are two.
+    let taken = net.node(2).take(&next);
+    assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
     net.settle().expect("settles, on the lower root");
     for node in 1..3 {
         assert_eq!(net.node(node).replica.forked().count(), 1, "node {node}");
