@@ -11,7 +11,7 @@ use serde_bytes::ByteBuf;
 
 use super::peers::Asked;
 use super::{Gossip, Shared, summaries};
-use crate::digest::{Base, Tag, VECTOR_MAX};
+use crate::digest::{Tag, VECTOR_MAX};
 use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
 
 /// Whose proof it is, and a hash of the two heads.
@@ -108,20 +108,20 @@ impl Gossip {
         }
         let mut theirs = None;
         if let (Some(frame), Some(peer)) = (&pull.heads, self.peers.get_mut(from)) {
-            let Some(vector) = frame.resolve(peer.received.remove(&pull.vo)) else {
+            let Some(base) = frame.resolve(peer.received.remove(&pull.vo)) else {
                 return Response::Pull(PullAnswer {
                     need_full: !frame.is_full(),
                     ..PullAnswer::default()
                 });
             };
-            if vector.len() > VECTOR_MAX {
+            if base.vector.len() > VECTOR_MAX {
                 return Response::Refused(format!("more than {VECTOR_MAX} heads"));
             }
             answer_proofs(held, &pull.proofs, &mut answer);
-            let (heads, more) = held.replica().answer(&vector, room);
+            let (heads, more) = held.replica().answer(&base.vector, room);
             answer.heads = heads;
             answer.more |= more;
-            theirs = Some(Base::of(vector));
+            theirs = Some(base);
         }
         let mine = proof_tags(&held.replica().proofs());
         let lacks_heads = theirs

@@ -99,13 +99,16 @@ impl Replica {
 
     /// Whether a peer with `theirs` holds a head that we lack.
     pub(crate) fn lacks(&self, theirs: &Vector) -> bool {
-        let mine = self.vector();
         theirs.iter().any(|((site, incarnation), (seq, tag))| {
             if !self.is_member(*site) {
                 return false;
             }
-            match mine.get(&(*site, *incarnation)) {
-                Some((held, held_tag)) => held < seq || (held == seq && held_tag != tag),
+            let held = self.sites.get(site);
+            match held.and_then(|held| held.heads.get(*incarnation)) {
+                Some(head) => {
+                    let held = head.body().seq;
+                    held < *seq || (held == *seq && Tag::of(head.hash()) != *tag)
+                }
                 None => !self.has_covered(*site, *incarnation, *seq),
             }
         })
