@@ -2,7 +2,9 @@
  * fairmesh.h - the look-up client of a Fairmesh node, for C.
  *
  * A batch scheduler asks the node of its cluster for factors: a number from 0 to
- * FAIRMESH_FACTOR_MAX for each user and account; the higher, the sooner their jobs should run.
+ * FAIRMESH_FACTOR_MAX for each user, account and group; the higher, the sooner their jobs should run.
+ * Name all three where the scheduler knows them, as its usage is reported by all three: the node's
+ * identity rules may look at each.
  * Link libfairmesh_client_ffi.a and, behind it, -lpthread -ldl -lm.
  *
  * There are two ways to ask:
@@ -60,11 +62,12 @@ extern "C" {
 struct fairmesh_name {
 	const char *user;
 	const char *account; /* NULL or "" for a job without an account */
+	const char *group; /* that the job runs under; NULL or "" where it is not known */
 };
 
 /*
  * Asks the node at `socket` for `count` factors, and waits up to twice `timeout_ms` for every
- * 4,000 of them. Writes one factor (or FAIRMESH_UNKNOWN) for each name, or, if it fails, none.
+ * 2,000 of them. Writes one factor (or FAIRMESH_UNKNOWN) for each name, or, if it fails, none.
  * `error` (which may be NULL) takes the reason, cut to `error_size` bytes with the final zero.
  * Gives FAIRMESH_OK, _BAD_ARGUMENT, _NO_ANSWER or _BUG.
  */
@@ -104,7 +107,8 @@ fairmesh_table *fairmesh_table_open(const char *socket, uint32_t interval_ms, ui
 void fairmesh_table_close(fairmesh_table *table);
 
 /* Notes a name, so that it has a factor when it is needed. Gives what fairmesh_table_factor() does. */
-int fairmesh_table_add(const fairmesh_table *table, const char *user, const char *account);
+int fairmesh_table_add(const fairmesh_table *table, const char *user, const char *account,
+		       const char *group);
 
 /*
  * Looks a name up, and notes it where it is new. Writes the node's last factor (or
@@ -113,7 +117,7 @@ int fairmesh_table_add(const fairmesh_table *table, const char *user, const char
  * _NOT_YET, _NOT_KNOWN, _BAD_ARGUMENT, _FULL or _BUG.
  */
 int fairmesh_table_factor(const fairmesh_table *table, const char *user, const char *account,
-			  uint32_t *factor, uint64_t *age_ms);
+			  const char *group, uint32_t *factor, uint64_t *age_ms);
 
 /* How far apart two different factors of the last answer are at the least; 0 where none has said it. */
 uint32_t fairmesh_table_step(const fairmesh_table *table);

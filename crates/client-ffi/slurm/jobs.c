@@ -25,7 +25,7 @@ struct found {
 	uint32_t *ids;
 	size_t count;
 	size_t room;
-	/* The last job's user and account, and what came of them: the next is often of the same. */
+	/* The last job's user, account and group, and what came of them: the next is often of the same. */
 	const job_record_t *last;
 	bool has_factor;
 	uint32_t factor;
@@ -41,10 +41,11 @@ static long now_us(void)
 /* The factor of the job's account, or FAIRMESH_UNKNOWN; false where the node has not said. */
 static bool account_factor(const fairmesh_table *table, const job_record_t *job, uint32_t *factor)
 {
-	const char *user = people_name(job->user_id);
-	if (!user)
+	const char *user = people_user(job->user_id);
+	const char *group = people_group(job->group_id);
+	if (!user || !group)
 		return false;
-	switch (fairmesh_table_factor(table, user, job->account, factor, NULL)) {
+	switch (fairmesh_table_factor(table, user, job->account, group, factor, NULL)) {
 	case FAIRMESH_OK:
 	case FAIRMESH_NOT_KNOWN:
 		return true;
@@ -96,7 +97,8 @@ static void keep(struct found *found, uint32_t id)
 static bool wanted(struct found *found, const job_record_t *job, uint32_t *site_factor)
 {
 	const job_record_t *last = found->last;
-	if (!last || last->user_id != job->user_id || xstrcmp(last->account, job->account))
+	if (!last || last->user_id != job->user_id || last->group_id != job->group_id ||
+	    xstrcmp(last->account, job->account))
 		found->has_factor = account_factor(found->table, job, &found->factor);
 	found->last = job;
 	if (found->has_factor)

@@ -1,36 +1,42 @@
 /*
- * people.c - the names of users, by uid. See people.h.
+ * people.c - the names of users and groups, by uid and gid. See people.h.
  *
  * SPDX-License-Identifier: GPL-2.0-or-later
  */
 #include "people.h"
 
+#include <grp.h>
+#include <inttypes.h>
 #include <pthread.h>
 #include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Longest entry of the name service that is read; one with a longer list of fields has no name. */
-#define ENTRY_BYTES 65536
+/* Longest entry of the name service that is read: a group's lists its members. What an entry does not
+ * fill costs no memory. */
+#define ENTRY_BYTES (16 << 20)
+
+/* In the key of a group, beside its gid. */
+#define IS_GROUP (UINT64_C(1) << 32)
 
 struct person {
-	uid_t uid;
+	uint64_t key; /* uid, or gid and IS_GROUP */
 	char *name; /* NULL until it is known; never changed after */
 };
 
-/* Sorted by uid. */
+/* Sorted by key. */
 static struct person *people;
 static size_t people_count, people_room, people_nameless;
 static pthread_mutex_t people_lock = PTHREAD_MUTEX_INITIALIZER;
 
-/* Where the uid is, or belongs. */
-static size_t place_of(uid_t uid)
+/* Where the key is, or belongs. */
+static size_t place_of(uint64_t key)
 {
 	size_t low = 0, high = people_count;
 	while (low < high) {
 		size_t middle = low + (high - low) / 2;
-		if (people[middle].uid < uid)
+		if (people[middle].key < key)
 			low = middle + 1;
 		else
 			high = middle;
@@ -38,7 +44,7 @@ static size_t place_of(uid_t uid)
 	return low;
 }
 
-static void note(size_t place, uid_t uid)
+static void note(size_t place, uint64_t key)
 {
 	if (people_count == people_room) {
 		size_t room = people_room ? 2 * people_room : 256;
@@ -49,22 +55,32 @@ static void note(size_t place, uid_t uid)
 		people_room = room;
 	}
 	memmove(&people[place + 1], &people[place], (people_count - place) * sizeof(*people));
-	people[place] = (struct person){ .uid = uid };
+	people[place] = (struct person){ .key = key };
 	people_count++;
 	people_nameless++;
 }
 
-const char *people_name(uid_t uid)
+static const char *name_of(uint64_t key)
 {
 	const char *name = NULL;
 	pthread_mutex_lock(&people_lock);
-	size_t place = place_of(uid);
-	if (place < people_count && people[place].uid == uid)
+	size_t place = place_of(key);
+	if (place < people_count && people[place].key == key)
 		name = people[place].name;
 	else
-		note(place, uid);
+		note(place, key);
 	pthread_mutex_unlock(&people_lock);
 	return name;
+}
+
+const char *people_user(uid_t uid)
+{
+	return name_of(uid);
+}
+
+const char *people_group(gid_t gid)
+{
+	return name_of(IS_GROUP | gid);
 }
 
 bool people_waiting(void)
@@ -75,48 +91,54 @@ bool people_waiting(void)
 	return waiting;
 }
 
-/* The next who has no name, from this uid on. */
-static bool next_nameless(uid_t from, uid_t *uid)
+/* The next who has no name, from this key on. */
+static bool next_nameless(uint64_t from, uint64_t *key)
 {
 	bool found = false;
 	pthread_mutex_lock(&people_lock);
 	for (size_t place = place_of(from); !found && place < people_count; place++)
 		if (!people[place].name) {
-			*uid = people[place].uid;
+			*key = people[place].key;
 			found = true;
 		}
 	pthread_mutex_unlock(&people_lock);
 	return found;
 }
 
-static void name_one(uid_t uid, char *buffer)
+/* Asks the name service; NULL where it has no such entry. False where it failed. */
+static bool ask(uint64_t key, char *buffer, const char **name)
 {
-	struct passwd entry, *result = NULL;
+	struct passwd user, *its = NULL;
+	struct group group, *their = NULL;
+	uint32_t number = (uint32_t)key;
+	int failed = key & IS_GROUP ? getgrgid_r(number, &group, buffer, ENTRY_BYTES, &their) :
+				      getpwuid_r(number, &user, buffer, ENTRY_BYTES, &its);
+	*name = their ? their->gr_name : its ? its->pw_name : NULL;
+	return *name || !failed;
+}
+
+static void name_one(uint64_t key, char *buffer)
+{
+	const char *found;
 	char number[16];
-	int failed = getpwuid_r(uid, &entry, buffer, ENTRY_BYTES, &result);
-	if (failed && !result)
+	if (!ask(key, buffer, &found))
 		return;
-	snprintf(number, sizeof(number), "%u", (unsigned)uid);
-	char *name = strdup(result ? result->pw_name : number);
+	snprintf(number, sizeof(number), "%" PRIu32, (uint32_t)key);
+	char *name = strdup(found ? found : number);
 	if (!name)
 		return;
 	pthread_mutex_lock(&people_lock);
-	people[place_of(uid)].name = name;
+	people[place_of(key)].name = name;
 	people_nameless--;
 	pthread_mutex_unlock(&people_lock);
 }
 
 void people_resolve(void)
 {
-	uid_t uid;
-	uid_t from = 0;
+	uint64_t key = 0;
 	char *buffer = people_waiting() ? malloc(ENTRY_BYTES) : NULL;
-	while (buffer && next_nameless(from, &uid)) {
-		name_one(uid, buffer);
-		if (uid == (uid_t)-1)
-			break;
-		from = uid + 1;
-	}
+	for (; buffer && next_nameless(key, &key); key++)
+		name_one(key, buffer);
 	free(buffer);
 }
 

@@ -92,7 +92,7 @@ static void report_room(const struct fairmesh_state *state)
 {
 	bool is_full = state->names >= FAIRMESH_TABLE_NAMES_MAX;
 	if (is_full && !said.is_full)
-		error(NAME "the table of users and accounts is full (%" PRIu32
+		error(NAME "the table of users, accounts and groups is full (%" PRIu32
 			   "): jobs of others keep the site factors that they have",
 		      state->names);
 	said.is_full = is_full;

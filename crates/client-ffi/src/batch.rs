@@ -14,14 +14,14 @@ use fairmesh_client::{Client, ClientError};
 use crate::refresh::raw_factors;
 use crate::table::who;
 
-/// Rows in one request: with the longest names that there may be, they fit in one frame.
-pub const CHUNK_ROWS: usize = 4_000;
+/// Rows in one request: with the longest names that there may be, of all kinds, they fit in one frame.
+pub const CHUNK_ROWS: usize = 2_000;
 
-/// The factors of users and accounts (an empty account is none), in their order;
+/// The factors of users, accounts and groups (an empty account or group is none), in their order;
 /// [`fairmesh_client::protocol::UNKNOWN`] where the node knows no such account.
 pub fn look_up(
     socket: &Path,
-    names: &[(&str, &str)],
+    names: &[(&str, &str, &str)],
     timeout: Duration,
 ) -> Result<Vec<u32>, ClientError> {
     let mut client = Client::connect(socket, timeout)?;
@@ -29,7 +29,7 @@ pub fn look_up(
     for chunk in names.chunks(CHUNK_ROWS) {
         let accounts: Vec<_> = chunk
             .iter()
-            .map(|(user, account)| who(user, account))
+            .map(|(user, account, group)| who(user, account, group))
             .collect();
         let before = factors.len();
         factors.extend(raw_factors(&client.lookup(&accounts)?));

@@ -72,6 +72,8 @@ pub struct Name {
     pub user: *const c_char,
     /// The batch account; null or empty for none.
     pub account: *const c_char,
+    /// The group that the job runs under; null or empty for none.
+    pub group: *const c_char,
 }
 
 /// `struct fairmesh_scale` of the header.
@@ -141,32 +143,34 @@ pub unsafe extern "C" fn fairmesh_table_add(
     table: *const FreshTable,
     user: *const c_char,
     account: *const c_char,
+    group: *const c_char,
 ) -> c_int {
-    let mut factor = UNKNOWN;
-    // SAFETY: as the caller promises, and `factor` is ours.
-    unsafe { fairmesh_table_factor(table, user, account, &raw mut factor, std::ptr::null_mut()) }
+    let nowhere = (std::ptr::null_mut(), std::ptr::null_mut());
+    // SAFETY: as the caller promises, and nothing is written.
+    unsafe { fairmesh_table_factor(table, user, account, group, nowhere.0, nowhere.1) }
 }
 
 /// Looks a name up, and notes it where it is new.
 ///
 /// # Safety
-/// `table` is null or open; `user` and `account` are null or C strings; `factor` and `age_ms` are
-/// null or may be written to.
+/// `table` is null or open; `user`, `account` and `group` are null or C strings; `factor` and `age_ms`
+/// are null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairmesh_table_factor(
     table: *const FreshTable,
     user: *const c_char,
     account: *const c_char,
+    group: *const c_char,
     factor: *mut u32,
     age_ms: *mut u64,
 ) -> c_int {
     guarded(BUG, || {
         // SAFETY: as the caller promises.
-        let arguments = unsafe { (table.as_ref(), text(user), text_or_empty(account)) };
-        let (Some(table), Some(user), Some(account)) = arguments else {
+        let arguments = unsafe { (table.as_ref(), names(user, account, group)) };
+        let (Some(table), Some((user, account, group))) = arguments else {
             return BAD_ARGUMENT;
         };
-        let (code, value) = match table.table().look_up(user, account) {
+        let (code, value) = match table.table().look_up(user, account, group) {
             Ok(Found::Factor(value)) => (OK, value),
             Ok(Found::NotKnown) => (NOT_KNOWN, UNKNOWN),
             Ok(Found::NotYet) => (NOT_YET, UNKNOWN),
@@ -369,11 +373,8 @@ unsafe fn lookup(
     };
     let names = names.iter().enumerate().map(|(row, name)| {
         // SAFETY: as the caller promises.
-        let pair = unsafe { (text(name.user), text_or_empty(name.account)) };
-        let (Some(user), Some(account)) = pair else {
-            return Err(bad(format!("row {row}: no user, or not UTF-8")));
-        };
-        Ok((user, account))
+        let who = unsafe { self::names(name.user, name.account, name.group) };
+        who.ok_or_else(|| bad(format!("row {row}: no user, or not UTF-8")))
     });
     let names = names.collect::<Result<Vec<_>, _>>()?;
     let found = batch::look_up(socket, &names, Duration::from_millis(timeout_ms.into()));
@@ -385,6 +386,19 @@ unsafe fn lookup(
 /// What `call` gives, or `otherwise` where it panics.
 fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(otherwise)
+}
+
+/// User, account and group; `None` for no user, and for what is not UTF-8.
+///
+/// # Safety
+/// As for [`text`].
+unsafe fn names<'a>(
+    user: *const c_char,
+    account: *const c_char,
+    group: *const c_char,
+) -> Option<(&'a str, &'a str, &'a str)> {
+    // SAFETY: as the caller promises.
+    unsafe { Some((text(user)?, text_or_empty(account)?, text_or_empty(group)?)) }
 }
 
 /// `None` for null and for what is not UTF-8.

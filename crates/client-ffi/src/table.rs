@@ -7,6 +7,7 @@
 //! Deliberately not here: who asks the node (`refresh`).
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, RwLock};
 use std::time::{Duration, Instant};
@@ -15,7 +16,7 @@ use fairmesh_client::protocol::{NameBlockBuf, UNKNOWN};
 use fairmesh_client::{Names, View, Who};
 
 /// Most names in a table. Bounds its memory (some 20 MB) and a round's work (some 50 ms of the node)
-/// where users may make account names up; a large cluster has some ten thousand pairs.
+/// where users may make account names up; a large cluster has some ten thousand.
 pub const TABLE_NAMES_MAX: usize = 65_536;
 
 /// A table that is more than half full forgets the names that nobody looked up in so many rounds.
@@ -60,9 +61,8 @@ pub struct Freshness {
 }
 
 struct Row {
-    user: Arc<str>,
-    /// Empty where the job has no account.
-    account: Arc<str>,
+    /// As [`key`] makes it.
+    key: Arc<str>,
     factor: AtomicU32,
     /// The last round in which it was looked up.
     looked_up: AtomicU64,
@@ -70,7 +70,7 @@ struct Row {
 
 #[derive(Default)]
 struct Rows {
-    by_user: HashMap<Arc<str>, HashMap<Arc<str>, usize>>,
+    by_key: HashMap<Arc<str>, usize>,
     rows: Vec<Row>,
     /// Changes when rows are taken away, so that their numbers mean something else.
     epoch: u64,
@@ -115,20 +115,26 @@ impl Table {
         }
     }
 
-    /// What the node said of this user and account (may be empty); notes the name where it is new.
-    pub fn look_up(&self, user: &str, account: &str) -> Result<Found, Refused> {
-        if let Some(found) = self.find(user, account) {
+    /// What the node said of this user, account and group (both may be empty); notes the name where it is
+    /// new.
+    ///
+    /// # Errors
+    /// If a name cannot be asked for or holds a zero byte, or the table is full.
+    pub fn look_up(&self, user: &str, account: &str, group: &str) -> Result<Found, Refused> {
+        let key = key(user, account, group);
+        if let Some(found) = self.find(&key) {
             return Ok(found);
         }
         // What the protocol would refuse must not come into a batch, which it would spoil for all.
-        NameBlockBuf::new()
-            .push(&who(user, account))
-            .map_err(|_| Refused::Name)?;
+        let asked = NameBlockBuf::new().push(&who(user, account, group));
+        if asked.is_err() || key.matches('\0').count() != 2 {
+            return Err(Refused::Name);
+        }
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
         if rows.rows.len() >= TABLE_NAMES_MAX {
             return Err(Refused::Full);
         }
-        rows.push(user, account, self.round.load(Ordering::Relaxed));
+        rows.push(key, self.round.load(Ordering::Relaxed));
         drop(rows);
         self.signals().news = true;
         self.changed.notify_all();
@@ -177,9 +183,9 @@ impl Table {
         self.signals().error.clone()
     }
 
-    fn find(&self, user: &str, account: &str) -> Option<Found> {
+    fn find(&self, key: &str) -> Option<Found> {
         let rows = self.read();
-        let row = &rows.rows[*rows.by_user.get(user)?.get(account)?];
+        let row = &rows.rows[*rows.by_key.get(key)?];
         row.looked_up
             .store(self.round.load(Ordering::Relaxed), Ordering::Relaxed);
         Some(match row.factor.load(Ordering::Relaxed) {
@@ -222,7 +228,7 @@ impl Table {
         let rows = self.read();
         let names: Vec<_> = rows.rows[range]
             .iter()
-            .map(|row| who(&row.user, &row.account))
+            .map(|row| who_of(&row.key))
             .collect();
         take(&names)
     }
@@ -280,21 +286,15 @@ impl Table {
 }
 
 impl Rows {
-    fn push(&mut self, user: &str, account: &str, round: u64) {
-        let user: Arc<str> = self
-            .by_user
-            .get_key_value(user)
-            .map_or_else(|| user.into(), |(known, _)| known.clone());
-        let account: Arc<str> = account.into();
-        let accounts = self.by_user.entry(user.clone()).or_default();
+    fn push(&mut self, key: String, round: u64) {
+        let key: Arc<str> = key.into();
         // Two callers may have missed the same name; the first of them has made the row.
-        if accounts.contains_key(&account) {
+        let Entry::Vacant(place) = self.by_key.entry(key.clone()) else {
             return;
-        }
-        accounts.insert(account.clone(), self.rows.len());
+        };
+        place.insert(self.rows.len());
         self.rows.push(Row {
-            user,
-            account,
+            key,
             factor: AtomicU32::new(NOT_YET),
             looked_up: AtomicU64::new(round),
         });
@@ -308,20 +308,29 @@ impl Rows {
             return;
         }
         self.epoch += 1;
-        self.by_user.clear();
-        for (index, row) in self.rows.iter().enumerate() {
-            let accounts = self.by_user.entry(row.user.clone()).or_default();
-            accounts.insert(row.account.clone(), index);
-        }
+        let rows = self.rows.iter().enumerate();
+        self.by_key = rows.map(|(index, row)| (row.key.clone(), index)).collect();
     }
 }
 
-/// The name as the protocol has it. An empty account is none.
-pub(crate) fn who<'a>(user: &'a str, account: &'a str) -> Who<'a> {
+/// What a row is found by: the names of C hold no zero byte.
+fn key(user: &str, account: &str, group: &str) -> String {
+    [user, account, group].join("\0")
+}
+
+fn who_of(key: &str) -> Who<'_> {
+    let mut names = key.split('\0');
+    let mut name = || names.next().unwrap_or_default();
+    who(name(), name(), name())
+}
+
+/// The name as the protocol has it. An empty account or group is none.
+pub(crate) fn who<'a>(user: &'a str, account: &'a str, group: &'a str) -> Who<'a> {
+    let given = |name: &'a str| (!name.is_empty()).then_some(name);
     Who::Names(Names {
         user: Some(user),
-        account: (!account.is_empty()).then_some(account),
-        group: None,
+        account: given(account),
+        group: given(group),
         subject: None,
     })
 }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
-use fairmesh_client_ffi::batch::look_up;
+use fairmesh_client_ffi::batch::{CHUNK_ROWS, look_up};
 use fairmesh_client_ffi::refresh::{FreshTable, Source};
 use fairmesh_client_ffi::table::{Found, Refused};
 
@@ -29,7 +29,7 @@ fn open(node: &FakeNode, interval: Duration) -> FreshTable {
 fn await_word(fresh: &FreshTable, user: &str, account: &str, expected: Result<Found, Refused>) {
     let began = Instant::now();
     let mut seen = 0;
-    while fresh.table().look_up(user, account) != expected {
+    while fresh.table().look_up(user, account, "") != expected {
         let error = fresh.table().error();
         assert!(began.elapsed() < PATIENCE, "never {expected:?}: {error}");
         seen = fresh.table().wait(seen, Duration::from_millis(100));
@@ -50,9 +50,32 @@ fn a_new_name_is_asked_for_at_once_and_a_change_is_noticed() {
     node.set("ann/physics", 9);
     await_word(&quick, "ann", "physics", Ok(Found::Factor(9)));
     assert_eq!(
-        patient.table().look_up("ann", "physics"),
+        patient.table().look_up("ann", "physics", ""),
         Ok(Found::Factor(7))
     );
+}
+
+/// The same user in the same account, whom a rule on groups maps to two entries.
+#[test]
+fn the_group_of_a_job_is_asked_for() {
+    let node = FakeNode::new(&[("ann/physics/g1", 7), ("ann//g2", 8)]);
+    let fresh = open(&node, PATIENCE * 10);
+    let table = fresh.table();
+    assert_eq!(table.look_up("ann", "physics", "g1"), Ok(Found::NotYet));
+    assert_eq!(table.look_up("ann", "", "g2"), Ok(Found::NotYet));
+    await_word(&fresh, "ann", "physics", Ok(Found::NotKnown));
+    let answered = table.look_up("ann", "physics", "g1");
+    assert_eq!(answered, Ok(Found::Factor(7)));
+    assert_eq!(table.look_up("ann", "", "g2"), Ok(Found::Factor(8)));
+}
+
+#[test]
+fn the_longest_names_fit_in_a_request() {
+    let node = FakeNode::new(&[]);
+    let long = "x".repeat(512);
+    let names = vec![(long.as_str(), long.as_str(), long.as_str()); CHUNK_ROWS];
+    let factors = look_up(&node.socket(), &names, PATIENCE).expect("they fit");
+    assert_eq!(factors.len(), CHUNK_ROWS);
 }
 
 #[test]
@@ -60,13 +83,13 @@ fn more_names_than_one_request_takes_are_all_answered_for() {
     let node = FakeNode::new(&[("ann/0", 1), ("ann/8999", 2)]);
     let fresh = open(&node, Duration::from_millis(20));
     for account in 0..9_000 {
-        let _ = fresh.table().look_up("ann", &account.to_string());
+        let _ = fresh.table().look_up("ann", &account.to_string(), "");
     }
     await_word(&fresh, "ann", "8999", Ok(Found::Factor(2)));
     await_word(&fresh, "ann", "0", Ok(Found::Factor(1)));
 
     let accounts: Vec<String> = (0..9_000).map(|account| account.to_string()).collect();
-    let names: Vec<_> = accounts.iter().map(|it| ("ann", it.as_str())).collect();
+    let names: Vec<_> = accounts.iter().map(|it| ("ann", it.as_str(), "")).collect();
     let factors = look_up(&node.socket(), &names, PATIENCE).expect("answered");
     assert_eq!((factors[0], factors[1], factors[8_999]), (1, u32::MAX, 2));
 }
@@ -80,7 +103,7 @@ fn a_node_that_comes_late_is_found() {
         assert!(began.elapsed() < PATIENCE, "no error came");
         fresh.table().wait(0, Duration::from_millis(10));
     }
-    assert_eq!(fresh.table().look_up("ann", ""), Ok(Found::NotYet));
+    assert_eq!(fresh.table().look_up("ann", "", ""), Ok(Found::NotYet));
     assert_eq!(fresh.table().freshness().answered, None);
     node.set("ann/", 5);
     node.listen();
@@ -150,6 +173,7 @@ fn call_with_nothing(null: *const c_char, latin: *const c_char) -> [i32; 4] {
     let nobody = Name {
         user: null,
         account: null,
+        group: null,
     };
     let mut factor = 0;
     let no_table = std::ptr::null();
@@ -161,14 +185,14 @@ fn call_with_nothing(null: *const c_char, latin: *const c_char) -> [i32; 4] {
         fairmesh_table_close(std::ptr::null_mut());
         fairmesh_table_wake(no_table);
         let table = fairmesh_table_open(socket.as_ptr(), 1, 1, 1_000);
-        let latin =
-            fairmesh_table_factor(table, latin, null, &raw mut factor, std::ptr::null_mut());
+        let age = std::ptr::null_mut();
+        let latin = fairmesh_table_factor(table, latin, null, null, &raw mut factor, age);
         fairmesh_table_close(table);
         let row = &raw const nobody;
         let path = socket.as_ptr();
         [
             latin,
-            fairmesh_table_add(no_table, null, null),
+            fairmesh_table_add(no_table, null, null, null),
             fairmesh_table_state(no_table, std::ptr::null_mut()),
             fairmesh_lookup(path, row, 1, 9, &raw mut factor, no_text, 0),
         ]
@@ -216,14 +240,14 @@ fn ask(program: &Path, socket: &Path, names: &[&str]) -> Output {
 
 #[test]
 fn the_example_in_c_prints_factors_and_says_what_is_wrong() {
-    let node = FakeNode::new(&[("ann/physics", 750_000_000), ("carol/", 1)]);
+    let node = FakeNode::new(&[("ann/physics", 750_000_000), ("carol/", 1), ("ann//g", 2)]);
     let program = example(node.socket().parent().expect("it is in a folder"));
-    let names = ["ann:physics", "bob:physics", "carol"];
+    let names = ["ann:physics", "bob:physics", "carol", "ann::g"];
     let output = ask(&program, &node.socket(), &names);
     let words = String::from_utf8_lossy(&output.stdout);
     assert_eq!(
         words,
-        "ann physics 750000000\nbob physics unknown\ncarol - 1\n"
+        "ann physics - 750000000\nbob physics - unknown\ncarol - - 1\nann - g 2\n"
     );
 
     // A broken socket is an error and no signal, which would end the scheduler.

@@ -14,6 +14,7 @@ use fairmesh_tests::story::{
 use fairmesh_tests::twins::{Make, Side, Twins};
 
 use crate::PROGRAM;
+use crate::importance::sync_would_change_nothing;
 
 #[test]
 fn slurm_serves_whoever_used_less_of_the_grid() -> anyhow::Result<()> {
@@ -112,6 +113,38 @@ fn jobs_start_by_their_grid_wide_factors_and_a_node_that_is_away_changes_nothing
 #[test]
 fn each_of_many_accounts_has_its_place_in_sprio_and_starts_there() -> anyhow::Result<()> {
     each_account_has_its_place(PROGRAM, 120, 20)
+}
+
+/// Two jobs of one user in one account, under two groups that the node maps to two entries.
+#[test]
+fn a_job_stands_where_its_group_is_charged() -> anyhow::Result<()> {
+    let Some(bench) = Bench::new(PROGRAM)? else {
+        return Ok(());
+    };
+    let site = bench.site()?;
+    let config = "[site]\nname = \"site\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
+                  [history]\nhalf_life = \"none\"\nhorizon = \"30d\"\n\
+                  [[identity]]\ngroup = \"games\"\npath = \"/lab/games/{user}\"\n\
+                  [[identity]]\npath = \"/lab/other/{user}\"\n\
+                  [shares]\n\"/lab\" = 1\n\"/lab/games\" = 1\n\"/lab/games/man\" = 1\n\
+                  \"/lab/other\" = 1\n\"/lab/other/man\" = 1\n";
+    fs::write(site.config(), config)?;
+    let node = site.start()?;
+    let usage = String::from_utf8(records("physics", "man", 0, 60))?;
+    let usage = usage.replace("\"account\"", "\"group\":\"games\",\"account\"");
+    let answer = node.http("POST", "/v1/records", usage.as_bytes())?;
+    ensure!(answer.body["counted"] == 60, "{answer:?}");
+
+    let cluster = bench.slurm(&bench.parameters(&site))?;
+    let _gate = cluster.close_gate()?;
+    let at_games = cluster.submit("man", &["--gid=games"], "true")?;
+    let at_man = cluster.submit("man", &["--gid=man"], "true")?;
+    await_that("the job of the other group before that of games", || {
+        let factors = cluster.slurm.site_factors_by("JOBID")?;
+        let of = |job: &str| factors.iter().find(|(id, _)| id == job).map(|it| it.1);
+        Ok(of(&at_man) > of(&at_games) && of(&at_games) > Some(0))
+    })?;
+    sync_would_change_nothing(&cluster, &site, 2)
 }
 
 #[test]

@@ -26,25 +26,32 @@ fn answer(table: &Table, factors: &[u32]) {
 #[test]
 fn a_name_is_noted_once_and_found_when_it_is_answered_for() {
     let table = Table::new(LONG);
-    assert_eq!(table.look_up("ann", "physics"), Ok(Found::NotYet));
-    assert_eq!(table.look_up("ann", ""), Ok(Found::NotYet));
-    assert_eq!(table.look_up("ann", "physics"), Ok(Found::NotYet));
+    assert_eq!(table.look_up("ann", "physics", ""), Ok(Found::NotYet));
+    assert_eq!(table.look_up("ann", "", ""), Ok(Found::NotYet));
+    assert_eq!(table.look_up("ann", "physics", ""), Ok(Found::NotYet));
     assert_eq!(table.begin_round(), (2, 0));
     table.with_names(0..2, |names| {
-        let ann = who("ann", "");
+        let ann = who("ann", "", "");
         assert_eq!(names, [Who::user_account("ann", "physics"), ann]);
     });
     answer(&table, &[7, UNKNOWN]);
-    assert_eq!(table.look_up("ann", "physics"), Ok(Found::Factor(7)));
-    assert_eq!(table.look_up("ann", ""), Ok(Found::NotKnown));
+    assert_eq!(table.look_up("ann", "physics", ""), Ok(Found::Factor(7)));
+    assert_eq!(table.look_up("ann", "", ""), Ok(Found::NotKnown));
 }
 
 #[test]
 fn names_that_the_protocol_refuses_do_not_come_in() {
     let table = Table::new(LONG);
     let long = "x".repeat(513);
-    for (user, account) in [("", "a"), (long.as_str(), ""), ("ann", long.as_str())] {
-        assert_eq!(table.look_up(user, account), Err(Refused::Name));
+    let long = long.as_str();
+    for (user, account, group) in [
+        ("", "a", ""),
+        (long, "", ""),
+        ("ann", long, ""),
+        ("ann", "", long),
+        ("ann", "a\0b", ""),
+    ] {
+        assert_eq!(table.look_up(user, account, group), Err(Refused::Name));
     }
     assert_eq!(table.freshness().names, 0);
 }
@@ -52,7 +59,7 @@ fn names_that_the_protocol_refuses_do_not_come_in() {
 #[test]
 fn the_revision_grows_with_changes_only() {
     let table = Table::new(LONG);
-    assert_eq!(table.look_up("ann", ""), Ok(Found::NotYet));
+    assert_eq!(table.look_up("ann", "", ""), Ok(Found::NotYet));
     let before = table.freshness();
     assert_eq!((before.revision, before.answered), (0, None));
     answer(&table, &[7]);
@@ -89,15 +96,18 @@ fn answers_grow_old_and_a_failure_says_why() {
 fn a_full_table_forgets_who_is_not_looked_up() {
     let table = Table::new(LONG);
     for number in 0..TABLE_NAMES_MAX {
-        assert_eq!(table.look_up("ann", &number.to_string()), Ok(Found::NotYet));
+        assert_eq!(
+            table.look_up("ann", &number.to_string(), ""),
+            Ok(Found::NotYet)
+        );
     }
-    assert_eq!(table.look_up("bob", ""), Err(Refused::Full));
+    assert_eq!(table.look_up("bob", "", ""), Err(Refused::Full));
     for _ in 0..FORGOTTEN_AFTER_ROUNDS {
         assert_eq!(table.begin_round(), (TABLE_NAMES_MAX, 0));
-        assert_eq!(table.look_up("ann", "77"), Ok(Found::NotYet));
+        assert_eq!(table.look_up("ann", "77", ""), Ok(Found::NotYet));
     }
     assert_eq!(table.begin_round(), (1, 1));
     answer(&table, &[5]);
-    assert_eq!(table.look_up("ann", "77"), Ok(Found::Factor(5)));
-    assert_eq!(table.look_up("bob", ""), Ok(Found::NotYet));
+    assert_eq!(table.look_up("ann", "77", ""), Ok(Found::Factor(5)));
+    assert_eq!(table.look_up("bob", "", ""), Ok(Found::NotYet));
 }

@@ -11,7 +11,7 @@ use fairmesh_client::protocol::{
 };
 use fairmesh_model::{ContentHash, Millis, WallTime, Window};
 
-/// Factors by `user/account`.
+/// Factors by `user/account`, or `user/account/group` where there is one.
 type Factors = Arc<Mutex<BTreeMap<String, u32>>>;
 
 /// The server. Its thread ends with the test's process.
@@ -116,11 +116,14 @@ fn answer(body: &[u8], names: &mut Vec<String>, factors: &Factors) -> Vec<u8> {
 fn name_of(who: &Who<'_>) -> String {
     match who {
         Who::Path(path) => (*path).to_owned(),
-        Who::Names(names) => format!(
-            "{}/{}",
-            names.user.unwrap_or_default(),
-            names.account.unwrap_or_default()
-        ),
+        Who::Names(names) => {
+            let user = names.user.unwrap_or_default();
+            let account = names.account.unwrap_or_default();
+            let group = names
+                .group
+                .map_or_else(String::new, |group| format!("/{group}"));
+            format!("{user}/{account}{group}")
+        }
     }
 }
 
