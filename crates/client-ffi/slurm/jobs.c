@@ -12,6 +12,7 @@
 #include <time.h>
 #include <unistd.h>
 
+#include "clock.h"
 #include "people.h"
 
 /* The shortest pause between two holds of the write lock, so that others get at it. */
@@ -30,13 +31,6 @@ struct found {
 	bool has_factor;
 	uint32_t factor;
 };
-
-static long now_us(void)
-{
-	struct timespec now;
-	clock_gettime(CLOCK_MONOTONIC, &now);
-	return now.tv_sec * 1000000L + now.tv_nsec / 1000;
-}
 
 /* The factor of the job's account, or FAIRMESH_UNKNOWN; false where the node has not said. */
 static bool account_factor(const fairmesh_table *table, const job_record_t *job, uint32_t *factor)

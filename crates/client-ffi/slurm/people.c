@@ -13,21 +13,30 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "clock.h"
+
 /* Longest entry of the name service that is read: a group's lists its members. What an entry does not
  * fill costs no memory. */
 #define ENTRY_BYTES (16 << 20)
+
+/* The longest pause before a name that is missing is asked for again. */
+#define RETRY_US 60000000L
 
 /* In the key of a group, beside its gid. */
 #define IS_GROUP (UINT64_C(1) << 32)
 
 struct person {
 	uint64_t key; /* uid, or gid and IS_GROUP */
-	char *name; /* NULL until it is known; never changed after */
+	/* NULL until they are known, and never changed after: somebody may hold them. */
+	char *name;
+	char *number; /* in its place */
+	long first_us; /* when the name service first answered; 0 before */
+	long last_us; /* and last */
 };
 
 /* Sorted by key. */
 static struct person *people;
-static size_t people_count, people_room, people_nameless;
+static size_t people_count, people_room, people_unasked;
 static pthread_mutex_t people_lock = PTHREAD_MUTEX_INITIALIZER;
 
 /* Where the key is, or belongs. */
@@ -57,7 +66,7 @@ static void note(size_t place, uint64_t key)
 	memmove(&people[place + 1], &people[place], (people_count - place) * sizeof(*people));
 	people[place] = (struct person){ .key = key };
 	people_count++;
-	people_nameless++;
+	people_unasked++;
 }
 
 static const char *name_of(uint64_t key)
@@ -66,7 +75,7 @@ static const char *name_of(uint64_t key)
 	pthread_mutex_lock(&people_lock);
 	size_t place = place_of(key);
 	if (place < people_count && people[place].key == key)
-		name = people[place].name;
+		name = people[place].name ? people[place].name : people[place].number;
 	else
 		note(place, key);
 	pthread_mutex_unlock(&people_lock);
@@ -86,18 +95,36 @@ const char *people_group(gid_t gid)
 bool people_waiting(void)
 {
 	pthread_mutex_lock(&people_lock);
-	bool waiting = people_nameless > 0;
+	bool waiting = people_unasked > 0;
 	pthread_mutex_unlock(&people_lock);
 	return waiting;
 }
 
-/* The next who has no name, from this key on. */
-static bool next_nameless(uint64_t from, uint64_t *key)
+size_t people_numbered(void)
+{
+	size_t count = 0;
+	pthread_mutex_lock(&people_lock);
+	for (size_t place = 0; place < people_count; place++)
+		count += people[place].number && !people[place].name;
+	pthread_mutex_unlock(&people_lock);
+	return count;
+}
+
+/* Whether to ask for the name: of one that is missing after as long again as it has been. */
+static bool is_due(const struct person *person, long now)
+{
+	long pause = person->last_us - person->first_us;
+	return !person->name && now - person->last_us >= (pause < RETRY_US ? pause : RETRY_US);
+}
+
+/* The next to ask for, from this key on. */
+static bool next_due(uint64_t from, uint64_t *key)
 {
 	bool found = false;
+	long now = now_us();
 	pthread_mutex_lock(&people_lock);
 	for (size_t place = place_of(from); !found && place < people_count; place++)
-		if (!people[place].name) {
+		if (is_due(&people[place], now)) {
 			*key = people[place].key;
 			found = true;
 		}
@@ -123,21 +150,27 @@ static void name_one(uint64_t key, char *buffer)
 	char number[16];
 	if (!ask(key, buffer, &found))
 		return;
+	long now = now_us();
 	snprintf(number, sizeof(number), "%" PRIu32, (uint32_t)key);
-	char *name = strdup(found ? found : number);
-	if (!name)
-		return;
 	pthread_mutex_lock(&people_lock);
-	people[place_of(key)].name = name;
-	people_nameless--;
+	struct person *person = &people[place_of(key)];
+	if (!person->first_us) {
+		person->first_us = now;
+		people_unasked--;
+	}
+	person->last_us = now;
+	if (found)
+		person->name = strdup(found);
+	else if (!person->number && now - person->first_us >= NUMBER_AFTER_S * 1000000L)
+		person->number = strdup(number);
 	pthread_mutex_unlock(&people_lock);
 }
 
 void people_resolve(void)
 {
 	uint64_t key = 0;
-	char *buffer = people_waiting() ? malloc(ENTRY_BYTES) : NULL;
-	for (; buffer && next_nameless(key, &key); key++)
+	char *buffer = NULL;
+	for (; next_due(key, &key) && (buffer || (buffer = malloc(ENTRY_BYTES))); key++)
 		name_one(key, buffer);
 	free(buffer);
 }
@@ -145,10 +178,12 @@ void people_resolve(void)
 void people_forget(void)
 {
 	pthread_mutex_lock(&people_lock);
-	for (size_t place = 0; place < people_count; place++)
+	for (size_t place = 0; place < people_count; place++) {
 		free(people[place].name);
+		free(people[place].number);
+	}
 	free(people);
 	people = NULL;
-	people_count = people_room = people_nameless = 0;
+	people_count = people_room = people_unasked = 0;
 	pthread_mutex_unlock(&people_lock);
 }

@@ -12,6 +12,8 @@
 #include <inttypes.h>
 #include <stdbool.h>
 
+#include "people.h"
+
 /* Every line begins with it, so that `grep site_factor/fairmesh` finds them all. */
 #define NAME "site_factor/fairmesh: "
 
@@ -22,6 +24,7 @@ static struct {
 	bool is_old;
 	bool has_old_data;
 	bool is_full;
+	bool has_numbers;
 } said;
 
 void report_enabled(const struct parameters *parameters)
@@ -98,12 +101,23 @@ static void report_room(const struct fairmesh_state *state)
 	said.is_full = is_full;
 }
 
+static void report_numbers(void)
+{
+	size_t numbered = people_numbered();
+	if (numbered && !said.has_numbers)
+		error(NAME "%zu users or groups have no name and are asked for by their numbers: "
+			   "is the name service (sssd, LDAP) up on this machine?",
+		      numbered);
+	said.has_numbers = numbered;
+}
+
 void report_freshness(const fairmesh_table *table, const struct parameters *parameters)
 {
 	struct fairmesh_state state;
 	if (fairmesh_table_state(table, &state) != FAIRMESH_OK)
 		return;
 	report_room(&state);
+	report_numbers();
 	if (state.state == FAIRMESH_STATE_NEVER) {
 		report_away(table, parameters);
 	} else if (state.state == FAIRMESH_STATE_OLD) {

@@ -219,17 +219,19 @@ fn static_library() -> PathBuf {
 fn example(folder: &Path) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let program = folder.join("lookup");
-    let output = Command::new("cc")
-        .args(["-Wall", "-Wextra", "-Werror", "-Wno-sign-compare", "-I"])
-        .arg(here.join("include"))
-        .arg("-o")
-        .args([&program, &here.join("examples/lookup.c"), &static_library()])
-        .args(["-lpthread", "-ldl", "-lm"])
-        .output()
-        .expect("a C compiler, which Rust needs too");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-Wall", "-Wextra", "-Werror", "-Wno-sign-compare", "-I"]);
+    compiler.arg(here.join("include")).arg("-o");
+    compiler.args([&program, &here.join("examples/lookup.c"), &static_library()]);
+    run(compiler.args(["-lpthread", "-ldl", "-lm"]));
+    program
+}
+
+/// It ends well; a C compiler is there, as Rust needs one, too.
+fn run(command: &mut Command) {
+    let output = command.output().expect("it is there");
     let words = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{words}");
-    program
 }
 
 fn ask(program: &Path, socket: &Path, names: &[&str]) -> Output {
@@ -261,4 +263,18 @@ fn the_example_in_c_prints_factors_and_says_what_is_wrong() {
             assert!(words.starts_with("no factors: "), "{words}");
         }
     }
+}
+
+/// What Slurm's plug-in calls users and groups, with a name service and a clock of the test's own.
+#[test]
+fn a_user_whom_the_directory_did_not_know_once_is_no_number_for_ever() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let here = Path::new(env!("CARGO_MANIFEST_DIR")).join("slurm");
+    let program = folder.path().join("people");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-std=gnu11", "-D_GNU_SOURCE", "-Wall", "-Wextra", "-Werror"]);
+    compiler.arg("-o").arg(&program);
+    compiler.args([here.join("people_test.c"), here.join("people.c")]);
+    run(compiler.arg("-lpthread"));
+    run(&mut Command::new(program));
 }
