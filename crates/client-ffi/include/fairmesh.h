@@ -15,7 +15,9 @@
  *
  * Ownership: a table belongs to the caller from fairmesh_table_open() to fairmesh_table_close().
  * Every string and array stays the caller's; nothing of it is kept, and nothing has to be freed.
- * Strings end with a zero byte and are UTF-8. A name is 1 to 512 bytes long.
+ * Strings end with a zero byte. A user is UTF-8, 1 to 512 bytes long. An account or a group may be
+ * anything that users write: it is asked for as records have it, with U+FFFD for what cannot be shown
+ * and for what is behind 512 bytes.
  *
  * Threads: any thread may use a table, many at a time, but for fairmesh_table_close(), which no
  * other call may overlap or follow. Open a table after fork(), not before.
@@ -50,7 +52,7 @@ extern "C" {
 #define FAIRMESH_NOT_YET 1
 /* The node knows no such account. */
 #define FAIRMESH_NOT_KNOWN 2
-/* A null pointer, a timeout of zero, text that is not UTF-8, an empty or too long name. */
+/* A null pointer, a timeout of zero, a user that is not UTF-8, empty or too long. */
 #define FAIRMESH_BAD_ARGUMENT -1
 /* The table holds FAIRMESH_TABLE_NAMES_MAX names. Those that nobody looks up are forgotten after a while. */
 #define FAIRMESH_FULL -2

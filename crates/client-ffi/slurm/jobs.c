@@ -37,9 +37,11 @@ static bool account_factor(const fairmesh_table *table, const job_record_t *job,
 {
 	const char *user = people_user(job->user_id);
 	const char *group = people_group(job->group_id);
+	/* What Slurm prints where there is none: in its records nobody can tell them apart. */
+	const char *account = xstrcmp(job->account, "(null)") ? job->account : NULL;
 	if (!user || !group)
 		return false;
-	switch (fairmesh_table_factor(table, user, job->account, group, factor, NULL)) {
+	switch (fairmesh_table_factor(table, user, account, group, factor, NULL)) {
 	case FAIRMESH_OK:
 	case FAIRMESH_NOT_KNOWN:
 		return true;

@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use fairmesh_client::points::{IMPORTANCE_POINTS_MAX, Own, Scale};
 use fairmesh_client::protocol::UNKNOWN;
+use fairmesh_model::record::fitting;
 
 use crate::batch;
 use crate::refresh::{FreshTable, Source};
@@ -26,7 +27,7 @@ pub const OK: c_int = 0;
 pub const NOT_YET: c_int = 1;
 /// The node knows no such account.
 pub const NOT_KNOWN: c_int = 2;
-/// A null pointer, text that is not UTF-8, an empty or too long name.
+/// A null pointer, a user that is not UTF-8, empty or too long.
 pub const BAD_ARGUMENT: c_int = -1;
 /// The table holds as many names as it may.
 pub const FULL: c_int = -2;
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn fairmesh_table_factor(
         let (Some(table), Some((user, account, group))) = arguments else {
             return BAD_ARGUMENT;
         };
-        let (code, value) = match table.table().look_up(user, account, group) {
+        let (code, value) = match table.table().look_up(user, &account, &group) {
             Ok(Found::Factor(value)) => (OK, value),
             Ok(Found::NotKnown) => (NOT_KNOWN, UNKNOWN),
             Ok(Found::NotYet) => (NOT_YET, UNKNOWN),
@@ -374,9 +375,13 @@ unsafe fn lookup(
     let names = names.iter().enumerate().map(|(row, name)| {
         // SAFETY: as the caller promises.
         let who = unsafe { self::names(name.user, name.account, name.group) };
-        who.ok_or_else(|| bad(format!("row {row}: no user, or not UTF-8")))
+        who.ok_or_else(|| bad(format!("row {row}: no user, or none in UTF-8")))
     });
     let names = names.collect::<Result<Vec<_>, _>>()?;
+    let names = names
+        .iter()
+        .map(|(user, account, group)| (*user, &**account, &**group));
+    let names = names.collect::<Vec<_>>();
     let found = batch::look_up(socket, &names, Duration::from_millis(timeout_ms.into()));
     let found = found.map_err(|error| (NO_ANSWER, error.to_string()))?;
     factors.copy_from_slice(&found);
@@ -388,7 +393,7 @@ fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(otherwise)
 }
 
-/// User, account and group; `None` for no user, and for what is not UTF-8.
+/// User, account and group; `None` for no user, and for one that is not UTF-8.
 ///
 /// # Safety
 /// As for [`text`].
@@ -396,9 +401,9 @@ unsafe fn names<'a>(
     user: *const c_char,
     account: *const c_char,
     group: *const c_char,
-) -> Option<(&'a str, &'a str, &'a str)> {
+) -> Option<(&'a str, String, String)> {
     // SAFETY: as the caller promises.
-    unsafe { Some((text(user)?, text_or_empty(account)?, text_or_empty(group)?)) }
+    unsafe { Some((text(user)?, recorded(account), recorded(group))) }
 }
 
 /// `None` for null and for what is not UTF-8.
@@ -410,16 +415,16 @@ unsafe fn text<'a>(text: *const c_char) -> Option<&'a str> {
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) }.to_str().ok())?
 }
 
-/// Null is empty; `None` for what is not UTF-8.
+/// A name that users choose, as records have it, so that a job stands where it is charged. Null is empty.
 ///
 /// # Safety
 /// As for [`text`].
-unsafe fn text_or_empty<'a>(words: *const c_char) -> Option<&'a str> {
-    if words.is_null() {
-        return Some("");
+unsafe fn recorded(name: *const c_char) -> String {
+    if name.is_null() {
+        return String::new();
     }
-    // SAFETY: as the caller promises.
-    unsafe { text(words) }
+    // SAFETY: not null, and as the caller promises.
+    fitting(unsafe { CStr::from_ptr(name) }.to_string_lossy().trim())
 }
 
 /// `None` for null and for the empty path.

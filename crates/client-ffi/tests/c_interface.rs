@@ -155,6 +155,43 @@ fn points_are_those_of_the_client() {
     );
 }
 
+/// Else a user who writes such an account is ordered by another entry than he is charged to.
+#[test]
+#[allow(unsafe_code)]
+fn an_account_that_cannot_be_shown_is_asked_for_as_it_is_charged() {
+    use fairmesh_client_ffi::ffi::*;
+    use fairmesh_model::record::fitting;
+    let long = "x".repeat(600);
+    let fit = format!("ann/{}", fitting(long.as_str()));
+    let node = FakeNode::new(&[("ann/x\u{fffd}", 7), (&fit, 8), ("ann/x/g\u{fffd}", 9)]);
+    let socket = CString::new(node.socket().to_str().expect("UTF-8")).expect("no zero in it");
+    let long = CString::new(long).expect("no zero in it");
+    let none = c"".as_ptr();
+    let names = [
+        (c"x\xff".as_ptr(), none),
+        (c"x\u{200b}".as_ptr(), none),
+        (long.as_ptr(), none),
+        (c" x".as_ptr(), c"g\xff".as_ptr()),
+    ]
+    .map(|(account, group)| Name {
+        user: c"ann".as_ptr(),
+        account,
+        group,
+    });
+    let (mut factors, no_text) = ([0; 4], std::ptr::null_mut());
+    let (names, found) = (names.as_ptr(), factors.as_mut_ptr());
+    // SAFETY: every pointer is to a C string or an array that outlives the call.
+    let codes = unsafe {
+        let asked = fairmesh_lookup(socket.as_ptr(), names, 4, 30_000, found, no_text, 0);
+        let table = fairmesh_table_open(socket.as_ptr(), 1_000, 1_000, 1_000);
+        let noted = fairmesh_table_add(table, c"ann".as_ptr(), c"\xff".as_ptr(), none);
+        fairmesh_table_close(table);
+        (asked, noted)
+    };
+    assert_eq!(codes, (OK, NOT_YET));
+    assert_eq!(factors, [7, 7, 8, 9]);
+}
+
 #[test]
 fn null_and_nonsense_are_bad_arguments() {
     use fairmesh_client_ffi::ffi::*;
