@@ -4,8 +4,9 @@
 mod fake;
 
 use std::ffi::{CString, c_char};
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use fairmesh_client_ffi::batch::{CHUNK_ROWS, look_up};
@@ -253,13 +254,13 @@ fn static_library() -> PathBuf {
         .path()
 }
 
-fn example(folder: &Path) -> PathBuf {
+fn compile(source: &str, folder: &Path) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let program = folder.join("lookup");
+    let program = folder.join("program");
     let mut compiler = Command::new("cc");
     compiler.args(["-Wall", "-Wextra", "-Werror", "-Wno-sign-compare", "-I"]);
     compiler.arg(here.join("include")).arg("-o");
-    compiler.args([&program, &here.join("examples/lookup.c"), &static_library()]);
+    compiler.args([&program, &here.join(source), &static_library()]);
     run(compiler.args(["-lpthread", "-ldl", "-lm"]));
     program
 }
@@ -280,7 +281,7 @@ fn ask(program: &Path, socket: &Path, names: &[&str]) -> Output {
 #[test]
 fn the_example_in_c_prints_factors_and_says_what_is_wrong() {
     let node = FakeNode::new(&[("ann/physics", 750_000_000), ("carol/", 1), ("ann//g", 2)]);
-    let program = example(node.socket().parent().expect("it is in a folder"));
+    let program = compile("examples/lookup.c", node.folder());
     let names = ["ann:physics", "bob:physics", "carol", "ann::g"];
     let output = ask(&program, &node.socket(), &names);
     let words = String::from_utf8_lossy(&output.stdout);
@@ -314,4 +315,22 @@ fn a_user_whom_the_directory_did_not_know_once_is_no_number_for_ever() {
     compiler.args([here.join("people_test.c"), here.join("people.c")]);
     run(compiler.arg("-lpthread"));
     run(&mut Command::new(program));
+}
+
+/// A signal would end the scheduler that the table is in.
+#[test]
+fn a_node_that_ends_between_two_questions_raises_no_signal() {
+    let node = FakeNode::new(&[("ann/", 7), ("bob/", 8)]);
+    let program = compile("tests/node_ends.c", node.folder());
+    let mut command = Command::new(program);
+    command.arg(node.socket());
+    command.stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut child = command.spawn().expect("it was just compiled");
+    let mut word = [0; 6];
+    let mut said = child.stdout.take().expect("it is piped");
+    said.read_exact(&mut word).expect("it has asked");
+    node.close();
+    drop(child.stdin.take());
+    let status = child.wait().expect("it ends");
+    assert_eq!(status.code(), Some(0), "{status}");
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
+use std::net::Shutdown;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -18,6 +19,7 @@ type Factors = Arc<Mutex<BTreeMap<String, u32>>>;
 pub(crate) struct FakeNode {
     folder: tempfile::TempDir,
     factors: Factors,
+    connections: Arc<Mutex<Vec<UnixStream>>>,
 }
 
 impl FakeNode {
@@ -30,6 +32,7 @@ impl FakeNode {
         let node = Self {
             folder,
             factors: Arc::new(Mutex::new(known.collect())),
+            connections: Arc::default(),
         };
         node.listen();
         node
@@ -40,15 +43,19 @@ impl FakeNode {
         Self {
             folder: tempfile::tempdir().expect("a folder"),
             factors: Arc::default(),
+            connections: Arc::default(),
         }
     }
 
     /// Begins to listen.
     pub(crate) fn listen(&self) {
         let listener = UnixListener::bind(self.socket()).expect("the path is free");
-        let factors = self.factors.clone();
+        let (factors, connections) = (self.factors.clone(), self.connections.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
+                let ours = stream.try_clone().expect("files are free");
+                let all = connections.lock();
+                all.unwrap_or_else(PoisonError::into_inner).push(ours);
                 let factors = factors.clone();
                 std::thread::spawn(move || serve(stream, &factors));
             }
@@ -58,6 +65,19 @@ impl FakeNode {
     /// The socket.
     pub(crate) fn socket(&self) -> PathBuf {
         self.folder.path().join("lookup.sock")
+    }
+
+    /// Where the socket is.
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// Closes all connections, and goes on listening: as if it had been started anew.
+    pub(crate) fn close(&self) {
+        let all = self.connections.lock();
+        for stream in all.unwrap_or_else(PoisonError::into_inner).drain(..) {
+            stream.shutdown(Shutdown::Both).expect("it is open");
+        }
     }
 
     /// Changes a factor.
