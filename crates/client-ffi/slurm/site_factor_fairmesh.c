@@ -27,6 +27,7 @@
 #include <signal.h>
 #include <time.h>
 
+#include "clock.h"
 #include "people.h"
 #include "report.h"
 
@@ -147,24 +148,24 @@ static void apply(void)
 static void *run(void *unused)
 {
 	uint64_t seen = 0;
-	time_t applied = 0;
+	long due_us = 0;
 	(void)unused;
 	while (!stopping) {
 		if (await_order()) {
 			seen = 0;
-			applied = 0;
+			due_us = 0;
 		}
 		if (stopping || !desk.table)
 			continue;
 		/* A change, somebody without a name, or an order ends the rest. */
 		uint64_t revision = fairmesh_table_wait(desk.table, seen, REST_MS);
-		bool is_due = time(NULL) - applied >= desk.parameters.interval_s;
+		bool is_due = now_us() >= due_us;
 		report_freshness(desk.table, &desk.parameters);
 		if (revision == seen && !is_due && !people_waiting())
 			continue;
 		people_resolve();
 		seen = revision;
-		applied = time(NULL);
+		due_us = now_us() + desk.parameters.interval_s * 1000000;
 		apply();
 	}
 	return NULL;
