@@ -171,10 +171,23 @@ static void *run(void *unused)
 	return NULL;
 }
 
+/* Waits for the thread until then. Where it has ended, so has all that it worked with. */
+static bool has_ended(const struct timespec *end)
+{
+	if (has_thread && pthread_timedjoin_np(thread, NULL, end))
+		return false;
+	has_thread = false;
+	fairmesh_table_close(desk.table);
+	desk.table = NULL;
+	people_forget();
+	return true;
+}
+
 EXPORTED int init(void)
 {
+	static const struct timespec long_ago;
 	sigset_t all, before;
-	if (has_thread) {
+	if (!has_ended(&long_ago)) {
 		report_disabled("the thread of the last start has not ended");
 		return SLURM_SUCCESS;
 	}
@@ -199,15 +212,9 @@ EXPORTED int fini(void)
 	wake();
 	clock_gettime(CLOCK_REALTIME, &end);
 	end.tv_sec += END_S;
-	if (pthread_timedjoin_np(thread, NULL, &end)) {
-		/* It may still use the table; we are linked not to be unloaded. */
+	/* It may still use the table; we are linked not to be unloaded. */
+	if (!has_ended(&end))
 		error("site_factor/fairmesh: the thread does not end; going on without");
-		return SLURM_SUCCESS;
-	}
-	has_thread = false;
-	fairmesh_table_close(desk.table);
-	desk.table = NULL;
-	people_forget();
 	return SLURM_SUCCESS;
 }
 
