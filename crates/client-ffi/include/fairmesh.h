@@ -68,8 +68,8 @@ struct fairmesh_name {
 };
 
 /*
- * Asks the node at `socket` for `count` factors, and waits up to twice `timeout_ms` for every
- * 2,000 of them. Writes one factor (or FAIRMESH_UNKNOWN) for each name, or, if it fails, none.
+ * Asks the node at `socket` for `count` factors, and waits up to `timeout_ms`, and twice that for
+ * every 2,000 of them. Writes one factor (or FAIRMESH_UNKNOWN) for each name, or, if it fails, none.
  * `error` (which may be NULL) takes the reason, cut to `error_size` bytes with the final zero.
  * Gives FAIRMESH_OK, _BAD_ARGUMENT, _NO_ANSWER or _BUG.
  */

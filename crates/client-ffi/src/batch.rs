@@ -1,7 +1,7 @@
 //! One blocking look-up of any number of names, on a connection of its own.
 //!
 //! Invariant: all names are answered for, or none: the factors are handed out at the end. It takes no
-//! longer than two timeouts for each [`CHUNK_ROWS`] names.
+//! longer than a timeout, and two for each [`CHUNK_ROWS`] names.
 //!
 //! Deliberately not here: keeping anything for the next call. A scheduler that asks every second
 //! wants a [`crate::refresh::FreshTable`].

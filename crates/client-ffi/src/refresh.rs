@@ -46,7 +46,7 @@ impl FreshTable {
     /// Starts the thread. The node need not be there. Fails where the system gives no thread.
     pub fn open(source: Source, old_after: Duration) -> std::io::Result<Self> {
         let table = Arc::new(Table::new(old_after));
-        // An answer that trickles in takes two timeouts; beyond that the thread is stuck in connect.
+        // To connect takes one timeout, and an answer that trickles in two.
         let patience = source.timeout * 3;
         let shared = table.clone();
         std::thread::Builder::new()
@@ -65,8 +65,8 @@ impl FreshTable {
 }
 
 impl Drop for FreshTable {
-    /// Ends the thread. One that the kernel keeps in `connect` is left behind with its own hold on
-    /// the table, because a scheduler must be able to stop.
+    /// Ends the thread. One that is slower, as it waits for many answers, is left behind with its own
+    /// hold on the table, because a scheduler must be able to stop.
     fn drop(&mut self) {
         self.table.stop(self.patience);
     }

@@ -13,6 +13,9 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{self, AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
+
 use crate::protocol::{
     Accounts, Answer, HandleColumn, NameBlockBuf, PIPELINE_BYTES_MAX, ProtocolError, Reply,
     Request, Status, Want, Who, decode_reply, encode_request,
@@ -150,8 +153,8 @@ pub struct Client {
 }
 
 impl Client {
-    /// Connects to the socket at `path`. A call that gets no answer fails after `timeout`; one
-    /// whose answer trickles in fails after twice that at the latest. `timeout` is not zero.
+    /// Connects to the socket at `path`, for which a node has `timeout`. A call that gets no answer
+    /// fails after `timeout`; one whose answer trickles in fails after twice that at the latest. `timeout` is not zero.
     pub fn connect(path: impl Into<PathBuf>, timeout: Duration) -> Result<Self, ClientError> {
         let path = path.into();
         let stream = open(&path, timeout)?;
@@ -369,14 +372,21 @@ impl Client {
 
 fn open(path: &Path, timeout: Duration) -> Result<UnixStream, ClientError> {
     let open = || {
-        let stream = UnixStream::connect(path)?;
+        let (family, kind) = (AddressFamily::UNIX, SocketType::STREAM);
+        let socket = net::socket_with(family, kind, SocketFlags::CLOEXEC, None)?;
+        // Before it connects: that waits as long as a write where a node takes nobody in.
+        set_socket_timeout(&socket, Timeout::Send, Some(timeout))?;
+        net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+        let stream = UnixStream::from(socket);
         stream.set_read_timeout(Some(timeout))?;
-        stream.set_write_timeout(Some(timeout))?;
         Ok(stream)
     };
-    open().map_err(|source| ClientError::Unreachable {
+    open().map_err(|source: io::Error| ClientError::Unreachable {
         path: path.to_owned(),
-        source,
+        source: match source.kind() {
+            io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+            _ => source,
+        },
     })
 }
 

@@ -128,6 +128,24 @@ fn a_node_that_does_not_answer_is_given_up() {
     assert!(client.is_broken());
 }
 
+/// It is stopped, and others wait already: as many as the kernel lets.
+#[test]
+fn a_node_that_takes_nobody_in_is_given_up() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let path = dir.path().join("lookup.sock");
+    let listener = UnixListener::bind(&path).expect("the path is free");
+    rustix::net::listen(&listener, 0).expect("it listens");
+    let _waiting = UnixStream::connect(&path).expect("one has room");
+    let (sender, told) = std::sync::mpsc::channel();
+    thread::spawn(move || sender.send(Client::connect(path, Duration::from_millis(20)).err()));
+    match told.recv_timeout(PATIENCE).expect("it ends") {
+        Some(ClientError::Unreachable { source, .. }) => {
+            assert_eq!(source.kind(), io::ErrorKind::TimedOut);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
 #[test]
 fn the_pipeline_has_an_end() {
     let dir = tempfile::tempdir().expect("a folder");
