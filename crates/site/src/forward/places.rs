@@ -19,6 +19,10 @@ use crate::site::Site;
 impl Site {
     /// Places for a job, this site among them where it takes jobs.
     pub(super) fn places(&mut self, now: Now, job: &Errand) -> Vec<Place> {
+        // The owner may have left the VO since the job came.
+        if !self.vos.contains_key(&job.vo) {
+            return Vec::new();
+        }
         self.renew_advert(now, job.vo);
         let connected: Vec<SiteId> = self.gossip.peers().collect();
         let wishes = job.wishes().ok().flatten();

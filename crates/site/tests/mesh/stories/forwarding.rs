@@ -14,17 +14,17 @@ use crate::mesh::{CALM, Mesh, ROUGH};
 use crate::random::with_seeds;
 use crate::vo::{self, site_id};
 
-const MINUTE: Millis = Millis::from_secs(60);
-const DAY: Millis = Millis::from_secs(86_400);
+pub(super) const MINUTE: Millis = Millis::from_secs(60);
+pub(super) const DAY: Millis = Millis::from_secs(86_400);
 
-fn rules(mesh: &Mesh) -> ForwardRules {
+pub(super) fn rules(mesh: &Mesh) -> ForwardRules {
     ForwardRules {
         accept: BTreeSet::from([mesh.vo]),
         ..ForwardRules::default()
     }
 }
 
-fn configure(mesh: &mut Mesh, node: usize, forward: Option<ForwardRules>) {
+pub(super) fn configure(mesh: &mut Mesh, node: usize, forward: Option<ForwardRules>) {
     let mut config = mesh.config(vo::timing());
     config.advert = Some(AdvertRules::default());
     config.forward = forward;
@@ -33,7 +33,7 @@ fn configure(mesh: &mut Mesh, node: usize, forward: Option<ForwardRules>) {
 }
 
 /// Says how many of a node's 1,000 CPUs are free.
-fn free(mesh: &mut Mesh, node: usize, cpus: u64) {
+pub(super) fn free(mesh: &mut Mesh, node: usize, cpus: u64) {
     let occupancy = Occupancy {
         free: Some(cpus),
         ..Occupancy::default()
@@ -43,7 +43,7 @@ fn free(mesh: &mut Mesh, node: usize, cpus: u64) {
 }
 
 /// Sites that take jobs, but for the first, whose users hand in theirs; the later, the less is used of them.
-fn found(seed: u64, sites: usize) -> Mesh {
+pub(super) fn found(seed: u64, sites: usize) -> Mesh {
     let mut mesh = Mesh::found(seed, sites);
     configure(&mut mesh, 0, Some(ForwardRules::default()));
     for node in 1..sites {
@@ -55,13 +55,13 @@ fn found(seed: u64, sites: usize) -> Mesh {
     mesh
 }
 
-fn tell_all(mesh: &mut Mesh) {
+pub(super) fn tell_all(mesh: &mut Mesh) {
     for node in 0..mesh.nodes.len() {
         free(mesh, node, 100 * (node as u64 + 1));
     }
 }
 
-fn errand(mesh: &Mesh, key: &str) -> Errand {
+pub(super) fn errand(mesh: &Mesh, key: &str) -> Errand {
     Errand {
         vo: mesh.vo,
         key: key.to_owned(),
@@ -82,7 +82,7 @@ fn errand(mesh: &Mesh, key: &str) -> Errand {
 }
 
 /// `None` where the node is killed before it answers.
-fn call(mesh: &mut Mesh, node: usize, call: ForwardCall) -> Option<ForwardReply> {
+pub(super) fn call(mesh: &mut Mesh, node: usize, call: ForwardCall) -> Option<ForwardReply> {
     mesh.nodes[node].replies.clear();
     mesh.handle(node, Event::Forward { ticket: 1, call });
     match mesh.nodes[node].replies.pop()? {
@@ -91,7 +91,7 @@ fn call(mesh: &mut Mesh, node: usize, call: ForwardCall) -> Option<ForwardReply>
     }
 }
 
-fn hand_in(mesh: &mut Mesh, key: &str) -> ContentHash {
+pub(super) fn hand_in(mesh: &mut Mesh, key: &str) -> ContentHash {
     let errand = Box::new(errand(mesh, key));
     match call(mesh, 0, ForwardCall::HandIn(errand, None)) {
         Some(Ok(ForwardAnswer::HandedIn(job))) => job,
@@ -99,22 +99,22 @@ fn hand_in(mesh: &mut Mesh, key: &str) -> ContentHash {
     }
 }
 
-fn settle(mesh: &mut Mesh, node: usize, job: ContentHash, came: Came) {
+pub(super) fn settle(mesh: &mut Mesh, node: usize, job: ContentHash, came: Came) {
     let answer = call(mesh, node, ForwardCall::Settle(job, came));
     assert_eq!(answer, Some(Ok(ForwardAnswer::Settled)));
 }
 
-fn stage(mesh: &Mesh, node: usize, job: ContentHash) -> Option<Stage> {
+pub(super) fn stage(mesh: &Mesh, node: usize, job: ContentHash) -> Option<Stage> {
     Some(mesh.nodes[node].site.forwarded_job(job)?.stage)
 }
 
-fn here(mesh: &Mesh, node: usize) -> Vec<ContentHash> {
+pub(super) fn here(mesh: &Mesh, node: usize) -> Vec<ContentHash> {
     let here = mesh.nodes[node].site.forwarded_here();
     here.map(|job| job.id).collect()
 }
 
 /// What the user of a job that was given up is told: why, and what came of it where.
-fn failed(mesh: &Mesh, job: ContentHash) -> (String, Vec<(usize, Option<String>)>) {
+pub(super) fn failed(mesh: &Mesh, job: ContentHash) -> (String, Vec<(usize, Option<String>)>) {
     let Some(Stage::Ended(End::Failed { why, tried })) = stage(mesh, 0, job) else {
         panic!("{:?}", stage(mesh, 0, job));
     };
@@ -433,7 +433,7 @@ fn a_site_that_has_lost_a_job_says_so_to_who_asks() {
 }
 
 /// Sends a message about jobs in a member's name.
-fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) -> Option<Told> {
+pub(super) fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) -> Option<Told> {
     let bytes = [&[4], &cbor::to_vec(message)[..]].concat();
     let (from, channel) = (site_id(from), 999);
     mesh.nodes[to].sent.clear();

@@ -11,6 +11,7 @@ mod descriptions;
 mod faults;
 mod fork;
 mod forwarding;
+mod forwarding_wrongs;
 mod hostile;
 mod incarnations;
 mod large_trees;
