@@ -138,11 +138,13 @@ impl Site {
             Some(Message::Take(take)) => self.take_job(now, from, channel, take),
             Some(Message::Ends(jobs)) => {
                 let ends = jobs.iter().map(|job| self.end_for(from, *job));
-                Some(Told::Ends(ends.collect()))
+                Some(wire::ends(ends))
             }
             Some(Message::Withdraw(jobs)) => {
-                let ends = jobs.iter().map(|job| self.withdraw_for(now, from, *job));
-                Some(Told::Ends(ends.collect()))
+                jobs.iter()
+                    .for_each(|job| self.want_back_for(now, from, *job));
+                let ends = jobs.iter().map(|job| self.end_of_withdrawn(from, *job));
+                Some(wire::ends(ends))
             }
             None => Some(Told::Later),
         };

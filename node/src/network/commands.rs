@@ -174,13 +174,14 @@ impl Driver {
         let Some(channel) = self.requests.answered(to, channel, Instant::now()) else {
             return;
         };
+        // Also where it is not sent: it was made.
+        self.charge(to, Cost::Answer(unpacked_bytes(&bytes)));
         if size > RESPONSE_BYTES_MAX {
             // Dropping the channel tells the peer that there is no answer.
-            let peer = to.short();
-            tracing::warn!(%peer, size, "not answered: more than {RESPONSE_BYTES_MAX} bytes");
+            let error = format!("{size} bytes for {}, of {RESPONSE_BYTES_MAX}", to.short());
+            self.complain("not answered", &error);
             return;
         }
-        self.charge(to, Cost::Answer(unpacked_bytes(&bytes)));
         let sync = &mut self.swarm.behaviour_mut().sync;
         if sync.send_response(channel, bytes).is_ok() {
             self.count(to, |stats| stats.bytes_out += size as u64);

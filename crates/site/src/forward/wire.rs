@@ -5,7 +5,7 @@
 //! Invariant: what is read is bounded, and its words show themselves.
 
 use fairmesh_broker::forward::{TRIED_MAX, Tried};
-use fairmesh_model::{ContentHash, SiteId, is_visible};
+use fairmesh_model::{ContentHash, SiteId, cbor, is_visible};
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
@@ -13,6 +13,9 @@ use crate::requests::{JOBS, framed, unframed};
 
 /// Longest frame: an offer, and what was tried.
 const BYTES_MAX: usize = 128 << 10;
+
+/// What a frame of ends has beside these, at most.
+const FRAME_BYTES: usize = 32;
 
 /// Most jobs that are asked for at once.
 pub(super) const ENDS_MAX: usize = 64;
@@ -53,7 +56,8 @@ pub enum Told {
     Declined(String),
     /// It cannot be said now.
     Later,
-    /// What became of the jobs that were asked for, in their order, as far as it is known.
+    /// What became of the jobs that were asked for, in their order, as far as it is known. Of the last ones nothing may be
+    /// said, where the answer would be too long: whoever asks again without those that he knows is told.
     Ends(Vec<Option<End>>),
 }
 
@@ -87,6 +91,18 @@ pub(super) fn message(message: &Message) -> Vec<u8> {
 
 pub(super) fn told(told: &Told) -> Vec<u8> {
     framed(JOBS, told)
+}
+
+/// As many ends as one frame holds; the others are not worked out.
+pub(super) fn ends(all: impl Iterator<Item = Option<End>>) -> Told {
+    let mut left = BYTES_MAX - FRAME_BYTES;
+    let fits = |end: &Option<End>| {
+        let bytes = cbor::to_vec(end).len();
+        let fits = bytes <= left;
+        left = left.saturating_sub(bytes);
+        fits
+    };
+    Told::Ends(all.take_while(fits).collect())
 }
 
 /// Reads a message about jobs; nothing where it is none.

@@ -56,18 +56,17 @@ impl Site {
         }
     }
 
-    /// A member whose user takes a job back is told what became of it, once that stays as it is.
-    pub(super) fn withdraw_for(
-        &mut self,
-        now: Now,
-        asker: SiteId,
-        job: ContentHash,
-    ) -> Option<End> {
+    /// A member's user takes a job back that it has sent here.
+    pub(super) fn want_back_for(&mut self, now: Now, asker: SiteId, job: ContentHash) {
         let entry = self.forward.jobs.get(&job);
         if entry.is_some_and(|entry| entry.from.contains(&asker) && !entry.is_wanted_back()) {
             self.want_back(job);
             self.forward.ends_at = now.mono;
         }
+    }
+
+    /// What became of such a job, once that stays as it is.
+    pub(super) fn end_of_withdrawn(&self, asker: SiteId, job: ContentHash) -> Option<End> {
         let end = self.end_for(asker, job)?;
         let entry = self.forward.jobs.get(&job);
         let may_change = entry.is_some_and(|entry| entry.is_wanted_back());

@@ -53,8 +53,13 @@ async fn asked_until_turned_away(request: &[u8], answer: &[u8]) -> (usize, Strin
     let (to, greedy) = (b.site(), a.site());
     let asking = async {
         let mut asked = 0;
-        while a.ask(to, request.to_vec()).await.is_ok() {
-            asked += 1;
+        loop {
+            match a.ask(to, request.to_vec()).await {
+                Ok(_) => asked += 1,
+                // What is too long to be sent.
+                Err(_) if answer.len() > RESPONSE_BYTES_MAX && asked < 1_000 => asked += 1,
+                Err(_) => break,
+            }
         }
         asked
     };
@@ -93,6 +98,13 @@ async fn what_is_packed_is_charged_by_what_it_is_unpacked_asked_and_answered() {
     assert!(why.ends_with("too many bytes"), "{why}");
     let (asked, why) = asked_until_turned_away(&[1], &packed).await;
     assert!((64..1_000).contains(&asked), "{asked}");
+    assert!(why.ends_with("bytes of answers"), "{why}");
+}
+
+#[tokio::test]
+async fn an_answer_that_is_too_long_to_be_sent_is_charged_all_the_same() {
+    let too_long = vec![0; RESPONSE_BYTES_MAX + 1];
+    let (_, why) = asked_until_turned_away(&[1], &too_long).await;
     assert!(why.ends_with("bytes of answers"), "{why}");
 }
 

@@ -1,9 +1,12 @@
 //! What members, clocks, owners and users do to jobs that are passed on, by mistake or on purpose.
 
-use fairmesh_model::Millis;
-use fairmesh_site::{Came, End, Event, ForwardRules, Stage};
+use fairmesh_broker::forward::Tried;
+use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
+use fairmesh_site::{Came, End, Errand, Event, ForwardRules, Message, Offer, Stage, Take, Told};
 
-use super::forwarding::{MINUTE, configure, failed, found, hand_in, here, settle, stage};
+use super::forwarding::{
+    DAY, MINUTE, configure, errand, failed, found, hand_in, here, rules, say, settle, stage,
+};
 use crate::mesh::Mesh;
 use crate::random::with_seeds;
 use crate::vo::{self, site_id};
@@ -14,6 +17,53 @@ fn leave(mesh: &mut Mesh, node: usize) {
     let without = vo::config(&[], with.introducers.clone(), with.timing);
     mesh.nodes[node].config = without.clone();
     mesh.handle(node, Event::Reconfigured(Box::new(without)));
+}
+
+/// B hands over a job of its own, issued then.
+fn offered(mesh: &Mesh, job: Errand, issued: WallTime, tried: Vec<Tried>) -> (ContentHash, Take) {
+    let offer = Offer {
+        origin: site_id(1),
+        issued,
+        until: issued.after(DAY),
+        job,
+    };
+    let signed = Signed::sign(offer, &[&vo::site_key(1)]).expect("a sound offer");
+    let take = Take {
+        ttl: 4,
+        tried,
+        class: String::new(),
+        offer: signed.bytes().to_vec().into(),
+    };
+    assert_eq!(signed.vo(), mesh.vo);
+    (signed.hash(), take)
+}
+
+/// One that no site has the CPUs for, so that it fails where it comes, with much that was tried before.
+fn stuffed(mesh: &Mesh, key: &str) -> (ContentHash, Take) {
+    let job = Errand {
+        cpus: 4_000_000_000,
+        ..errand(mesh, key)
+    };
+    let tried = (0..62).map(|of| Tried {
+        site: site_id(of).to_string(),
+        said: Some("x".repeat(256)),
+    });
+    offered(mesh, job, mesh.now(1).wall, tried.collect())
+}
+
+/// C takes as many jobs a minute as anybody hands over.
+fn take_any(mesh: &mut Mesh) {
+    let any = ForwardRules {
+        per_minute: u32::MAX,
+        ..rules(mesh)
+    };
+    configure(mesh, 2, Some(any));
+}
+
+fn stuffed_at_c(mesh: &mut Mesh, key: &str) -> (ContentHash, Option<Told>) {
+    let (job, take) = stuffed(mesh, key);
+    let told = say(mesh, 1, 2, &Message::Take(take));
+    (job, told)
 }
 
 #[test]
@@ -40,4 +90,36 @@ fn a_job_of_a_vo_that_was_left_is_given_up_and_stops_nobody() {
         let (_, tried) = failed(&mesh, job);
         assert_eq!(tried.len(), 1);
     });
+}
+
+#[test]
+fn an_answer_about_long_ends_is_read_and_all_are_told_in_time() {
+    let mut mesh = found(1, 3);
+    take_any(&mut mesh);
+    let mut left = Vec::new();
+    for number in 0..40 {
+        let (job, told) = stuffed_at_c(&mut mesh, &format!("j{number}"));
+        assert_eq!(told, Some(Told::Taken));
+        left.push(job);
+    }
+    // One that is asked for 64 times costs no more.
+    for asked in [vec![left[0]; 64], left.clone()] {
+        for ask in [Message::Ends(asked.clone()), Message::Withdraw(asked)] {
+            let told = say(&mut mesh, 1, 2, &ask);
+            let sent = mesh.nodes[2].sent.iter().map(Vec::len).max();
+            assert!(matches!(told, Some(Told::Ends(_))), "{sent:?} bytes");
+        }
+    }
+    for _ in 0..40 {
+        let Some(Told::Ends(ends)) = say(&mut mesh, 1, 2, &Message::Ends(left.clone())) else {
+            panic!("it can be read");
+        };
+        assert!(matches!(ends.first(), Some(Some(End::Failed { .. }))));
+        let told = ends.iter().filter(|end| end.is_some()).count();
+        left.drain(..told);
+        if left.is_empty() {
+            return;
+        }
+    }
+    panic!("{} are never told", left.len());
 }
