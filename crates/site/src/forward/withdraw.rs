@@ -37,31 +37,31 @@ impl Site {
         if entry.is_none_or(|entry| entry.errand.is_none()) {
             return Err(format!("no job {job} was handed in here"));
         }
-        self.want_back(job);
-        // Those who have it are asked at once.
-        self.forward.ends_at = now.mono;
+        self.want_back(now, job);
         Ok(ForwardAnswer::Settled)
     }
 
-    /// Notes that a job is to be taken back, unless nothing of it is to be had any more.
-    fn want_back(&mut self, job: ContentHash) {
-        let kept = self.forward.machine.kept(&job.to_string()).cloned();
+    /// Notes that a job is to be taken back, unless nothing of it is to be had any more. Who repeats it brings no news, and
+    /// has nobody asked before that is due.
+    fn want_back(&mut self, now: Now, job: ContentHash) {
+        let kept = self.forward.machine.kept(&job.to_string());
         let Some((kept, entry)) = kept.zip(self.forward.jobs.get_mut(&job)) else {
             return;
         };
-        let has_failed = matches!(entry.end(&kept), Some(End::Failed { .. }));
+        let has_failed = matches!(entry.end(kept), Some(End::Failed { .. }));
         if entry.withdrawal == Withdrawal::None && !has_failed {
             entry.withdrawal = Withdrawal::Wanted;
             self.keep_job(&job.to_string());
+            // Those who have it are asked at once.
+            self.forward.ends_at = now.mono;
         }
     }
 
     /// A member's user takes a job back that it has sent here.
     pub(super) fn want_back_for(&mut self, now: Now, asker: SiteId, job: ContentHash) {
         let entry = self.forward.jobs.get(&job);
-        if entry.is_some_and(|entry| entry.from.contains(&asker) && !entry.is_wanted_back()) {
-            self.want_back(job);
-            self.forward.ends_at = now.mono;
+        if entry.is_some_and(|entry| entry.from.contains(&asker)) {
+            self.want_back(now, job);
         }
     }
 

@@ -2,10 +2,13 @@
 
 use fairmesh_broker::forward::Tried;
 use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
-use fairmesh_site::{Came, End, Errand, Event, ForwardRules, Message, Offer, Stage, Take, Told};
+use fairmesh_site::{
+    Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, Message, Offer, Stage,
+    Take, Told, read_forward,
+};
 
 use super::forwarding::{
-    DAY, MINUTE, configure, errand, failed, found, hand_in, here, rules, say, settle, stage,
+    DAY, MINUTE, call, configure, errand, failed, found, hand_in, here, rules, say, settle, stage,
 };
 use crate::mesh::Mesh;
 use crate::random::with_seeds;
@@ -122,4 +125,53 @@ fn an_answer_about_long_ends_is_read_and_all_are_told_in_time() {
         }
     }
     panic!("{} are never told", left.len());
+}
+
+#[test]
+fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
+    let mut mesh = found(1, 4);
+    take_any(&mut mesh);
+    let asked = |mesh: &Mesh, node: usize| {
+        let sent = mesh.nodes[node].sent.iter();
+        let asks = sent.filter(|of| {
+            matches!(
+                read_forward(of),
+                Some(Message::Ends(_) | Message::Withdraw(_))
+            )
+        });
+        asks.count()
+    };
+    // At A and at C one waits of which the end is not known.
+    for node in [0, 2] {
+        let waits = Errand {
+            cpus: 350,
+            ..errand(&mesh, "waits")
+        };
+        let waits = call(&mut mesh, node, ForwardCall::HandIn(Box::new(waits), None));
+        assert!(matches!(waits, Some(Ok(_))), "{waits:?}");
+        mesh.run(Millis::from_secs(1));
+    }
+    let large = Errand {
+        cpus: 5_000,
+        ..errand(&mesh, "failed")
+    };
+    let failed = call(&mut mesh, 0, ForwardCall::HandIn(Box::new(large), None));
+    let Some(Ok(ForwardAnswer::HandedIn(failed))) = failed else {
+        panic!("{failed:?}");
+    };
+    mesh.nodes[0].sent.clear();
+    for _ in 0..100 {
+        call(&mut mesh, 0, ForwardCall::Withdraw(failed));
+        mesh.run(Millis(20));
+    }
+    assert!(asked(&mesh, 0) <= 2, "{}", asked(&mesh, 0));
+    let (job, told) = stuffed_at_c(&mut mesh, "j1");
+    assert_eq!(told, Some(Told::Taken));
+    let mut asks = 0;
+    for _ in 0..100 {
+        say(&mut mesh, 1, 2, &Message::Withdraw(vec![job]));
+        mesh.run(Millis(20));
+        asks += asked(&mesh, 2);
+    }
+    assert!(asks <= 2, "{asks}");
 }
