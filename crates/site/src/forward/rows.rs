@@ -16,6 +16,9 @@ use crate::store::{Table, Write};
 /// Largest row: an offer, what was tried, and what became of it.
 const ROW_BYTES_MAX: usize = 256 << 10;
 
+/// What a place in the table is meant for, in bytes.
+const PLACE_BYTES: usize = 512;
+
 /// What is remembered of a job beside what the state machine keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
@@ -44,6 +47,9 @@ pub(crate) struct Entry {
     /// Whether its user takes it back.
     #[serde(default, skip_serializing_if = "Withdrawal::is_none")]
     pub(super) withdrawal: Withdrawal,
+    /// How many places of its sender's room it takes.
+    #[serde(skip)]
+    pub(super) places: usize,
 }
 
 /// Whether the user of a job takes it back.
@@ -97,12 +103,31 @@ impl Entry {
             passed: None,
             end: None,
             withdrawal: Withdrawal::None,
+            places: 0,
         }
     }
 
     /// Whether its user has taken it back, and nobody has said yet what came of that.
     pub(super) fn is_wanted_back(&self) -> bool {
         self.withdrawal == Withdrawal::Wanted
+    }
+
+    /// How many places of its sender's room it takes: of one of another member one more for each [`PLACE_BYTES`] of what was
+    /// tried, which that one may have made up.
+    pub(super) fn places(&self, kept: &Kept) -> usize {
+        let tried = match (&kept.state, &self.end) {
+            (State::Here(job, _) | State::Failed(job, _), _) => &job.tried[..],
+            (State::Sent(sending), _) => &sending.job.tried,
+            (State::Gone, Some(End::Failed { tried, .. })) => tried,
+            (State::Gone, _) => &[],
+        };
+        let bytes = tried
+            .iter()
+            .map(|of| of.site.len() + of.said.as_ref().map_or(0, String::len));
+        match self.errand {
+            Some(_) => 1,
+            None => 1 + bytes.sum::<usize>() / PLACE_BYTES,
+        }
     }
 
     /// The offer, where it is still held.

@@ -12,7 +12,8 @@ use super::ForwardStats;
 use super::rows::{Entry, is_open};
 use super::wire::End;
 
-/// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each.
+/// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each. Larger ones of other members
+/// count for several ([`Entry::places`]).
 const JOBS_MAX: usize = 65_536;
 
 /// Most of them that one member, or this site's own users together, can fill: eight liars fill the table.
@@ -47,7 +48,7 @@ pub(crate) struct Forwarding {
     pub(super) away: BTreeSet<(SiteId, ContentHash)>,
     /// Jobs that the batch system here has, and whose users take them back.
     pub(super) to_withdraw: BTreeSet<ContentHash>,
-    /// How many jobs each sender fills the table with.
+    /// How many places of the table each sender fills.
     pub(super) filled: BTreeMap<Option<SiteId>, usize>,
     pub(super) asks: BTreeMap<u64, Asked>,
     pub(super) last_ask: u64,
@@ -87,7 +88,8 @@ impl Forwarding {
     pub(super) fn insert(&mut self, job: ContentHash, mut entry: Entry) {
         // Of a row of a release before: whoever sends it later does not change whose room it takes.
         entry.first = entry.sender();
-        *self.filled.entry(entry.sender()).or_default() += 1;
+        entry.places = 1;
+        *self.filled.entry(entry.sender()).or_default() += entry.places;
         if entry.errand.is_some() {
             self.own
                 .insert((entry.user.clone(), entry.key.clone()), job);
@@ -97,10 +99,13 @@ impl Forwarding {
 
     /// Brings the lists of what is to be done up to date with a job.
     pub(super) fn index(&mut self, job: ContentHash) {
-        let Some((kept, entry)) = self.machine.kept(&job.to_string()).zip(self.jobs.get(&job))
-        else {
+        let kept = self.machine.kept(&job.to_string());
+        let Some((kept, entry)) = kept.zip(self.jobs.get_mut(&job)) else {
             return;
         };
+        let filled = self.filled.entry(entry.sender()).or_default();
+        *filled = *filled - entry.places + entry.places(kept);
+        entry.places = entry.places(kept);
         match is_open(kept) {
             true => self.open.insert(job),
             false => self.open.remove(&job),
@@ -132,14 +137,14 @@ impl Forwarding {
             self.own.remove(&(entry.user.clone(), entry.key.clone()));
         }
         if let Some(filled) = self.filled.get_mut(&entry.sender()) {
-            *filled -= 1;
+            *filled -= entry.places;
         }
     }
 
     /// Whether one more job of a sender would be more than is remembered.
     pub(super) fn is_full(&self, of: Option<SiteId>) -> bool {
         let filled = self.filled.get(&of).copied().unwrap_or_default();
-        self.jobs.len() >= JOBS_MAX || filled >= JOBS_OF_ONE_MAX
+        filled >= JOBS_OF_ONE_MAX || self.filled.values().sum::<usize>() >= JOBS_MAX
     }
 
     /// CPUs that were sent to a site since it told how it is.
@@ -199,6 +204,7 @@ mod tests {
                 passed: None,
                 end: None,
                 withdrawal: Withdrawal::None,
+                places: 0,
             };
             table.insert(job, entry);
             let entry = table.jobs.get_mut(&job).expect("it was just entered");

@@ -20,8 +20,8 @@ const FRAME_BYTES: usize = 32;
 /// Most jobs that are asked for at once.
 pub(super) const ENDS_MAX: usize = 64;
 
-/// Longest word of a site about a job, in characters.
-const WORDS_MAX: usize = 256;
+/// Longest word of a site about a job, in bytes: with what was tried, a job that was taken can be sent on and told of.
+const WORDS_BYTES_MAX: usize = 256;
 
 /// What a member is told or asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -145,20 +145,25 @@ impl End {
 
 fn are_plain(tried: &[Tried]) -> bool {
     // One more than a job may have tried: its last sender.
-    let is_good = |of: &Tried| is_plain(&of.site) && of.said.as_deref().is_none_or(is_plain);
+    let is_site = |of: &Tried| of.site.parse::<SiteId>().is_ok();
+    let is_good = |of: &Tried| is_site(of) && of.said.as_deref().is_none_or(is_plain);
     tried.len() <= TRIED_MAX + 1 && tried.iter().all(is_good)
 }
 
 fn is_plain(text: &str) -> bool {
-    text.chars().count() <= WORDS_MAX && text.chars().all(is_visible)
+    text.len() <= WORDS_BYTES_MAX && text.chars().all(is_visible)
 }
 
 /// Words as members take them.
 pub(super) fn plain(text: &str) -> String {
-    text.chars()
-        .filter(|c| is_visible(*c))
-        .take(WORDS_MAX)
-        .collect()
+    let mut left = WORDS_BYTES_MAX;
+    let fits = |c: &char| {
+        let fits = c.len_utf8() <= left;
+        left = left.saturating_sub(c.len_utf8());
+        fits
+    };
+    let visible = text.chars().filter(|c| is_visible(*c));
+    visible.take_while(fits).collect()
 }
 
 #[cfg(test)]
@@ -168,7 +173,7 @@ mod tests {
     #[test]
     fn frames_are_read_back_and_are_none_of_the_others() {
         let tried = |said: &str| Tried {
-            site: "b".to_owned(),
+            site: SiteId::from_bytes([7; 32]).to_string(),
             said: Some(said.to_owned()),
         };
         let take = |said: &str| {
@@ -203,10 +208,13 @@ mod tests {
             assert!(fairmesh_gossip::wire::Response::from_bytes(&bytes).is_err());
         }
         assert_eq!(
-            read_forward_told(&told(&end(&"x".repeat(WORDS_MAX + 1)))),
+            read_forward_told(&told(&end(&"x".repeat(WORDS_BYTES_MAX + 1)))),
             None
         );
-        assert_eq!(plain("a\nb").len(), 2);
+        let long = plain(&"a\nbé".repeat(WORDS_BYTES_MAX));
+        assert_eq!((&long[..6], long.len()), ("abéabé", WORDS_BYTES_MAX));
+        let end = end(&long);
+        assert_eq!(read_forward_told(&told(&end)), Some(end));
         assert!(fairmesh_gossip::wire::Request::from_bytes(&bytes).is_err());
     }
 }

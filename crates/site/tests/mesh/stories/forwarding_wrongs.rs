@@ -4,7 +4,7 @@ use fairmesh_broker::forward::Tried;
 use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
 use fairmesh_site::{
     Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, Message, Offer, Stage,
-    Take, Told, read_forward,
+    Table, Take, Told, read_forward,
 };
 
 use super::forwarding::{
@@ -125,6 +125,43 @@ fn an_answer_about_long_ends_is_read_and_all_are_told_in_time() {
         }
     }
     panic!("{} are never told", left.len());
+}
+
+#[test]
+fn what_was_tried_takes_of_its_senders_room_until_it_is_forgotten() {
+    let mut mesh = found(1, 3);
+    take_any(&mut mesh);
+    let bytes = |mesh: &Mesh| {
+        let rows = mesh.nodes[2].rows.iter();
+        let rows = rows.filter(|((table, _), _)| *table == Table::Forwarded);
+        rows.map(|(_, row)| row.len()).sum::<usize>()
+    };
+    let fill = |mesh: &mut Mesh, round: u32| {
+        let mut taken = 0;
+        for number in 0..300 {
+            match stuffed_at_c(mesh, &format!("j{round}.{number}")).1 {
+                Some(Told::Taken) => taken += 1,
+                other => {
+                    assert_eq!(other, Some(Told::Later));
+                    break;
+                }
+            }
+        }
+        taken
+    };
+    let taken = fill(&mut mesh, 0);
+    assert!((100..300).contains(&taken), "{taken}");
+    assert!(bytes(&mesh) < 5 << 20, "{} bytes", bytes(&mesh));
+    mesh.restart(2);
+    assert_eq!(fill(&mut mesh, 1), 0, "also after a start");
+    // Others' room is their own.
+    let errand = Box::new(errand(&mesh, "own"));
+    let own = call(&mut mesh, 2, ForwardCall::HandIn(errand, None));
+    assert!(matches!(own, Some(Ok(ForwardAnswer::HandedIn(_)))));
+    mesh.tick_ms = 600_000;
+    mesh.run(DAY.times(2));
+    mesh.run(MINUTE.times(20));
+    assert_eq!(fill(&mut mesh, 2), taken, "all is free again");
 }
 
 #[test]
