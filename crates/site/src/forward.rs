@@ -172,12 +172,15 @@ impl Site {
         entry.from.contains(&asker).then(|| entry.end(kept))?
     }
 
+    /// Whether times of offers cannot be judged here, or said.
+    fn has_wrong_clock(&self) -> bool {
+        let is_off = matches!(self.standing, Standing::Off { .. });
+        is_off || self.standing == Standing::BeforeOwnHead
+    }
+
     /// What a sender is told at once; nothing where the state machine answers him.
     fn take_job(&mut self, now: Now, from: SiteId, channel: Channel, take: Take) -> Option<Told> {
-        if matches!(
-            self.standing,
-            Standing::BeforeOwnHead | Standing::Off { .. }
-        ) {
+        if self.has_wrong_clock() {
             return Some(Told::Later);
         }
         let declined = |why: &str| Some(Told::Declined(why.to_owned()));

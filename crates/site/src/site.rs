@@ -37,7 +37,7 @@ const TICK_MAX: Millis = Millis(1_000);
 
 /// Time after its start in which a site lets go of nothing: long enough to learn from its peers what
 /// time it is and what they hold of its earlier incarnations.
-const KEEP_HOUSE_AFTER: Millis = Millis::from_secs(3_600);
+pub(crate) const KEEP_HOUSE_AFTER: Millis = Millis::from_secs(3_600);
 
 /// Counters for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -119,7 +119,7 @@ pub struct Site {
     pub(crate) effects: Vec<Effect>,
     pub(crate) tree_is_stale: bool,
     pub(crate) allow_is_stale: bool,
-    started: Now,
+    pub(crate) started: Now,
     house_kept_on: u64,
 }
 

@@ -111,6 +111,10 @@ impl Site {
         if let Some(known) = self.known_errand(&errand, asked)? {
             return Ok(ForwardAnswer::HandedIn(known));
         }
+        if self.has_wrong_clock() {
+            let why = "the clock of this machine is off from the members', so it is not known until when the job may be taken";
+            return Err(why.to_owned());
+        }
         let places = self.places(now, &errand);
         let offer = Offer {
             origin: self.id,

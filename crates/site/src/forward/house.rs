@@ -1,6 +1,6 @@
 //! What time brings to jobs that are passed on: they are sent again, asked for, given up and at last forgotten.
 //!
-//! Invariant: nothing is forgotten that a member could still send.
+//! Invariant: nothing is forgotten that a member could still send, whatever the clock here says.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use fairmesh_model::{ContentHash, Millis, Now, SiteId};
 use super::table::{About, Asked};
 use super::wire::{ENDS_MAX, Message};
 use super::{ForwardStats, rows};
-use crate::site::Site;
+use crate::site::{KEEP_HOUSE_AFTER, Site};
 
 /// How long after its offer has ended a job is remembered: as far as two clocks may be apart.
 const REMEMBERED: Millis = Millis::from_secs(86_400);
@@ -81,6 +81,11 @@ impl Site {
         forward
             .rates
             .retain(|_, (began, _)| now.mono < began.after(minute));
+        // By a clock that may be wrong nothing is given up or forgotten.
+        let is_early = now.mono < self.started.mono.after(KEEP_HOUSE_AFTER);
+        if is_early || !self.standing.may_forget() {
+            return;
+        }
         let open = forward
             .open
             .iter()

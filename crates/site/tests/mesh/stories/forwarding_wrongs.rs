@@ -165,6 +165,47 @@ fn what_was_tried_takes_of_its_senders_room_until_it_is_forgotten() {
 }
 
 #[test]
+fn a_clock_that_is_ahead_for_a_minute_forgets_no_job_and_hands_none_in() {
+    let mut mesh = found(1, 3);
+    let job = hand_in(&mut mesh, "j1");
+    mesh.run(Millis::from_secs(1));
+    settle(&mut mesh, 2, job, Came::Submitted("4711".to_owned()));
+    for node in [0, 2, 0, 2] {
+        mesh.nodes[node].ahead_ms = DAY.times(3).0;
+        mesh.run(MINUTE);
+        mesh.nodes[node].ahead_ms = 0;
+        mesh.run(MINUTE);
+        assert_eq!(mesh.nodes[node].count_rows(Table::Forwarded), 1);
+    }
+    assert_eq!(hand_in(&mut mesh, "j1"), job);
+    // Nor is a job offered until a time that is not known.
+    mesh.nodes[0].ahead_ms = DAY.times(3).0;
+    mesh.run(MINUTE);
+    let late = Box::new(errand(&mesh, "late"));
+    let refused = call(&mut mesh, 0, ForwardCall::HandIn(late, None));
+    let why = refused.expect("an answer").expect_err("it is refused");
+    assert!(why.contains("clock"), "{why}");
+}
+
+#[test]
+fn a_clock_that_is_ahead_at_a_start_forgets_no_job() {
+    let mut mesh = found(1, 3);
+    let job = hand_in(&mut mesh, "j1");
+    mesh.run(Millis::from_secs(1));
+    settle(&mut mesh, 2, job, Came::Submitted("4711".to_owned()));
+    mesh.stop(2);
+    mesh.nodes[2].ahead_ms = DAY.times(3).0;
+    mesh.restart(2);
+    mesh.nodes[2].ahead_ms = 0;
+    mesh.run(MINUTE);
+    assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 1);
+    assert!(matches!(
+        stage(&mesh, 0, job),
+        Some(Stage::Ended(End::Submitted { .. }))
+    ));
+}
+
+#[test]
 fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
     let mut mesh = found(1, 4);
     take_any(&mut mesh);
