@@ -199,8 +199,8 @@ impl Site {
             return Some(Told::Later);
         }
         let is_known = self.forward.jobs.contains_key(&job);
-        if !is_known && offer.until <= now.wall {
-            return declined("its offer has ended");
+        if let Some(why) = offer.unfit(now.wall).filter(|_| !is_known) {
+            return declined(why);
         }
         if !is_known && self.forward.is_full(Some(from)) {
             return Some(Told::Later);

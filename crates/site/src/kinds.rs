@@ -46,8 +46,8 @@ pub(crate) const ADVERT: u8 = 6;
 /// Until when the usage in a head reaches.
 pub(crate) const REACH: u8 = 7;
 
-/// How far behind its head's time of signing a span may begin: more than any tolerance of clocks.
-const AHEAD_MAX: Millis = Millis::from_secs(3_600);
+/// How far behind its head's time of signing a span may begin, and ahead of this clock an offer: more than any tolerance of clocks.
+pub(crate) const AHEAD_MAX: Millis = Millis::from_secs(3_600);
 
 /// Most pieces of a description: bounds it to 1 MiB, thousands of machine classes.
 const DESCRIPTION_PIECES_MAX: u8 = 16;

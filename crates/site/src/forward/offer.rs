@@ -15,6 +15,8 @@ use fairmesh_model::record::{PROPERTIES_MAX, RUN_MAX};
 use fairmesh_model::{AccountPath, Document, Millis, SiteId, VoId, WallTime, is_visible};
 use serde::{Deserialize, Serialize};
 
+use crate::kinds::AHEAD_MAX;
+
 /// How long a site may take to find a place for a job: what is remembered of it to know repeats is forgotten some
 /// time later.
 pub(super) const OFFER_MAX: Millis = Millis::from_secs(86_400);
@@ -89,6 +91,18 @@ impl Document for Offer {
             return Err("it is not offered for a day at most".to_owned());
         }
         self.job.validate()
+    }
+}
+
+impl Offer {
+    /// Why nobody should take it now, and nothing is remembered of it.
+    pub(super) fn unfit(&self, now: WallTime) -> Option<&'static str> {
+        if self.until <= now {
+            return Some("its offer has ended");
+        }
+        // What is remembered goes when it has ended.
+        (self.issued > now.after(AHEAD_MAX))
+            .then_some("its offer is dated ahead: is a clock wrong?")
     }
 }
 

@@ -206,6 +206,23 @@ fn a_clock_that_is_ahead_at_a_start_forgets_no_job() {
 }
 
 #[test]
+fn an_offer_that_is_dated_ahead_is_declined_and_not_remembered() {
+    let mut mesh = found(1, 3);
+    let issued = mesh.now(1).wall.after(DAY.times(365));
+    let (_, take) = offered(&mesh, errand(&mesh, "j1"), issued, Vec::new());
+    let told = say(&mut mesh, 1, 2, &Message::Take(take));
+    assert!(matches!(told, Some(Told::Declined(_))), "{told:?}");
+    assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
+    // A clock that is a little ahead is nobody's fault.
+    let issued = mesh.now(1).wall.after(MINUTE);
+    let (_, take) = offered(&mesh, errand(&mesh, "j1"), issued, Vec::new());
+    assert_eq!(
+        say(&mut mesh, 1, 2, &Message::Take(take)),
+        Some(Told::Taken)
+    );
+}
+
+#[test]
 fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
     let mut mesh = found(1, 4);
     take_any(&mut mesh);
