@@ -210,11 +210,6 @@ impl Site {
             let why = format!("a job: {why}");
             self.notice(now.mono, Notice::Refused { vo, from, why });
         }
-        let mut places = self.places(now, &offer.job);
-        if self.is_withdrawn(job) {
-            places.clear();
-        }
-        let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
         let traveller = Traveller {
             job: job.to_string(),
             vo: vo.to_string(),
@@ -222,6 +217,12 @@ impl Site {
             tried: take.tried,
         };
         let is_taken = refuse.is_none() && self.forward.machine.takes(&traveller);
+        // Of no other it is asked where it could go, which takes long where it has many wishes.
+        let places = match is_taken && !self.is_withdrawn(job) {
+            true => self.places(now, &offer.job),
+            false => Vec::new(),
+        };
+        let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
         if !is_known {
             let first = Some(from);
             let entry = Entry::of(&offer);
