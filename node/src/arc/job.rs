@@ -36,7 +36,9 @@ pub(super) fn read(args: &HoldArgs) -> anyhow::Result<Files> {
             true => folder.join(kind),
             false => args.control.join(format!("job.{}.{kind}", args.job)),
         };
-        fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))
+        let bytes = fs::read(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        // What a user wrote need not be UTF-8, and is no way around.
+        anyhow::Ok(String::from_utf8_lossy(&bytes).into_owned())
     };
     Ok(Files {
         grami: read("grami")?,
@@ -159,6 +161,20 @@ mod tests {
         assert_eq!(wall("joboption_count=2\n", None), Some(UNLIMITED_S));
         let of_ages = "joboption_walltime=345600000\njoboption_count=1\n";
         assert_eq!(wall(of_ages, None), Some(10 * UNLIMITED_S), "ten years");
+    }
+
+    #[test]
+    fn a_byte_that_is_no_text_hides_nothing_of_a_job() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let grami = b"joboption_arg_1='\xff'\njoboption_count=1\njoboption_walltime=60\n";
+        fs::write(folder.path().join("job.abc.grami"), grami).expect("written");
+        fs::write(folder.path().join("job.abc.local"), LOCAL).expect("written");
+        let args = HoldArgs {
+            control: folder.path().to_owned(),
+            ..args()
+        };
+        let files = read(&args).expect("it is read");
+        assert_eq!(asking(&files, &args).expect("whole")["wall_s"], 60);
     }
 
     #[test]
