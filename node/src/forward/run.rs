@@ -21,8 +21,8 @@ use crate::control::answer::{
 };
 use crate::control::clean;
 use crate::output::Exit;
-use crate::queue::Life;
 use crate::queue::attempt::{Asking, Attempt, Came, answer as answer_of, status};
+use crate::queue::{Life, make_private, private_file};
 
 /// Commands that run at once: bounds what a burst of jobs costs the host.
 const COMMANDS_MAX: usize = 16;
@@ -32,8 +32,7 @@ const NAME_DIGITS: usize = 24;
 
 /// Hands jobs over until it is killed.
 pub(super) async fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
-    std::fs::create_dir_all(&args.folder)
-        .with_context(|| format!("cannot make {}", args.folder.display()))?;
+    make_private(&args.folder)?;
     let _lock = lock(args)?;
     let control = args.node.control();
     let mut children: Vec<Child> = Vec::new();
@@ -90,7 +89,7 @@ impl Troubles {
 /// Two that hand over the same jobs would submit them twice.
 fn lock(args: &RunArgs) -> anyhow::Result<File> {
     let path = args.folder.join("lock");
-    let file = File::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
+    let file = private_file(&path)?;
     match file.try_lock() {
         Ok(()) => Ok(file),
         Err(TryLockError::WouldBlock) => {
@@ -293,6 +292,7 @@ fn words(settled: &SettledAsk, is_withdrawn: bool) -> String {
 #[cfg(test)]
 mod tests {
     use std::io::Read as _;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use tokio::sync::oneshot;
@@ -300,8 +300,8 @@ mod tests {
     use super::*;
     use crate::ask::NodeArgs;
 
-    /// The method of a request, which is read whole.
-    fn asked(stream: &mut UnixStream) -> String {
+    /// The method and the body of a request, which is read whole.
+    fn asked(stream: &mut UnixStream) -> (String, String) {
         let mut text = String::new();
         let mut bytes = [0; 4_096];
         loop {
@@ -312,14 +312,15 @@ mod tests {
                 value.trim().parse::<usize>().ok().filter(|_| is_length)
             });
             if !head.is_empty() && body.len() >= length.unwrap_or(0) {
-                return text.split(' ').next().unwrap_or_default().to_owned();
+                let method = text.split(' ').next().unwrap_or_default();
+                return (method.to_owned(), body.to_owned());
             }
             let count = stream.read(&mut bytes).expect("a request");
             text.push_str(&String::from_utf8_lossy(&bytes[..count]));
         }
     }
 
-    /// A node that waits for room at first: it answers in turn, and says what it was asked.
+    /// A node that waits for room at first: it answers in turn, and says what it was asked, and what it was told last.
     fn node(socket: &std::path::Path) -> oneshot::Receiver<Vec<String>> {
         let listener = UnixListener::bind(socket).expect("bound");
         let rests_on = r#""schema":"","as_of":"","as_of_ms":0,"coverage":{"sites_known":0,"sites_total":0,"oldest":null,"capacity_known":""},"views":[]"#;
@@ -335,7 +336,7 @@ mod tests {
             let (mut asks, mut told) = (Vec::new(), 0);
             while told < 2 {
                 let (mut stream, _) = listener.accept().expect("a call");
-                let method = asked(&mut stream);
+                let (method, said) = asked(&mut stream);
                 let (status, body) = match (method.as_str(), asks.len()) {
                     (_, 0) => (503, &waits),
                     ("GET", _) => (200, &jobs),
@@ -343,7 +344,7 @@ mod tests {
                     _ => (200, &heard),
                 };
                 told += u32::from(method == "POST");
-                asks.push(format!("{method} {status}"));
+                asks.push(format!("{method} {status} {said}"));
                 let length = body.len();
                 let answer = format!(
                     "HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}"
@@ -361,7 +362,7 @@ mod tests {
         let socket = folder.path().join("control.sock");
         let node = node(&socket);
         let args = RunArgs {
-            submit: r#"echo "$FAIRMESH_NAME" >> "$FAIRMESH_FILES.log""#.to_owned(),
+            submit: r#"test "$(stat -c %a "$FAIRMESH_FILES.run")" = 600 && echo 4711"#.to_owned(),
             ask: None,
             withdraw: None,
             ask_max: 5,
@@ -384,8 +385,15 @@ mod tests {
         };
         let told = asks.iter().map(String::as_str);
         let told: Vec<&str> = told.filter(|ask| ask.starts_with("POST")).collect();
-        assert_eq!(asks[0], "GET 503");
-        assert_eq!(told, ["POST 422", "POST 200"]);
+        assert!(asks[0].starts_with("GET 503"), "{asks:?}");
+        let heard: Vec<&str> = told.iter().map(|ask| &ask[..8]).collect();
+        assert_eq!(heard, ["POST 422", "POST 200"]);
+        // What the job runs is nobody else's to read, or to lock.
+        assert!(told.iter().all(|ask| ask.contains("4711")), "{told:?}");
+        for (name, wanted) in [("", 0o700), ("lock", 0o600)] {
+            let mode = args.folder.join(name).metadata()?.permissions().mode();
+            assert_eq!(mode & 0o777, wanted, "{name}");
+        }
         Ok(())
     }
 }

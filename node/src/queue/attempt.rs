@@ -11,7 +11,7 @@
 //! (`--ask`) is asked then.
 
 use std::fs::{File, TryLockError};
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use anyhow::Context as _;
 use fairmesh_broker::queue::Status;
 
-use super::Life;
+use super::{Life, private_file};
 
 /// What the shell runs: its marks around the user's command.
 const AROUND: &str = r#": > "$FAIRMESH_FILES.began" || exit 1
@@ -90,7 +90,7 @@ impl Attempt {
     ) -> anyhow::Result<Child> {
         life.step()?;
         let run = self.file(".run");
-        std::fs::write(&run, format!("{line}\n"))
+        writeln!(private_file(&run)?, "{line}")
             .with_context(|| format!("cannot write {}", run.display()))?;
         let input = File::open(&run)?;
         input.lock()?;

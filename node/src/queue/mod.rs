@@ -14,9 +14,12 @@ mod run;
 mod sites;
 mod status;
 
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
+use anyhow::Context as _;
 use fairmesh_broker::{Engine, Selector};
 
 use crate::ask::NodeArgs;
@@ -149,6 +152,21 @@ impl Life {
         }
         Ok(())
     }
+}
+
+/// Makes a folder that is nobody else's, where it is not there: what jobs run lies in it.
+pub(crate) fn make_private(folder: &Path) -> anyhow::Result<()> {
+    let mut made = DirBuilder::new();
+    let made = made.recursive(true).mode(0o700).create(folder);
+    made.with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could lock it.
+pub(crate) fn private_file(path: &Path) -> anyhow::Result<File> {
+    let mut made = OpenOptions::new();
+    let made = made.write(true).create(true).truncate(true).mode(0o600);
+    let made = made.open(path);
+    made.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

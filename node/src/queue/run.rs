@@ -1,7 +1,6 @@
 //! The loop: what to release, what has come of it, again.
 
 use std::collections::BTreeMap;
-use std::fs;
 use std::io::Write;
 use std::path::PathBuf;
 use std::process::Child;
@@ -17,7 +16,7 @@ use fairmesh_cluster::{Seed, Stream};
 use super::attempt::{Asking, Attempt, answer, status};
 use super::journal::Journal;
 use super::sites::Sites;
-use super::{Life, RunArgs, folder, jobs};
+use super::{Life, RunArgs, folder, jobs, make_private};
 use crate::driver::wall_now;
 use crate::emulate::read_as;
 use crate::output::Exit;
@@ -76,8 +75,7 @@ impl<'a> Runner<'a> {
         let limits = limits(args, sites.grid())?;
         let folder = folder(&args.jobs);
         let attempts = folder.join("attempts");
-        fs::create_dir_all(&attempts)
-            .with_context(|| format!("cannot make {}", attempts.display()))?;
+        make_private(&attempts)?;
         let (journal, records) = Journal::open(&folder.join("journal"), &args.vo)?;
         let (manager, effects) = Manager::restore(limits, args.selector, records);
         let mut runner = Self {

@@ -278,3 +278,22 @@ fn a_queue_says_what_is_wrong_with_its_files() {
         "{error:#}"
     );
 }
+
+#[test]
+fn what_jobs_run_is_nobody_elses_to_read_or_to_lock() {
+    use std::os::unix::fs::PermissionsExt as _;
+
+    let place = Place::new("true", None);
+    assert!(place.live(None));
+    let queue = folder(&place.args.jobs);
+    let files = [
+        ("", 0o700),
+        ("attempts", 0o700),
+        ("attempts/j1.1.run", 0o600),
+        ("journal", 0o600),
+    ];
+    for (name, wanted) in files {
+        let metadata = queue.join(name).metadata().expect("it is there");
+        assert_eq!(metadata.permissions().mode() & 0o777, wanted, "{name}");
+    }
+}
