@@ -479,6 +479,12 @@ impl Site {
         })
     }
 
+    /// The name of a site in the charter of a VO: no other VO's says what it is called there.
+    pub fn site_name_in(&self, vo: VoId, site: SiteId) -> Option<&str> {
+        let member = self.vos.get(&vo)?.charter()?.member(site)?;
+        Some(member.name.as_str())
+    }
+
     /// The name of a site in any charter.
     pub fn site_name(&self, site: SiteId) -> Option<&str> {
         let charters = self.vos.values().filter_map(Vo::charter);

@@ -262,7 +262,9 @@ pub(super) async fn get_here(
                     .cloned()
                     .unwrap_or_else(|| job.vo.to_string()),
                 origin: origin.to_string(),
-                origin_name: site_name(site, origin).unwrap_or_default(),
+                origin_name: site
+                    .site_name_in(job.vo, origin)
+                    .map_or_else(String::new, clean),
                 key: job.key,
                 user: job.user,
                 path: job.path.to_string(),

@@ -63,7 +63,7 @@ impl Site {
         advert: &Advert,
     ) -> Known {
         let name = self
-            .site_name(site)
+            .site_name_in(vo, site)
             .map_or_else(|| site.to_string(), str::to_owned);
         let mut view = advert.view(name, vo_name, now);
         let held = self.vos.get(&vo);

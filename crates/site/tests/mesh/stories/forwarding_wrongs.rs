@@ -270,3 +270,39 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
     }
     assert!(asks <= 2, "{asks}");
 }
+
+#[test]
+fn a_site_is_called_what_the_charter_of_the_jobs_vo_calls_it() {
+    let mut mesh = Mesh::found(1, 3);
+    // Of two VOs one has the lower id, whichever that is; in the second one two names are exchanged.
+    let mut charter = vo::charter("second", 3);
+    charter.sites[0].name = "site-1".to_owned();
+    charter.sites[1].name = "site-0".to_owned();
+    let second = vo::sign_charter(charter);
+    let vos = [mesh.vo, second.vo()];
+    let config = vo::config(
+        &[("grid", vos[0]), ("second", vos[1])],
+        mesh.nodes[0].config.introducers.clone(),
+        vo::timing(),
+    );
+    let config = fairmesh_site::SiteConfig {
+        advert: Some(fairmesh_site::AdvertRules::default()),
+        ..config
+    };
+    for node in 0..3 {
+        mesh.nodes[node].config = config.clone();
+        mesh.handle(node, Event::Reconfigured(Box::new(config.clone())));
+    }
+    assert!(mesh.publish(0, second.bytes()).is_ok());
+    super::forwarding::tell_all(&mut mesh);
+    mesh.run(MINUTE);
+    let named = |vo| {
+        let known = mesh.nodes[2].site.known_sites(mesh.now(2), vo);
+        let named = known
+            .into_iter()
+            .filter_map(|(_, known)| Some(known?.view.name));
+        named.collect::<Vec<_>>()
+    };
+    assert_eq!(named(vos[0]), ["site-0", "site-1", "site-2"]);
+    assert_eq!(named(vos[1]), ["site-1", "site-0", "site-2"]);
+}
