@@ -454,8 +454,15 @@ impl Site {
         if job.parse().is_ok_and(|job| self.is_withdrawn(job)) {
             return Vec::new();
         }
-        let offer = self.forward.entry(job).and_then(Entry::offer);
+        let entry = self.forward.entry(job);
+        let entry = entry.filter(|entry| !self.has_ended(entry));
+        let offer = entry.and_then(Entry::offer);
         offer.map_or_else(Vec::new, |offer| self.places(now, &offer.claimed().job))
+    }
+
+    /// Whether nobody is to begin with a job any more: where it was handed in it is forgotten a day later.
+    fn has_ended(&self, entry: &Entry) -> bool {
+        self.standing.may_forget() && entry.until <= self.own_clock.wall
     }
 
     /// A member says what became of a job; `stays`, where it was asked to take it back.

@@ -30,6 +30,9 @@ const COMMANDS_MAX: usize = 16;
 /// Digits of a job's name that stand in the batch system's: no two jobs share them.
 const NAME_DIGITS: usize = 24;
 
+/// Why a job is not begun any more.
+const TAKEN_BACK: &str = "its user has taken it back, or it has waited for more than a day";
+
 /// Hands jobs over until it is killed.
 pub(super) async fn run(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     make_private(&args.folder)?;
@@ -211,7 +214,7 @@ fn step(
             return match known {
                 None => Ok(None),
                 Some(Status::Nowhere) if job.withdrawn => settled(SettledAsk {
-                    refused: Some("its user has taken it back".to_owned()),
+                    refused: Some(TAKEN_BACK.to_owned()),
                     ..SettledAsk::default()
                 }),
                 Some(Status::Nowhere) => {
@@ -280,7 +283,7 @@ fn words(settled: &SettledAsk, is_withdrawn: bool) -> String {
     match (submitted, refused, in_doubt) {
         (Some(id), ..) if id.is_empty() => "submitted".to_owned(),
         (Some(id), ..) => format!("submitted as {}", clean(id)),
-        (_, Some(_), _) if is_withdrawn => "not submitted: its user has taken it back".to_owned(),
+        (_, Some(_), _) if is_withdrawn => format!("not submitted: {TAKEN_BACK}"),
         (_, Some(why), _) => format!("not submitted, and sent elsewhere: {}", clean(why)),
         _ => format!(
             "given up: {}",

@@ -86,7 +86,7 @@ pub struct HereJob {
     pub class: String,
     /// What it asks for, and who answers for it.
     pub offer: Offer,
-    /// Its user takes it back: it is not to be handed over any more.
+    /// Its user takes it back, or its offer has ended: it is not to be handed over any more.
     pub is_withdrawn: bool,
 }
 
@@ -256,7 +256,7 @@ impl Site {
                 visit: kept.ttl,
                 class: class.clone(),
                 offer: offer.claimed().clone(),
-                is_withdrawn: entry.is_wanted_back(),
+                is_withdrawn: entry.is_wanted_back() || self.has_ended(entry),
             })
         })
     }

@@ -143,7 +143,7 @@ pub struct HereJobBody {
     pub properties: Vec<String>,
     /// Anything, for the submit command.
     pub run: String,
-    /// Its user takes it back: it is not to be submitted any more.
+    /// Its user takes it back, or it has waited for more than a day: it is not to be submitted any more.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub withdrawn: bool,
 }

@@ -272,6 +272,36 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
 }
 
 #[test]
+fn a_job_that_nobody_hands_over_within_a_day_is_begun_no_more() {
+    let mut mesh = found(1, 3);
+    let job = hand_in(&mut mesh, "j1");
+    mesh.run(Millis::from_secs(1));
+    let is_withdrawn = |mesh: &Mesh| {
+        let mut here = mesh.nodes[2].site.forwarded_here();
+        here.next().map(|job| job.is_withdrawn)
+    };
+    mesh.nodes[2].ahead_ms = DAY.times(3).0;
+    mesh.run(MINUTE);
+    assert_eq!(is_withdrawn(&mesh), Some(false), "by a clock that is wrong");
+    mesh.nodes[2].ahead_ms = 0;
+    mesh.tick_ms = 600_000;
+    mesh.run(DAY);
+    mesh.run(MINUTE.times(20));
+    assert_eq!(is_withdrawn(&mesh), Some(true));
+    settle(
+        &mut mesh,
+        2,
+        job,
+        Came::Refused("it is too late".to_owned()),
+    );
+    mesh.run(MINUTE.times(20));
+    // Nobody else has been asked.
+    let (_, tried) = failed(&mesh, job);
+    let said = Some("it is too late".to_owned());
+    assert_eq!(tried, [(0, None), (2, said)]);
+}
+
+#[test]
 fn a_site_is_called_what_the_charter_of_the_jobs_vo_calls_it() {
     let mut mesh = Mesh::found(1, 3);
     // Of two VOs one has the lower id, whichever that is; in the second one two names are exchanged.
