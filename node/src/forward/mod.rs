@@ -44,7 +44,8 @@ job as a line of JSON, with what its user wrote as `run`; its environment has
     FAIRMESH_NAME (a name that no other submission has: use it as the job's), FAIRMESH_JOB, FAIRMESH_KEY,
     FAIRMESH_VO, FAIRMESH_PATH (who pays, in the VO), FAIRMESH_USER and FAIRMESH_ORIGIN (whose it is, by the word of
     which member), FAIRMESH_CLASS, FAIRMESH_CPUS, FAIRMESH_WALL_S.
-These are words of others: quote them. If CMD fails, the job goes elsewhere.
+These are words of others: quote them, and expect options and paths in those of the JSON. If CMD fails, the job goes
+elsewhere.
 
 With --ask, ASK is run with the same variables before a job is submitted, and where CMD failed or was killed; it
 prints one of the words nowhere, waiting, running, ended, failed. Then a job is submitted once whatever is killed or

@@ -9,7 +9,7 @@ use fairmesh_broker::forward::{Event as Arrived, State, TTL, TTL_MAX, Traveller}
 use fairmesh_model::{ContentHash, Now, Signed, SiteId, VoId, cbor};
 use serde_bytes::ByteBuf;
 
-use super::offer::{Errand, OFFER_MAX, Offer};
+use super::offer::{Errand, MISLEADING, OFFER_MAX, Offer};
 use super::rows::{Entry, Stage, Withdrawal};
 use super::wire::{End, plain};
 use crate::event::{Effect, Reply, Ticket};
@@ -155,6 +155,9 @@ impl Site {
     ) -> Result<Option<ContentHash>, String> {
         let bad = |why: &str| format!("job `{}`: {why}", errand.key.escape_debug());
         errand.validate().map_err(|why| bad(&why))?;
+        if errand.is_misleading() {
+            return Err(bad(MISLEADING));
+        }
         if self.config.forward.is_none() {
             let why =
                 "the owner of this site passes no jobs on ([forward] in the node's configuration)";

@@ -94,11 +94,17 @@ impl Document for Offer {
     }
 }
 
+/// What is said of a job that [`Errand::is_misleading`].
+pub(super) const MISLEADING: &str = "no user or queue begins with `-` or `.`, or has a `/`: commands take that for an option or a path";
+
 impl Offer {
     /// Why nobody should take it now, and nothing is remembered of it.
     pub(super) fn unfit(&self, now: WallTime) -> Option<&'static str> {
         if self.until <= now {
             return Some("its offer has ended");
+        }
+        if self.job.is_misleading() {
+            return Some(MISLEADING);
         }
         // What is remembered goes when it has ended.
         (self.issued > now.after(AHEAD_MAX))
@@ -107,6 +113,12 @@ impl Offer {
 }
 
 impl Errand {
+    /// Whether its user or queue could be taken for an option or a path by commands of sites that it goes to.
+    pub(super) fn is_misleading(&self) -> bool {
+        let mut words = [&self.user].into_iter().chain(&self.queue);
+        words.any(|word| word.starts_with(['-', '.']) || word.contains('/'))
+    }
+
     /// What is wrong with it, if anything.
     ///
     /// # Errors

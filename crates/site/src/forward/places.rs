@@ -75,8 +75,11 @@ impl Site {
         let free = self.vos.get(&vo)?.advert.live()?;
         let is_free = match free.classes.get(wanted) {
             Some(free) => *free >= u64::from(job.cpus),
-            // Of which machines are free it knows nothing, but that some are.
-            None => free.classes.is_empty() || wanted.is_empty(),
+            // Of which machines are free it knows nothing, but that some are. Others name no class but its own.
+            None => {
+                let own = &self.config.charging.prices.machines;
+                wanted.is_empty() || (free.classes.is_empty() && own.contains_key(wanted))
+            }
         };
         is_free.then(|| wanted.to_owned())
     }

@@ -302,6 +302,38 @@ fn a_job_that_nobody_hands_over_within_a_day_is_begun_no_more() {
 }
 
 #[test]
+fn words_that_a_command_takes_for_an_option_or_a_path_are_no_names() {
+    let mut mesh = found(1, 3);
+    let named = |user: &str, queue: Option<&str>| Errand {
+        user: user.to_owned(),
+        queue: queue.map(str::to_owned),
+        ..errand(&mesh, "j1")
+    };
+    let bad = [
+        named("-x", None),
+        named("../x", None),
+        named("a/b", None),
+        named("ann", Some("--wrap=x")),
+        named("ann", Some("a/../b")),
+    ];
+    for bad in bad {
+        let (_, take) = offered(&mesh, bad.clone(), mesh.now(1).wall, Vec::new());
+        let refused = call(&mut mesh, 0, ForwardCall::HandIn(Box::new(bad), None));
+        assert!(matches!(refused, Some(Err(_))), "{refused:?}");
+        let told = say(&mut mesh, 1, 2, &Message::Take(take));
+        assert!(matches!(told, Some(Told::Declined(_))), "{told:?}");
+    }
+    assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
+    // Nor is a class what its sender calls so, where the site has none.
+    let (_, take) = offered(&mesh, errand(&mesh, "j1"), mesh.now(1).wall, Vec::new());
+    let class = "--nodelist=all".to_owned();
+    let told = say(&mut mesh, 1, 2, &Message::Take(Take { class, ..take }));
+    assert_eq!(told, Some(Told::Taken));
+    let classes = mesh.nodes[2].site.forwarded_here().map(|job| job.class);
+    assert_eq!(classes.collect::<Vec<_>>(), [""]);
+}
+
+#[test]
 fn a_site_is_called_what_the_charter_of_the_jobs_vo_calls_it() {
     let mut mesh = Mesh::found(1, 3);
     // Of two VOs one has the lower id, whichever that is; in the second one two names are exchanged.
