@@ -1,9 +1,11 @@
-//! `POST /v1/forward` and `GET /v1/forward[?job=]`: jobs for the mesh, and where they are; `POST /v1/forward/withdraw`:
+//! `POST /v1/forward` and `GET /v1/forward[?job=|own=]`: jobs for the mesh, and where they are; `POST /v1/forward/withdraw`:
 //! one that its user takes back; `GET` and `POST /v1/forward/here`: what whoever hands jobs to the batch system asks and says.
 //!
 //! Invariant: what is answered is durable, and a job that is handed in again under its key is the same job. A user
 //! hands in jobs in his own name, and none that another's account pays for; writers in any. What jobs run is shown to
 //! writers only.
+
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
@@ -25,7 +27,7 @@ use super::error::ApiError;
 use super::extract::{Params, json};
 use super::rests_on::{answer, site_name};
 use super::text::clean;
-use super::usage::find_vo;
+use super::usage::{find_vo, is_id};
 use super::{Shared, State};
 use crate::place::requirements;
 use crate::privacy::{Sight, What};
@@ -36,14 +38,16 @@ const ASK_BYTES_MAX: usize = 512 << 10;
 /// Most jobs that are given out at once: a question must not keep the node's task.
 const HERE_MAX: usize = 32;
 
-/// Most jobs that are listed at once, for the same reason.
+/// Most jobs that are listed at once: bounds the answer. Those that were handed in here come first, which are fewer than
+/// twice as many.
 const LISTED_MAX: usize = 4_096;
 
-/// A job by its name in the mesh.
+/// A job by its name in the mesh, or one that was handed in here by its key or the beginning of its name.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
     job: Option<String>,
+    own: Option<String>,
 }
 
 pub(super) async fn post(
@@ -171,29 +175,45 @@ pub(super) async fn get(
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let job = query.job.as_deref().map(str::parse).transpose();
-    // A user of another site may have the same name as one of this. Whose account it is only its origin knows.
+    let asked = Arc::new((sight, query.own));
     let seen = move |of: &ForwardedJob| {
-        !sight.hides(What::Jobs) || (of.from.is_empty() && sight.is(&of.user))
+        let (sight, own) = &*asked;
+        let is_named = own
+            .as_deref()
+            .is_none_or(|own| of.is_own && is_meant(of, own));
+        // A user of another site may have the same name as one of this. Whose account it is only its origin knows.
+        is_named && (!sight.hides(What::Jobs) || (of.is_own && sight.is(&of.user)))
     };
     listed(&shared, job.map_err(ApiError::bad_request)?, seen).await
 }
 
+/// Whether a job is called so: by its key, or the beginning of its name.
+fn is_meant(of: &ForwardedJob, wanted: &str) -> bool {
+    of.key == wanted || is_id(&of.id.to_string(), wanted)
+}
+
+/// A question must not keep the node's task: it only lists names, and goes through jobs some at a time.
 async fn listed(
     shared: &Shared,
     job: Option<ContentHash>,
-    is_seen: impl Fn(&ForwardedJob) -> bool + Send + 'static,
+    is_seen: impl Fn(&ForwardedJob) -> bool + Clone + Send + 'static,
 ) -> Result<Response, ApiError> {
-    let jobs = move |site: &Site, _| {
-        let one = job.and_then(|job| site.forwarded_job(job)).into_iter();
-        let all = job
-            .is_none()
-            .then(|| site.forwarded())
-            .into_iter()
-            .flatten();
-        let seen = one.chain(all).filter(|of| is_seen(of)).take(LISTED_MAX);
-        Ok(seen.map(|of| body(site, &of)).collect::<Vec<_>>())
+    let all = move |site: &Site, _| {
+        let all = || site.forwarded_ids().collect();
+        Ok(job.map_or_else(all, |job| vec![job]))
     };
-    let (rests_on, jobs) = shared.ask(jobs).await?;
+    let (rests_on, all) = shared.ask(all).await?;
+    let seen = move |site: &Site, _, some: &mut dyn Iterator<Item = ContentHash>| {
+        let is_seen = |id: &ContentHash| site.forwarded_job(*id).is_some_and(|of| is_seen(&of));
+        some.filter(is_seen).collect()
+    };
+    let mut seen = shared.node().ask_of_each(all, seen).await?;
+    seen.truncate(LISTED_MAX);
+    let bodies = |site: &Site, _, some: &mut dyn Iterator<Item = ContentHash>| {
+        let jobs = some.filter_map(|id| site.forwarded_job(id));
+        jobs.map(|of| body(site, &of)).collect::<Vec<_>>()
+    };
+    let jobs = shared.node().ask_of_each(seen, bodies).await?;
     if let (Some(job), true) = (job, jobs.is_empty()) {
         return Err(ApiError::not_found(format!("no job {job} is known here")));
     }
@@ -319,4 +339,34 @@ pub(super) async fn post_here(
 
 fn taken(reply: ForwardReply) -> Result<ForwardAnswer, ApiError> {
     reply.map_err(|why| ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, why))
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::VoId;
+
+    use super::*;
+
+    #[test]
+    fn a_job_is_named_by_its_key_or_by_eight_digits() {
+        let job = ForwardedJob {
+            id: ContentHash::from_bytes([0xc0; 32]),
+            vo: VoId::from_bytes([0; 32]),
+            key: "4711".to_owned(),
+            user: "ann".to_owned(),
+            cpus: 1,
+            is_own: true,
+            from: Default::default(),
+            stage: Stage::Here {
+                class: String::new(),
+            },
+            withdrawal: Withdrawal::None,
+        };
+        for wanted in ["4711", "c0c0c0c0", &job.id.to_string()] {
+            assert!(is_meant(&job, wanted), "{wanted}");
+        }
+        for wanted in ["", "c", "c0c0c0c", "471", "c0c0c0c1"] {
+            assert!(!is_meant(&job, wanted), "{wanted}");
+        }
+    }
 }

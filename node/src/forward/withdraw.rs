@@ -7,7 +7,7 @@ use anyhow::bail;
 use super::{WithdrawArgs, follow};
 use crate::ask::{Control, unless_refused};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
-use crate::control::{ID_DIGITS_MIN, clean, is_id};
+use crate::control::{ID_DIGITS_MIN, clean};
 use crate::output::Exit;
 
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
@@ -39,20 +39,15 @@ pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Res
 
 /// The job that is meant, by its name in the mesh or the beginning of that, or by its user's key.
 async fn find(control: &Control, wanted: &str) -> anyhow::Result<Option<ForwardedBody>> {
-    let parameters = [];
+    let parameters = [("own", Some(wanted))];
     let asked = control.get::<Answer<ForwardBody>>("/v1/forward", &parameters);
     let (answer, _) = asked.await?;
-    let is_meant = |job: &ForwardedBody| is_meant(&job.job, &job.key, wanted);
-    let mut found = answer.body.jobs.into_iter().filter(is_meant);
+    let mut found = answer.body.jobs.into_iter();
     let first = found.next();
     if first.is_some() && found.next().is_some() {
         bail!("several jobs are meant by {}", clean(wanted));
     }
     Ok(first)
-}
-
-fn is_meant(name: &str, key: &str, wanted: &str) -> bool {
-    key == wanted || is_id(name, wanted)
 }
 
 fn words(job: &ForwardedBody) -> String {
@@ -68,21 +63,5 @@ fn words(job: &ForwardedBody) -> String {
             format!("job {key} stays with the batch system of {site} as {batch}")
         }
         _ => format!("job {key} is to be taken back; {site} has not said yet what came of it"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_is_named_by_its_key_or_by_eight_digits() {
-        let name = "c0ffee00".repeat(8);
-        for wanted in ["4711", "c0ffee00", &name] {
-            assert!(is_meant(&name, "4711", wanted), "{wanted}");
-        }
-        for wanted in ["", "c", "c0ffee0", "471", "c0ffee01"] {
-            assert!(!is_meant(&name, "4711", wanted), "{wanted}");
-        }
     }
 }

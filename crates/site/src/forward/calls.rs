@@ -67,7 +67,9 @@ pub struct ForwardedJob {
     pub user: String,
     /// CPUs that it asks for.
     pub cpus: u32,
-    /// Who sent it; nobody, where it was handed in here.
+    /// Whether it was handed in here: its user is one of this site.
+    pub is_own: bool,
+    /// Who sent it; somebody also where it was handed in here and came back.
     pub from: BTreeSet<SiteId>,
     /// Where it is.
     pub stage: Stage,
@@ -223,10 +225,12 @@ impl Site {
         Ok(ForwardAnswer::Settled)
     }
 
-    /// All jobs that were handed in or taken here and are remembered.
-    pub fn forwarded(&self) -> impl Iterator<Item = ForwardedJob> + '_ {
-        let ids = self.forward.jobs.keys();
-        ids.filter_map(|id| self.forwarded_job(*id))
+    /// The names of all jobs that were handed in or taken here and are remembered, of those that were handed in first.
+    pub fn forwarded_ids(&self) -> impl Iterator<Item = ContentHash> + '_ {
+        let all = self.forward.jobs.iter();
+        let others = all.filter(|(_, entry)| entry.errand.is_none());
+        let own = self.forward.own.values();
+        own.chain(others.map(|(id, _)| id)).copied()
     }
 
     /// One of them.
@@ -239,6 +243,7 @@ impl Site {
             key: entry.key.clone(),
             user: entry.user.clone(),
             cpus: entry.cpus,
+            is_own: entry.errand.is_some(),
             from: entry.from.clone(),
             stage: entry.stage(kept)?,
             withdrawal: entry.withdrawal,

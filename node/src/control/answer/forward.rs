@@ -22,7 +22,7 @@ pub struct ForwardAsk {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ForwardBody {
-    /// Jobs that were handed in or taken here, and are remembered; 4,096 at most.
+    /// Jobs that were handed in or taken here, and are remembered, those that were handed in first; 4,096 at most.
     pub jobs: Vec<ForwardedBody>,
 }
 
@@ -40,7 +40,7 @@ pub struct ForwardedBody {
     pub vo: String,
     /// CPUs that it asks for.
     pub cpus: u32,
-    /// The sites that have sent it here; none, where it was handed in here.
+    /// The sites that have sent it here; of one that was handed in here those from which it came back.
     pub from: Vec<String>,
     /// `here`: it waits to be handed to the batch system. `sent`: not acknowledged yet. `taken`: a site has it.
     /// `submitted`: a batch system has it. `failed`: it runs nowhere, or that is not known.

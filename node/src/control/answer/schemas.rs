@@ -95,7 +95,7 @@ post /v1/quota/quote: What a job would cost at each site: quotes-1
 get /v1/sites vo*: How the sites of a VO stand: sites-1
 post /v1/place: Where a job should run: place-1
 post /v1/occupancy: Tell the node what is free: occupancy-1
-get /v1/forward job: Jobs that sites pass on to each other, and where they are: forward-1
+get /v1/forward job own: Jobs that sites pass on to each other, and where they are: forward-1
 post /v1/forward: Hand in a job for the mesh: forward-1
 post /v1/forward/withdraw: Take a job back: forward-1
 get /v1/forward/here: Jobs that wait for the batch system here, or are to be withdrawn from it: forward-here-1

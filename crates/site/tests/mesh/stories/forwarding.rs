@@ -450,7 +450,7 @@ pub(super) fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) ->
 }
 
 /// What a node has sent last of a job that is on its way.
-fn taken_from(mesh: &Mesh, node: usize) -> Take {
+pub(super) fn taken_from(mesh: &Mesh, node: usize) -> Take {
     let frames = mesh.nodes[node].sent.iter();
     let mut takes = frames.filter_map(|bytes| match read_forward(bytes)? {
         Message::Take(take) => Some(take),

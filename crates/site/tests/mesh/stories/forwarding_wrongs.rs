@@ -9,6 +9,7 @@ use fairmesh_site::{
 
 use super::forwarding::{
     DAY, MINUTE, call, configure, errand, failed, found, hand_in, here, rules, say, settle, stage,
+    taken_from,
 };
 use crate::mesh::Mesh;
 use crate::random::with_seeds;
@@ -367,4 +368,35 @@ fn a_site_is_called_what_the_charter_of_the_jobs_vo_calls_it() {
     };
     assert_eq!(named(vos[0]), ["site-0", "site-1", "site-2"]);
     assert_eq!(named(vos[1]), ["site-1", "site-0", "site-2"]);
+}
+
+#[test]
+fn a_job_that_comes_back_to_where_it_was_handed_in_is_still_its_users() {
+    let mut mesh = found(1, 3);
+    mesh.nodes[0].sent.clear();
+    let job = hand_in(&mut mesh, "j1");
+    let take = taken_from(&mesh, 0);
+    mesh.run(Millis::from_secs(1));
+    let takes = rules(&mesh);
+    configure(&mut mesh, 0, Some(takes));
+    let back = Message::Take(Take {
+        ttl: take.ttl - 1,
+        ..take
+    });
+    assert_eq!(say(&mut mesh, 2, 0, &back), Some(Told::Taken));
+    let known = mesh.nodes[0].site.forwarded_job(job).expect("it is known");
+    assert!(known.is_own && known.from.contains(&site_id(2)));
+    // However many others there are, those of this site's users are listed first.
+    for number in 0..20 {
+        let key = format!("other{number}");
+        let (other, take) = offered(&mesh, errand(&mesh, &key), mesh.now(1).wall, Vec::new());
+        assert_eq!(
+            say(&mut mesh, 1, 0, &Message::Take(take)),
+            Some(Told::Taken)
+        );
+        let known = mesh.nodes[0].site.forwarded_job(other);
+        assert!(known.is_some_and(|known| !known.is_own));
+    }
+    let listed: Vec<_> = mesh.nodes[0].site.forwarded_ids().collect();
+    assert_eq!((listed[0], listed.len()), (job, 21));
 }
