@@ -1,7 +1,7 @@
 //! One blocking look-up of any number of names, on a connection of its own.
 //!
 //! Invariant: all names are answered for, or none: the factors are handed out at the end. It takes no
-//! longer than a timeout, and two for each [`CHUNK_ROWS`] names.
+//! longer than a timeout, and two for each [`ROWS_OF_ANY_NAMES`] names.
 //!
 //! Deliberately not here: keeping anything for the next call. A scheduler that asks every second
 //! wants a [`crate::refresh::FreshTable`].
@@ -9,13 +9,10 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fairmesh_client::{Client, ClientError};
+use fairmesh_client::{Client, ClientError, ROWS_OF_ANY_NAMES};
 
 use crate::refresh::raw_factors;
 use crate::table::who;
-
-/// Rows in one request: with the longest names that there may be, of all kinds, they fit in one frame.
-pub const CHUNK_ROWS: usize = 2_000;
 
 /// The factors of users, accounts and groups (an empty account or group is none), in their order;
 /// [`fairmesh_client::protocol::UNKNOWN`] where the node knows no such account.
@@ -26,7 +23,7 @@ pub fn look_up(
 ) -> Result<Vec<u32>, ClientError> {
     let mut client = Client::connect(socket, timeout)?;
     let mut factors = Vec::with_capacity(names.len());
-    for chunk in names.chunks(CHUNK_ROWS) {
+    for chunk in names.chunks(ROWS_OF_ANY_NAMES) {
         let accounts: Vec<_> = chunk
             .iter()
             .map(|(user, account, group)| who(user, account, group))

@@ -11,9 +11,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fairmesh_client::{Client, ClientError, Roster};
+use fairmesh_client::{Client, ClientError, ROWS_OF_ANY_NAMES, Roster};
 
-use crate::batch::CHUNK_ROWS;
 use crate::table::Table;
 
 /// The first pause after a failure.
@@ -121,8 +120,8 @@ impl Asker {
             let view = client.lookup(&[])?.view;
             table.store(0, std::iter::empty(), view);
         }
-        for (chunk, first) in (0..rows).step_by(CHUNK_ROWS).enumerate() {
-            let end = rows.min(first + CHUNK_ROWS);
+        for (chunk, first) in (0..rows).step_by(ROWS_OF_ANY_NAMES).enumerate() {
+            let end = rows.min(first + ROWS_OF_ANY_NAMES);
             if self
                 .rosters
                 .get(chunk)
