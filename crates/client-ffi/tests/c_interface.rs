@@ -9,7 +9,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use fairmesh_client_ffi::batch::{CHUNK_ROWS, look_up};
+use fairmesh_client::ROWS_OF_ANY_NAMES;
+use fairmesh_client_ffi::batch::look_up;
 use fairmesh_client_ffi::refresh::{FreshTable, Source};
 use fairmesh_client_ffi::table::{Found, Refused};
 
@@ -74,9 +75,9 @@ fn the_group_of_a_job_is_asked_for() {
 fn the_longest_names_fit_in_a_request() {
     let node = FakeNode::new(&[]);
     let long = "x".repeat(512);
-    let names = vec![(long.as_str(), long.as_str(), long.as_str()); CHUNK_ROWS];
+    let names = vec![(long.as_str(), long.as_str(), long.as_str()); ROWS_OF_ANY_NAMES];
     let factors = look_up(&node.socket(), &names, PATIENCE).expect("they fit");
-    assert_eq!(factors.len(), CHUNK_ROWS);
+    assert_eq!(factors.len(), ROWS_OF_ANY_NAMES);
 }
 
 #[test]
