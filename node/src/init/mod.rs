@@ -184,7 +184,7 @@ Next:
          fairmesh check-config --config {config}
   2. Give the authority of your VO these lines for its charter; they are in {dir}/member.toml:
          {member}
-     It adds them to a draft (fairmesh policy new charter), signs and publishes it.
+     It takes them into a draft (fairmesh policy new charter --site member.toml), signs and publishes it.
   3. Start the node, which listens on {listen}:
          {start}
 "

@@ -53,7 +53,7 @@ const SNAPSHOT: &str = "
 ";
 const SITES: &str = "
 # Who counts usage: at most its cores at one moment, and its gpus and mem (\"4TiB\") where they are given.
-# Lines from `fairmesh init`.
+# Lines that `fairmesh init` leaves in member.toml; `fairmesh policy new charter --site member.toml` takes them.
 ";
 const MEM_HELP: &str = "write whole GiB, such as \"512GiB\" or \"4TiB\"";
 
@@ -99,6 +99,25 @@ struct RawSite {
     mem: Option<Spanned<String>>,
     #[serde(default)]
     addresses: Vec<String>,
+}
+
+/// What a site's owner sends.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawMember {
+    site: Vec<RawSite>,
+}
+
+/// A site, by the lines that its owner sends: whatever else stands there is refused, as it would be part of the charter.
+pub(super) fn parse_member(source: Source<'_>) -> Result<MemberSite, FileError> {
+    let raw: RawMember = source.parse()?;
+    match &raw.site[..] {
+        [site] => member(source, site),
+        sites => {
+            let problem = format!("{} sites, where its owner's one is wanted", sites.len());
+            Err(source.error(None, None, problem))
+        }
+    }
 }
 
 pub(super) fn parse(source: Source<'_>) -> Result<Charter, FileError> {

@@ -9,6 +9,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, ensure};
+use fairmesh_model::{Charter, Discounts, MemberSite, Role};
 use fairmesh_schedulers::state::replace;
 
 use super::document::{PolicyDocument, as_text, read_bytes};
@@ -107,6 +108,9 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         document.vo().checked(),
         document.hash()
     )?;
+    if let PolicyDocument::Charter(charter) = &document {
+        write_terms(charter.claimed(), out)?;
+    }
     write_signatures(&document, out)?;
     if let Some(role) = document.own_role() {
         for key in keys
@@ -118,6 +122,34 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         }
     }
     Ok(Exit::Success)
+}
+
+/// What lets others into a charter, so that no officer lets them in unseen.
+fn write_terms(charter: &Charter, out: &mut dyn Write) -> std::io::Result<()> {
+    let more = |count: Option<u32>, unit: &str| {
+        count.map_or_else(String::new, |count| format!(", {count} {unit}"))
+    };
+    let site = |of: &MemberSite| {
+        let (gpus, mem) = (more(of.gpus, "GPUs"), more(of.mem_gib, "GiB"));
+        format!("{} ({} cores{gpus}{mem})", of.name, of.cores)
+    };
+    let sites: Vec<String> = charter.sites.iter().map(site).collect();
+    let role = |of: &Role| format!("{} of {}", of.threshold, of.keys.len());
+    let (authority, policy) = (role(&charter.authority), role(&charter.policy));
+    let snapshots = charter.snapshot.as_ref();
+    let snapshots = snapshots.map_or_else(|| "none".to_owned(), role);
+    let Discounts { preemptible, idle } = charter.discounts;
+    let discounts = match charter.discounts == Discounts::NONE {
+        true => "no discounts".to_owned(),
+        false => format!("preemptible {preemptible} %, idle {idle} %"),
+    };
+    writeln!(
+        out,
+        "sites {}\nkeys  authority {authority}, policy {policy}, snapshots {snapshots}\n\
+         terms {discounts}, {} readers; all else: fairmesh policy show FILE",
+        sites.join(", "),
+        charter.readers.len()
+    )
 }
 
 fn write_signatures(document: &PolicyDocument, out: &mut dyn Write) -> std::io::Result<()> {

@@ -4,23 +4,24 @@
 //! until people edit it. Deliberately not here: signing.
 
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{
-    AccountPath, Allocation, Charter, KeyId, Millis, Role, SharePolicy, VoId, WallTime,
+    AccountPath, Allocation, Charter, KeyId, MemberSite, Millis, Role, SharePolicy, VoId, WallTime,
     WindowLength,
 };
 use fairmesh_site::rights::slices::{Period, by_capacity, expiring, windows};
 
 use super::allocation_draft::{allocation_toml, parse_core_hours};
-use super::charter_draft::charter_toml;
+use super::charter_draft::{charter_toml, parse_member};
 use super::clock;
-use super::document::PolicyDocument;
+use super::document::{PolicyDocument, as_text, read_bytes};
 use super::shares_draft::shares_toml;
 use super::snapshot::valid;
 use super::snapshot_draft::snapshot_toml;
 use super::verify::chain_of;
+use crate::config::Source;
 use crate::config::quantity::parse_moment;
 use crate::init::write_new;
 use crate::output::Exit;
@@ -86,6 +87,9 @@ pub struct NewCharterArgs {
     /// Id of a key that is online and signs snapshots, alone (docs/snapshot.md) [default: as before]
     #[arg(long = "snapshot", value_name = "KEY-ID")]
     pub snapshot: Vec<KeyId>,
+    /// What the owner of a site sends, its member.toml: one [[site]] and nothing else; repeat it for each
+    #[arg(long = "site", value_name = "MEMBER.toml")]
+    pub site: Vec<PathBuf>,
     /// Options of all kinds.
     #[command(flatten)]
     pub draft: DraftArgs,
@@ -182,6 +186,8 @@ fn expiry(args: &DraftArgs, now: WallTime) -> WallTime {
 
 fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
     let expires = expiry(&args.draft, now);
+    let sites = args.site.iter().map(|file| member(file));
+    let sites = sites.collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(from) = &args.draft.from {
         let document = PolicyDocument::read(from)?;
         let PolicyDocument::Charter(old) = &document else {
@@ -193,6 +199,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         next.previous = Some(old.hash());
         (next.issued, next.expires) = (now, expires);
         next.snapshot = any_of(&args.snapshot).or(next.snapshot);
+        next.sites.extend(sites);
         return Ok(charter_toml(&next));
     }
     let authority = Role {
@@ -208,7 +215,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         expires,
         policy: any_of(&args.policy).unwrap_or_else(|| authority.clone()),
         authority,
-        sites: Vec::new(),
+        sites,
         window: WindowLength::HOUR,
         history: Default::default(),
         usage_mode: Default::default(),
@@ -218,9 +225,20 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         readers: Default::default(),
         snapshot: any_of(&args.snapshot),
     };
-    let sites = "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\
-                 #   addresses = [\"/dns4/hpc1.example/tcp/7600\"]\n";
-    Ok(charter_toml(&first) + sites)
+    let example = match first.sites[..] {
+        [] => {
+            "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\
+             #   addresses = [\"/dns4/hpc1.example/tcp/7600\"]\n"
+        }
+        _ => "",
+    };
+    Ok(charter_toml(&first) + example)
+}
+
+fn member(file: &Path) -> anyhow::Result<MemberSite> {
+    let (name, bytes) = (file.display().to_string(), read_bytes(file)?);
+    let text = as_text(&bytes).with_context(|| format!("{name} is no text"))?;
+    Ok(parse_member(Source { file: &name, text })?)
 }
 
 /// The role of keys of which one must sign, if any are named.

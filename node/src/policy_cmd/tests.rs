@@ -618,3 +618,55 @@ fn windows_are_said_in_one_place_and_an_error_names_that() {
     let refused = desk.refused("sign @2.toml --key @a");
     assert!(refused.contains("`history.window`: "), "{refused}");
 }
+
+/// What a site's owner sends is his lines, and officers read what else they sign.
+#[test]
+fn a_sites_lines_bring_nothing_else_into_a_charter() {
+    let desk = founded();
+    desk.run("sign @1.toml --key @a --key @b");
+    let site = |name: &str, digit: &str| {
+        let id = digit.repeat(64);
+        format!(
+            "[[site]]\nname = \"{name}\"\nid = \"{id}\"\ncores = 64\ngpus = 8\nmem = \"1TiB\"\n"
+        )
+    };
+    let role = format!("[snapshot]\nkeys = [\"{}\"]\n", show_key(&desk, "c"));
+    let free = "[charter.discounts]\npreemptible = 0\nidle = 0\n".to_owned();
+    for (more, words) in [
+        (&role, "unknown field `snapshot`"),
+        (&free, "unknown field `charter`"),
+        (&site("hpc3", "3"), "2 sites"),
+    ] {
+        desk.write("member.toml", &(site("hpc2", "2") + more));
+        let refused = desk.refused("new charter --from @1.cbor --site @member.toml");
+        let named = refused.contains(words) && refused.contains("member.toml");
+        assert!(named, "{words}: {refused}");
+    }
+    desk.write("member.toml", "");
+    let refused = desk.refused("new charter --from @1.cbor --site @member.toml");
+    assert!(refused.contains("missing field `site`"), "{refused}");
+
+    desk.write("member.toml", &site("hpc2", "2"));
+    desk.run("new charter --from @1.cbor --site @member.toml -o @2.toml");
+    let draft = desk.read("2.toml");
+    let said = desk.run("sign @2.toml --key @a");
+    for line in [
+        "sites hpc1 (96 cores), hpc2 (64 cores, 8 GPUs, 1024 GiB)",
+        "keys  authority 2 of 2, policy 1 of 1, snapshots none",
+        "terms no discounts, 0 readers; all else: fairmesh policy show FILE",
+    ] {
+        assert!(said.contains(line), "{said}");
+    }
+    // By hand, as before: whoever signs is told.
+    desk.write(
+        "3.toml",
+        &(draft + &role.replace(&show_key(&desk, "c"), &"4".repeat(64)) + &free),
+    );
+    let said = desk.run("sign @3.toml --key @a");
+    for words in [
+        ", snapshots 1 of 1\n",
+        "\nterms preemptible 0 %, idle 0 %, ",
+    ] {
+        assert!(said.contains(words), "{said}");
+    }
+}

@@ -88,12 +88,8 @@ impl Desk {
         let (a, b, c) = (a.trim(), b.trim(), c.trim());
         self.run(&format!(
             "policy new charter --name physics --authority {a} --authority {b} --threshold 2 \
-             --policy {c} -o charter.toml"
+             --policy {c} --site hpc1/member.toml --site hpc2/member.toml -o charter.toml"
         ))?;
-        for site in ["hpc1", "hpc2"] {
-            let member = std::fs::read_to_string(self.path(&format!("{site}/member.toml")))?;
-            self.append("charter.toml", &member)?;
-        }
         self.run("policy sign charter.toml --key a.key")?;
         let lacking = self.ask("policy verify charter.cbor", "")?;
         ensure!(lacking.code == Some(1), "{}", lacking.out);

@@ -39,14 +39,12 @@ fn unread(mut command: Command) -> anyhow::Result<(ExitStatus, String)> {
 fn founded(folder: &Path) -> anyhow::Result<()> {
     let [a, b] = ["a.key", "b.key"].map(|name| run(folder, &format!("policy keygen {name}")));
     let (a, b) = (a?, b?);
+    run(folder, "init hpc1 --name hpc1 --cores 1")?;
+    let named = format!("--name vo --authority {a} --policy {b} --site hpc1/member.toml");
     run(
         folder,
-        &format!("policy new charter --name vo --authority {a} --policy {b} -o charter.toml"),
+        &format!("policy new charter {named} -o charter.toml"),
     )?;
-    run(folder, "init hpc1 --name hpc1 --cores 1")?;
-    let [draft, member] =
-        ["charter.toml", "hpc1/member.toml"].map(|name| std::fs::read_to_string(folder.join(name)));
-    std::fs::write(folder.join("charter.toml"), draft? + &member?)?;
     run(folder, "policy sign charter.toml --key a.key")?;
     run(
         folder,
