@@ -198,6 +198,11 @@ impl<T: Document> Signed<T> {
         &self.claimed
     }
 
+    /// Whether [`Signed::claimed`] is all that is signed: what a later release may say beside it passes and is kept.
+    pub fn is_read_whole(&self) -> bool {
+        self.envelope.payload.as_deref() == Some(&cbor::to_vec(self.claimed())[..])
+    }
+
     /// The exact bytes received.
     pub fn bytes(&self) -> &Arc<[u8]> {
         &self.bytes

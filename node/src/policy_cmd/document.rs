@@ -107,9 +107,22 @@ impl PolicyDocument {
         either!(self, document => document.claimed().expires)
     }
 
-    /// Kind, version and, of share policies and allocations, the path that it is about.
+    /// Itself, of which everything is known that a signature would be for.
+    pub(super) fn whole(self) -> anyhow::Result<Self> {
+        match either!(&self, document => document.is_read_whole()) {
+            true => Ok(self),
+            false => bail!("{}: take a newer release for it", self.name()),
+        }
+    }
+
+    /// Kind, version and, of share policies and allocations, the path that it is about; and whether it says more than
+    /// is read of it here.
     pub fn name(&self) -> String {
-        match self {
+        let more = match either!(self, document => document.is_read_whole()) {
+            true => "",
+            false => ", which says more than this release reads",
+        };
+        let name = match self {
             Self::Charter(charter) => format!("charter {}", charter.claimed().version),
             Self::Shares(shares) => {
                 let policy = shares.claimed();
@@ -120,7 +133,8 @@ impl PolicyDocument {
                 format!("allocation {} of `{}`", body.version, body.path)
             }
             Self::Snapshot(snapshot) => format!("snapshot {}", snapshot.claimed().version),
-        }
+        };
+        name + more
     }
 
     /// Hash of its payload: the same whoever has signed.

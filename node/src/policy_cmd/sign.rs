@@ -68,9 +68,9 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     let draft = as_text(&bytes);
     let mut document = match draft {
         Some(text) => Draft::parse(text, &args.file.display().to_string())?.into_document()?,
-        None => PolicyDocument::parse(&bytes).with_context(|| {
-            format!("{} is neither a draft nor a document", args.file.display())
-        })?,
+        None => PolicyDocument::parse(&bytes)
+            .with_context(|| format!("{} is neither a draft nor a document", args.file.display()))?
+            .whole()?,
     };
     let target = match (&args.out, draft) {
         (Some(out), _) => out.clone(),

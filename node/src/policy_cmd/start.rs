@@ -189,7 +189,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
     let sites = args.site.iter().map(|file| member(file));
     let sites = sites.collect::<anyhow::Result<Vec<_>>>()?;
     if let Some(from) = &args.draft.from {
-        let document = PolicyDocument::read(from)?;
+        let document = PolicyDocument::read(from)?.whole()?;
         let PolicyDocument::Charter(old) = &document else {
             bail!("{} is no charter: {}", from.display(), document.name());
         };
@@ -264,7 +264,7 @@ fn snapshot(args: &NewSnapshotArgs, now: WallTime) -> anyhow::Result<String> {
 fn shares(args: &NewSharesArgs, now: WallTime) -> anyhow::Result<String> {
     let expires = expiry(&args.draft, now);
     if let Some(from) = &args.draft.from {
-        let document = PolicyDocument::read(from)?;
+        let document = PolicyDocument::read(from)?.whole()?;
         let PolicyDocument::Shares(old) = &document else {
             bail!("{} is no share policy: {}", from.display(), document.name());
         };
@@ -296,7 +296,7 @@ fn shares(args: &NewSharesArgs, now: WallTime) -> anyhow::Result<String> {
 fn allocation(args: &NewAllocationArgs, now: WallTime) -> anyhow::Result<String> {
     let expires = expiry(&args.draft, now);
     if let Some(from) = &args.draft.from {
-        let PolicyDocument::Allocation(old) = PolicyDocument::read(from)? else {
+        let PolicyDocument::Allocation(old) = PolicyDocument::read(from)?.whole()? else {
             bail!("{} is no allocation", from.display());
         };
         let mut next = old.claimed().clone();

@@ -670,3 +670,47 @@ fn a_sites_lines_bring_nothing_else_into_a_charter() {
         assert!(said.contains(words), "{said}");
     }
 }
+
+/// A payload of a later release, or of somebody's own making: as it is in the file, and one key more.
+fn with_a_key_more(document: &[u8]) -> Vec<u8> {
+    use ciborium::Value;
+    let mut document: Value = ciborium::from_reader(document).expect("CBOR");
+    let parts = match &mut document {
+        Value::Tag(_, parts) => parts.as_array_mut().expect("four parts"),
+        _ => panic!("no COSE"),
+    };
+    let payload = parts[2].as_bytes_mut().expect("a payload");
+    let mut body: Value = ciborium::from_reader(&payload[..]).expect("a body");
+    let fields = body.as_map_mut().expect("fields");
+    // The longest, so it is the last.
+    fields.push(("who_may_do_without_signatures".into(), "eve".into()));
+    let bytes = |value: &Value| {
+        let mut bytes = Vec::new();
+        ciborium::into_writer(value, &mut bytes).expect("written");
+        bytes
+    };
+    *payload = bytes(&body);
+    parts[3] = Value::Array(Vec::new());
+    bytes(&document)
+}
+
+#[test]
+fn nobody_signs_what_his_release_does_not_read() {
+    let desk = founded();
+    desk.run("sign @1.toml --key @a");
+    let whole = std::fs::read(desk.path("1.cbor")).expect("there");
+    let more = with_a_key_more(&whole);
+    std::fs::write(desk.path("more.cbor"), &more).expect("written");
+    for line in ["sign @more.cbor --key @a", "new charter --from @more.cbor"] {
+        let refused = desk.refused(line);
+        assert!(
+            refused.contains("take a newer release"),
+            "{line}: {refused}"
+        );
+    }
+    assert_eq!(std::fs::read(desk.path("more.cbor")).expect("there"), more);
+    for said in [desk.run("show @more.cbor"), desk.fails("verify @more.cbor")] {
+        assert!(said.contains("charter 1, which says more than"), "{said}");
+    }
+    assert!(!desk.run("show @1.cbor").contains("says more than"));
+}
