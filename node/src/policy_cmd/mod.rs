@@ -38,6 +38,7 @@ pub use plan::read_tree;
 pub(crate) use publish::may_publish;
 pub use shares_draft::shares_toml;
 pub(crate) use sign::sign_draft;
+pub(crate) use snapshot::by_vo;
 
 use crate::init::generate_key;
 use crate::output::{Exit, Finishing};

@@ -91,7 +91,7 @@ pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Res
 }
 
 /// What is in force of each VO, of these documents.
-fn by_vo(held: &[Vec<u8>]) -> BTreeMap<VoId, VoPolicies> {
+pub(crate) fn by_vo(held: &[Vec<u8>]) -> BTreeMap<VoId, VoPolicies> {
     let mut documents: BTreeMap<VoId, Vec<(DocumentKind, &[u8])>> = BTreeMap::new();
     for bytes in held {
         if let Ok(document) = PolicyDocument::parse(bytes) {

@@ -4,14 +4,15 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed};
+use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Verified};
+use fairmesh_policy::VoPolicies;
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
 use crate::ask::{self, Control, NodeArgs, unless_refused};
 use crate::control::{ID_DIGITS_MIN, clean, is_id};
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
-use crate::policy_cmd::{Draft, PolicyDocument, may_publish, now, read_bytes, sign_draft};
+use crate::policy_cmd::{Draft, PolicyDocument, by_vo, may_publish, now, read_bytes, sign_draft};
 
 const WEEK: Millis = Millis(7 * 86_400_000);
 
@@ -88,7 +89,7 @@ pub(super) async fn revoke(args: &RevokeArgs, out: &mut dyn Write) -> anyhow::Re
     let Some(last) = find(&control, &args.which).await? else {
         return Ok(Exit::Failure);
     };
-    let mut next = last.claimed().clone();
+    let mut next = last.body().clone();
     let now = now();
     next.id = next.id.or_else(|| Some(last.hash().into()));
     next.version = next
@@ -132,21 +133,28 @@ async fn publish(
     Ok(Exit::Success)
 }
 
-/// The newest version of the allocation that is meant, of those that the node has. Where it has none, that is told.
+/// The newest version of the allocation that is meant, of those in force at the node. Where it has none, that is told.
 pub(super) async fn find(
     control: &Control,
     which: &str,
-) -> anyhow::Result<Option<Signed<Allocation>>> {
+) -> anyhow::Result<Option<Verified<Allocation>>> {
     let held = ask::documents::held(control).await;
-    let Some(held) = unless_refused(held)? else {
-        return Ok(None);
-    };
-    let id = |of: &Signed<Allocation>| of.claimed().id.unwrap_or_else(|| of.hash().into());
+    match unless_refused(held)? {
+        Some(held) => named(&held, which),
+        None => Ok(None),
+    }
+}
+
+/// The newest version of the allocation that is meant, of what is in force of these documents: they are only as good
+/// as their signatures, for an officer signs what follows from them.
+fn named(held: &[Vec<u8>], which: &str) -> anyhow::Result<Option<Verified<Allocation>>> {
+    let id = |of: &Verified<Allocation>| of.body().id.unwrap_or_else(|| of.hash().into());
     let is_meant =
-        |of: &Signed<Allocation>| is_meant(which, &of.claimed().path, &id(of).to_string());
-    let all = held.iter().filter_map(|bytes| Signed::parse(bytes).ok());
-    let mut found: Vec<_> = all.filter(is_meant).collect();
-    found.sort_by_key(|of| (id(of), of.claimed().version));
+        |of: &&Verified<Allocation>| is_meant(which, &of.body().path, &id(of).to_string());
+    let policies = by_vo(held);
+    let all = policies.values().flat_map(VoPolicies::allocations);
+    let mut found: Vec<_> = all.filter(is_meant).cloned().collect();
+    found.sort_by_key(|of| (id(of), of.body().version));
     if found.first().map(id) != found.last().map(id) {
         let mut ids: Vec<String> = found.iter().map(|of| id(of).to_string()).collect();
         ids.dedup();
@@ -244,7 +252,49 @@ fn decimal(millionths: u64) -> String {
 
 #[cfg(test)]
 mod tests {
+    use fairmesh_model::{AllocationSlice, CoreMillis, SigningKey, WallTime};
+
     use super::*;
+
+    /// The node may be another owner's.
+    #[test]
+    fn what_a_node_makes_up_is_not_what_is_signed_next() {
+        let key = SigningKey::from_secret(&[1; 32]);
+        let role = format!("keys = [\"{}\"]", key.key_id());
+        let charter = format!(
+            "[charter]\nname = \"vo\"\nversion = 1\nissued = 2027-01-01\nexpires = 2028-01-01\n\
+             [authority]\n{role}\n[policy]\n{role}\n"
+        );
+        let draft = Draft::parse(&charter, "charter").expect("valid");
+        let mut charter = draft.into_document().expect("a document");
+        charter.add_signature(&key).expect("signed");
+        let slice = AllocationSlice {
+            amount: CoreMillis(1),
+            start: WallTime(0),
+            end: WallTime(9),
+        };
+        let path = AccountPath::parse("/cms").expect("a path");
+        let split = [(key.site_id(), 1)].into();
+        let granted = Allocation::new(
+            charter.vo(),
+            path,
+            WallTime(0)..WallTime(9),
+            vec![slice],
+            split,
+        );
+        let good = Signed::sign(granted.clone(), &[&key]).expect("signed");
+        let last = Allocation {
+            version: u64::MAX,
+            id: Some(good.hash().into()),
+            ..granted
+        };
+        let made_up = Signed::sign(last, &[]).expect("a document");
+        let held = [charter.bytes(), good.bytes(), made_up.bytes()].map(<[u8]>::to_vec);
+        for which in ["/cms", &good.hash().to_string()] {
+            let found = named(&held, which).expect("one is meant").expect("there");
+            assert_eq!(found.hash(), good.hash());
+        }
+    }
 
     #[test]
     fn an_allocation_is_named_by_its_account_or_by_eight_digits() {

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, CoreMillis, PartOf, QuotaMode, Share, Signed,
+    AccountPath, Allocation, AllocationSlice, CoreMillis, PartOf, QuotaMode, Share, Verified,
     WallTime,
 };
 
@@ -63,11 +63,11 @@ pub(super) async fn pass(args: &PassArgs, out: &mut dyn Write) -> anyhow::Result
 
 /// The part that is meant, of the newest version of the whole.
 fn part_of(
-    whole: &Signed<Allocation>,
+    whole: &Verified<Allocation>,
     args: &PassArgs,
     now: WallTime,
 ) -> anyhow::Result<Allocation> {
-    let body = whole.claimed();
+    let body = whole.body();
     if body.leaders.is_none() {
         bail!(
             "the allocation of {} names no leaders: its authority can",
