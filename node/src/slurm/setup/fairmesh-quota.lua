@@ -251,7 +251,9 @@ function M.check(job, partitions)
 	end
 	if status == 200 and lets(body) then
 		local need, tasks = needs(body), tasks_of(job)
-		components[of] = ahead + need
+		if number(job.het_job_offset) ~= nil then
+			components[of] = ahead + need
+		end
 		if need > 0 and tasks > 1 then
 			tell_of_tasks(request, need, tasks)
 		end

@@ -168,7 +168,102 @@ mod tests {
     use super::*;
     use crate::schedulers::{Pair, Sockets};
     use crate::slurm::settings::SlurmTable;
+    use fairmesh_needs::Need;
     use fairmesh_schedulers::slurm::Slurm;
+    use std::process::Command;
+
+    /// Runs a Lua program, of which the first argument is the library and the second the program.
+    const IN_LUA: &str = r#"
+import ctypes, sys
+lua = ctypes.CDLL(sys.argv[1])
+lua.luaL_newstate.restype = ctypes.c_void_p
+lua.lua_tolstring.restype = ctypes.c_char_p
+state = ctypes.c_void_p(lua.luaL_newstate())
+lua.luaL_openlibs(state)
+bad = lua.luaL_loadstring(state, sys.argv[2].encode())
+if not bad and hasattr(lua, "lua_pcall"):
+    bad = lua.lua_pcall(state, 0, 0, 0)
+elif not bad:
+    bad = lua.lua_pcallk(state, 0, 0, 0, ctypes.c_ssize_t(0), None)
+if bad:
+    sys.exit(lua.lua_tolstring(state, -1, None).decode())
+"#;
+
+    /// What slurmctld and the node are to the Lua, and a clock that is set.
+    const STUBS: &str = r#"
+slurm = { SUCCESS = 0, INFINITE = 4294967295, log_user = print, log_error = print }
+clock, groups = 1000, nil
+os.time = function() return clock end
+io.popen = function()
+	return groups and { read = function() return groups end, close = function() end }
+end
+local function nothing() end
+local function yes() return true end
+package.loaded["socket.unix"] = function()
+	return {
+		settimeout = nothing, connect = yes, close = nothing,
+		send = function(_, text) asked = text; return true end,
+		receive = function()
+			return 'HTTP/1.1 200 OK\r\n\r\n{"verdict":"waiting","needs_core_ms":"7"}'
+		end,
+	}
+end
+function submit(account, component, gid)
+	local job = { user_name = "eve", account = account, het_job_offset = component, group_id = gid }
+	assert(quota.check(job, {}) == slurm.SUCCESS)
+end
+"#;
+
+    /// Runs a program beside the Lua that is installed, which it knows as `quota`.
+    fn in_lua(program: &str) {
+        let libraries = fs::read_dir("/usr/lib").into_iter().flatten().flatten();
+        let files = libraries.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten());
+        let library = files.flatten().find(|file| {
+            let name = file.file_name();
+            let name = name.to_string_lossy();
+            name.starts_with("liblua5.") && !name.contains('-') && name.ends_with(".so.0")
+        });
+        let Some(library) = library.map(|file| file.path()) else {
+            return fairmesh_needs::lacks(Need::Slurm, "no liblua");
+        };
+        let text = include_str!("fairmesh-quota.lua");
+        let program = format!("{STUBS}\nquota = (function()\n{text}\nend)()\n{program}");
+        let mut python = Command::new("python3");
+        match python
+            .args(["-c", IN_LUA])
+            .arg(library)
+            .arg(program)
+            .output()
+        {
+            Ok(output) => assert!(output.status.success(), "{output:?}"),
+            Err(error) => fairmesh_needs::lacks(Need::Python, &error.to_string()),
+        }
+    }
+
+    #[test]
+    fn nothing_of_a_submission_stays_within_slurmctld() {
+        in_lua(
+            r#"
+for number = 1, 100 do
+	submit("cms" .. number, 4294967294)
+end
+local at, name, kept = 0
+repeat
+	at = at + 1
+	name, kept = debug.getupvalue(quota.check, at)
+until name == "components" or name == nil
+assert(next(kept) == nil, "an account is kept")
+-- What the components of one job need together is known.
+submit("cms", 0)
+assert(asked:find('"ahead_core_ms":0[,}]'), asked)
+submit("cms", 1)
+submit("cms", 2)
+assert(asked:find('"ahead_core_ms":14[,}]'), asked)
+submit("cms", 0)
+assert(asked:find('"ahead_core_ms":0[,}]'), asked)
+"#,
+        );
+    }
 
     #[test]
     fn a_cluster_without_them_lacks_each() {
