@@ -21,6 +21,8 @@ local REFUSED = { [400] = true, [413] = true, [422] = true }
 local M = {}
 local silent_until = 0
 local groups = {}
+-- When a group that had no name is asked for again.
+local nameless_until = {}
 -- What the components so far of a heterogeneous job need, by user and account, core-milliseconds.
 local components = {}
 
@@ -49,17 +51,18 @@ local function object(fields)
 	return "{" .. table.concat(words, ",") .. "}"
 end
 
--- The name of a group, asked for once.
+-- The name of a group, asked for until it has one: who knows the names may be away for a moment.
 local function group_of(gid)
-	if gid and groups[gid] == nil then
+	if gid and groups[gid] == nil and os.time() >= (nameless_until[gid] or 0) then
 		local pipe = io.popen(string.format("timeout 1 getent group %d", gid))
 		local line = pipe and pipe:read("*l") or ""
 		if pipe then
 			pipe:close()
 		end
-		groups[gid] = line:match("^([^:]+):") or false
+		groups[gid] = line:match("^([^:]+):")
+		nameless_until[gid] = os.time() + PAUSE
 	end
-	return groups[gid] or nil
+	return gid and groups[gid]
 end
 
 -- Name and settings of the partition, the first of them if the job names several, the default one if none.

@@ -266,6 +266,27 @@ assert(asked:find('"ahead_core_ms":0[,}]'), asked)
     }
 
     #[test]
+    fn a_group_that_had_no_name_for_a_moment_has_one_later() {
+        in_lua(
+            r#"
+submit("cms", nil, 5)
+assert(not asked:find('"group"'), asked)
+groups = "higgs:x:5:eve"
+clock = 1009
+submit("cms", nil, 5)
+assert(not asked:find('"group"'), "asked again at once")
+clock = 1010
+submit("cms", nil, 5)
+assert(asked:find('"group":"higgs"'), asked)
+groups = nil
+clock = 9999
+submit("cms", nil, 5)
+assert(asked:find('"group":"higgs"'), "asked again although it has a name")
+"#,
+        );
+    }
+
+    #[test]
     fn a_cluster_without_them_lacks_each() {
         let folder = tempfile::tempdir().expect("a folder");
         let mut table = SlurmTable::defaults(folder.path());
