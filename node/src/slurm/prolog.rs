@@ -23,6 +23,9 @@ pub(super) struct PrologArgs {
     /// Slurm's number of the job [default: $SLURM_JOB_ID]
     #[arg(long)]
     job: Option<u64>,
+    /// What becomes of the job where the configuration, which says that else, cannot be read
+    #[arg(long, value_enum, default_value = "run")]
+    on_silence: OnSilence,
 }
 
 /// Runs the command. 0 lets the job run; after 1 Slurm puts it back into its queue.
@@ -33,8 +36,14 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
     let place = match Place::load(config) {
         Ok(place) => place,
         Err(error) => {
-            eprintln!("fairmesh: {error:#}; the job runs unasked");
-            return Ok(Exit::Success);
+            let runs = args.on_silence == OnSilence::Run;
+            let what = if runs {
+                "runs unasked"
+            } else {
+                "does not start"
+            };
+            eprintln!("fairmesh: {error:#}; the job {what}");
+            return Ok(Exit::of(runs));
         }
     };
     let Some(starting) = Starting::of(args.job, |name| std::env::var(name).ok()) else {
@@ -90,6 +99,23 @@ mod tests {
     use std::os::unix::net::UnixListener;
 
     use super::*;
+
+    #[tokio::test]
+    async fn a_configuration_with_a_mistake_lets_no_job_run_that_was_to_be_refused() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let config = folder.path().join("fairmesh.toml");
+        std::fs::write(&config, "[slurm]\non_silence = refuse\n").expect("written");
+        for (on_silence, exit) in [
+            (OnSilence::Run, Exit::Success),
+            (OnSilence::Refuse, Exit::Failure),
+        ] {
+            let args = PrologArgs {
+                job: Some(17),
+                on_silence,
+            };
+            assert_eq!(run(&args, &config).await.expect("no error"), exit);
+        }
+    }
 
     #[tokio::test]
     async fn a_node_that_is_not_told_of_a_refused_run_is_named_in_the_log_with_the_job() {

@@ -72,7 +72,9 @@ impl QuotaFiles {
             ),
             prolog: (
                 prolog,
-                format!("#!/bin/sh\nexec {program} slurm prolog --config {config}\n"),
+                format!(
+                    "#!/bin/sh\nexec {program} slurm prolog --config {config} --on-silence {on_silence}\n"
+                ),
             ),
         }
     }
@@ -310,6 +312,8 @@ assert(asked:find('"group":"higgs"'), "asked again although it has a name")
                 .1
                 .contains("local SOCKET = \"/run/a \\\"b\\\".sock\"")
         );
+        // As it is wanted also where the prolog cannot read that.
+        assert!(files.prolog.1.ends_with(" --on-silence run\n"));
         let problems = |cluster: &Cluster| {
             let findings = files.findings(cluster).into_iter();
             let problems = findings.map(|(problem, _)| problem);
