@@ -46,7 +46,8 @@ fn blocks(page: &str) -> Vec<(String, bool, String)> {
 
 /// All blocks of these pages as one script, in which each is announced.
 fn script(pages: &[&str]) -> anyhow::Result<String> {
-    let mut script = format!("set -eu\n{LOOPBACK}\n");
+    // As most machines have it.
+    let mut script = format!("set -eu\numask 022\n{LOOPBACK}\n");
     for page in pages {
         let file = Path::new(env!("CARGO_MANIFEST_DIR"))
             .join("../docs")
