@@ -339,6 +339,11 @@ impl<T> Verified<T> {
     pub fn body(&self) -> &T {
         &self.body
     }
+
+    /// What it says, for whoever keeps it.
+    pub fn shared(&self) -> &Arc<T> {
+        &self.body
+    }
 }
 
 impl<T> PartialEq for Verified<T> {

@@ -33,7 +33,7 @@ pub struct Burns {
 }
 
 impl Burns {
-    /// Looks at what was spent, once an hour: O(accounts × slices × sites) then. Not while counters of members may be
+    /// Looks at what was spent, once an hour: O(rows) then. Not while counters of members may be
     /// missing: what comes back was not spent now.
     pub fn look(&mut self, now: WallTime, ledger: &Ledger) {
         let is_early = |at: WallTime| at <= now && now.since(at) < STEP;
@@ -49,8 +49,10 @@ impl Burns {
         let mut before = std::mem::take(&mut self.of);
         for path in grants.paths() {
             let spent = grants.slices_of(path).into_iter().map(|(id, _)| {
-                let totals = ledger.slice_totals(id, now);
-                (id, totals.used + totals.overdraft)
+                let rows = ledger.rows(id);
+                let spent =
+                    rows.map(|(_, row)| u128::from(row.used()) + u128::from(row.overdraft()));
+                (id, spent.sum())
             });
             let mut burn = before.remove(path);
             match &mut burn {

@@ -5,6 +5,7 @@
 //! rights by any other.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_model::{
     AccountPath, Allocation, AllocationId, AllocationSlice, ContentHash, Share, SiteId, Verified,
@@ -12,7 +13,7 @@ use fairmesh_model::{
 };
 use serde::{Deserialize, Serialize};
 
-use crate::slices::divide;
+use crate::slices::Division;
 
 /// A slice of an allocation, by its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -78,13 +79,16 @@ pub enum GrantError {
     },
 }
 
+/// How the slices of an allocation are split: the same for all of its versions.
+type Splits = Arc<[Division]>;
+
 /// An allocation in force.
 #[derive(Debug, Clone)]
 struct Grant {
-    body: Allocation,
+    body: Arc<Allocation>,
     hash: ContentHash,
-    /// Of each slice.
-    initial: Vec<BTreeMap<SiteId, u64>>,
+    /// Of each slice how it is split.
+    splits: Splits,
     /// When each slice ends: a part no later than the whole.
     ends: Vec<WallTime>,
 }
@@ -93,6 +97,16 @@ impl Grant {
     /// Each slice, and when it ends.
     fn slices(&self) -> impl Iterator<Item = (&AllocationSlice, WallTime)> {
         self.body.slices.iter().zip(self.ends.iter().copied())
+    }
+
+    /// What a site holds of a slice to begin with. The split of a part may give it more than the whole lets it have: that
+    /// goes to nobody.
+    fn initial(&self, index: usize, site: SiteId) -> Option<u64> {
+        let weight = *self.body.split.get(&site)?;
+        let part = self.splits.get(index)?.part(site, weight);
+        let most = self.body.at_most.get(&site);
+        let slice = self.body.slices.get(index)?;
+        Some(most.map_or(part, |most| share(slice, *most).min(part)))
     }
 }
 
@@ -103,9 +117,22 @@ pub struct Grants {
     paths: BTreeMap<AccountPath, BTreeSet<AllocationId>>,
     /// The parts of each allocation that has some.
     parts: BTreeMap<AllocationId, BTreeSet<AllocationId>>,
+    /// What was in force before.
+    known: BTreeMap<AllocationId, Splits>,
 }
 
 impl Grants {
+    /// None yet. Of those that `before` has is not worked out again how they are split.
+    pub fn after(before: &Self) -> Self {
+        let known = before.grants.iter();
+        Self {
+            known: known
+                .map(|(id, grant)| (*id, grant.splits.clone()))
+                .collect(),
+            ..Self::default()
+        }
+    }
+
     /// Takes a document whose signatures the caller has checked against the role of its path; false where it
     /// is in force already. Of two of one version the one with the lower hash is in force. Parts come behind all
     /// versions of what they are parts of.
@@ -113,7 +140,7 @@ impl Grants {
     /// # Errors
     /// That it is older, would change what is granted, or is a part of what it does not fit.
     pub fn adopt(&mut self, document: &Verified<Allocation>) -> Result<bool, GrantError> {
-        let (body, hash) = (self.in_terms_of_whole(document.body()), document.hash());
+        let (body, hash) = (self.in_terms_of_whole(document.shared()), document.hash());
         let id = body.id.unwrap_or_else(|| hash.into());
         if let Some(have) = self.grants.get(&id) {
             if have.body.version > body.version && !mutated!(OlderGrantTaken) {
@@ -136,8 +163,12 @@ impl Grants {
             }
         }
         let ends = self.ends(id, &body)?;
-        let initial = body.slices.iter();
-        let initial = initial.map(|slice| split(&body, slice)).collect();
+        let known = self.grants.get(&id).map(|have| &have.splits);
+        let split = |slice: &AllocationSlice| Division::of(slice.amount.0, &body.split);
+        let splits = match known.or_else(|| self.known.get(&id)) {
+            Some(known) => known.clone(),
+            None => body.slices.iter().map(split).collect(),
+        };
         if let Some(part_of) = &body.part_of {
             self.parts.entry(part_of.allocation).or_default().insert(id);
         }
@@ -147,7 +178,7 @@ impl Grants {
             Grant {
                 body,
                 hash,
-                initial,
+                splits,
                 ends,
             },
         );
@@ -156,7 +187,7 @@ impl Grants {
 
     /// The allocation, if it is known.
     pub fn get(&self, id: AllocationId) -> Option<&Allocation> {
-        self.grants.get(&id).map(|grant| &grant.body)
+        self.grants.get(&id).map(|grant| &*grant.body)
     }
 
     /// Whether there is none.
@@ -166,7 +197,7 @@ impl Grants {
 
     /// All of them.
     pub fn iter(&self) -> impl Iterator<Item = (AllocationId, &Allocation)> {
-        self.grants.iter().map(|(id, grant)| (*id, &grant.body))
+        self.grants.iter().map(|(id, grant)| (*id, &*grant.body))
     }
 
     /// The paths that have credit of their own.
@@ -176,7 +207,7 @@ impl Grants {
 
     /// A part as it counts: what its jobs hold and cost, and how much a site may have of it, is the authority's to say, and
     /// the leaders' who its members are.
-    fn in_terms_of_whole(&self, body: &Allocation) -> Allocation {
+    fn in_terms_of_whole(&self, body: &Arc<Allocation>) -> Arc<Allocation> {
         let part_of = body.part_of.as_ref();
         let whole = part_of.and_then(|part_of| self.get(part_of.allocation));
         let Some(whole) = whole.filter(|_| !mutated!(LeadersSetPrices)) else {
@@ -188,7 +219,7 @@ impl Grants {
             let of_part = at_most.entry(*site).or_insert(*most);
             *of_part = (*of_part).min(*most);
         }
-        Allocation {
+        Arc::new(Allocation {
             settle: whole.settle,
             hold_max: least,
             hold_factor: whole.hold_factor,
@@ -196,8 +227,8 @@ impl Grants {
             price_max: whole.price_max,
             idle_charge: whole.idle_charge,
             at_most,
-            ..body.clone()
-        }
+            ..Allocation::clone(body)
+        })
     }
 
     /// When the slices of an allocation end.
@@ -275,21 +306,17 @@ impl Grants {
     /// What a site holds of a slice to begin with; of a part, what it passes on if it can.
     pub fn initial(&self, id: SliceId, site: SiteId) -> u64 {
         let grant = self.grants.get(&id.allocation);
-        let of_slice = grant.and_then(|grant| grant.initial.get(id.index as usize));
-        of_slice
-            .and_then(|parts| parts.get(&site))
-            .copied()
-            .unwrap_or(0)
+        let initial = grant.and_then(|grant| grant.initial(id.index as usize, site));
+        initial.unwrap_or(0)
     }
 
     /// The sites that hold something of a slice to begin with.
     pub fn initial_sites(&self, id: SliceId) -> impl Iterator<Item = (SiteId, u64)> {
-        let grant = self.grants.get(&id.allocation);
-        let of_slice = grant.and_then(|grant| grant.initial.get(id.index as usize));
-        of_slice
-            .into_iter()
-            .flatten()
-            .map(|(site, amount)| (*site, *amount))
+        let grant = self.grants.get(&id.allocation).into_iter();
+        grant.flat_map(move |grant| {
+            let sites = grant.body.split.keys();
+            sites.filter_map(move |site| Some((*site, grant.initial(id.index as usize, *site)?)))
+        })
     }
 
     /// The slices of a path's own allocations, those that end first first.
@@ -392,7 +419,7 @@ impl Grants {
         all.sort_unstable_by(|a, b| b.cmp(a));
         let count = all.iter().filter(|(lives, ..)| *lives).count();
         let current = all.into_iter().take(count.max(1));
-        current.map(|(.., id)| (id, &self.grants[&id].body))
+        current.map(|(.., id)| (id, &*self.grants[&id].body))
     }
 
     /// Who may spend the credit of some allocations, by path; nobody is named where everybody there may.
@@ -415,20 +442,48 @@ impl Grants {
     }
 }
 
-/// What each site holds of a slice to begin with. The split of a part may give a site more than the whole lets it have: that
-/// goes to nobody.
-fn split(body: &Allocation, slice: &AllocationSlice) -> BTreeMap<SiteId, u64> {
-    let mut parts = divide(slice.amount.0, &body.split);
-    for (site, most) in &body.at_most {
-        if let Some(amount) = parts.get_mut(site) {
-            *amount = share(slice, *most).min(*amount);
-        }
-    }
-    parts
-}
-
 /// So much of a slice; rounded up, as a split may give the remainder to any of its sites.
 fn share(slice: &AllocationSlice, of: Share) -> u64 {
     let amount = u128::from(slice.amount.0) * u128::from(of.units());
     u64::try_from(amount.div_ceil(u128::from(Share::ONE))).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::{CoreMillis, Role, Signed, SigningKey, VoId};
+
+    use super::*;
+
+    fn document(amount: u64) -> Verified<Allocation> {
+        let slice = AllocationSlice {
+            amount: CoreMillis(amount),
+            start: WallTime(1),
+            end: WallTime(9),
+        };
+        let (vo, path) = (VoId::from_bytes([7; 32]), AccountPath::root());
+        let split = (1..=200).map(|number| (SiteId::from_bytes([number; 32]), 1));
+        let valid = WallTime(1)..WallTime(9);
+        let body = Allocation::new(vo, path, valid, vec![slice; 3], split.collect());
+        let key = SigningKey::from_secret(&[9; 32]);
+        let signed = Signed::sign(body, &[&key]).expect("a valid allocation");
+        let role = Role::single(key.key_id());
+        signed.verify(&[&role]).expect("signed by its role")
+    }
+
+    #[test]
+    fn a_document_that_brings_one_grant_has_one_worked_out() {
+        let documents: Vec<_> = (1..=5).map(document).collect();
+        let mut before = Grants::default();
+        for document in &documents[..4] {
+            before.adopt(document).expect("it grants");
+        }
+        let mut after = Grants::after(&before);
+        for document in &documents {
+            after.adopt(document).expect("it grants");
+        }
+        for (id, grant) in &before.grants {
+            assert!(Arc::ptr_eq(&grant.splits, &after.grants[id].splits));
+        }
+        assert_eq!((before.grants.len(), after.grants.len()), (4, 5));
+    }
 }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: the parts of an amount are within one unit of each other (or of their weights) and sum up to it.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use fairmesh_model::{AllocationSlice, Charter, CoreMillis, Millis, SiteId, WallTime, mutant};
@@ -38,26 +39,64 @@ pub fn by_capacity(charter: &Charter) -> BTreeMap<SiteId, u64> {
         .collect()
 }
 
-/// An amount divided by weights: whole units first, then one each to the largest remainders (of equal ones, to
-/// the lowest site). All of it goes to somebody where any weight is above 0.
+/// How an amount is divided by weights: whole units first, then one each to the largest remainders (of equal ones,
+/// to the lowest site). All of it goes to somebody where any weight is above 0. So large for any number of sites.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Division {
+    amount: u64,
+    sum: u128,
+    /// The last that has a unit for its remainder.
+    last: Option<(Reverse<u128>, SiteId)>,
+}
+
+impl Division {
+    /// O(sites).
+    pub(crate) fn of(amount: u64, weights: &BTreeMap<SiteId, u64>) -> Self {
+        let sum = weights.values().map(|weight| u128::from(*weight)).sum();
+        let mut division = Self {
+            amount,
+            sum,
+            last: None,
+        };
+        let mut left = amount;
+        let mut remainders = Vec::with_capacity(weights.len());
+        for (site, weight) in weights.iter().filter(|_| sum > 0) {
+            let (whole, remainder) = division.whole(*weight);
+            left -= whole;
+            remainders.push((Reverse(remainder), *site));
+        }
+        let count = usize::try_from(mutant!(RemaindersTwice, left, 2 * left)).unwrap_or(usize::MAX);
+        if let Some(last) = count.min(remainders.len()).checked_sub(1) {
+            division.last = Some(*remainders.select_nth_unstable(last).1);
+        }
+        division
+    }
+
+    /// What a site of such a weight has of it.
+    pub(crate) fn part(&self, site: SiteId, weight: u64) -> u64 {
+        if self.sum == 0 {
+            return 0;
+        }
+        let (whole, remainder) = self.whole(weight);
+        let has_more = self
+            .last
+            .is_some_and(|last| (Reverse(remainder), site) <= last);
+        whole + u64::from(has_more)
+    }
+
+    fn whole(&self, weight: u64) -> (u64, u128) {
+        let product = u128::from(self.amount) * u128::from(weight);
+        let whole = u64::try_from(product / self.sum).expect("a part of the amount");
+        (whole, product % self.sum)
+    }
+}
+
+/// An amount divided by weights among all sites that have any: of nobody where there is none.
 pub fn divide(amount: u64, weights: &BTreeMap<SiteId, u64>) -> BTreeMap<SiteId, u64> {
-    let sum: u128 = weights.values().map(|weight| u128::from(*weight)).sum();
-    if sum == 0 {
-        return BTreeMap::new();
-    }
-    let product = |weight: u64| u128::from(amount) * u128::from(weight);
-    let whole = |weight| u64::try_from(product(weight) / sum).expect("a part of the amount");
-    let mut parts: BTreeMap<SiteId, u64> = weights
-        .iter()
-        .map(|(site, weight)| (*site, whole(*weight)))
-        .collect();
-    let left = amount - parts.values().sum::<u64>();
-    let mut sites: Vec<SiteId> = weights.keys().copied().collect();
-    sites.sort_by_key(|site| (std::cmp::Reverse(product(weights[site]) % sum), *site));
-    for (_, site) in (0..mutant!(RemaindersTwice, left, 2 * left)).zip(sites) {
-        *parts.entry(site).or_default() += 1;
-    }
-    parts
+    let division = Division::of(amount, weights);
+    let part = |(site, weight): (&SiteId, &u64)| (*site, division.part(*site, *weight));
+    let weights = weights.iter().filter(|_| division.sum > 0);
+    weights.map(part).collect()
 }
 
 fn cut(

@@ -566,7 +566,7 @@ impl Site {
 
 /// The allocations in force: the first version of each, and what a later one says of it.
 fn grants_of(vo: &Vo) -> Grants {
-    let mut grants = Grants::default();
+    let mut grants = Grants::after(vo.quota.ledger.grants());
     for document in vo.policies.allocations() {
         // One that is refused here changes what its first version grants, and is not in force.
         let _ = grants.adopt(document);

@@ -30,6 +30,10 @@ use crate::units::{CoreMillis, Share};
 /// Most slices of one allocation: bounds what every member counts for it. More than a day each for a year.
 pub const SLICES_MAX: usize = 400;
 
+/// Most shares of one allocation, which are its slices times the sites that it is split among: bounds what every member works
+/// out for it. A day each for a year among 179 sites, or a month each for two and a half years among 2,000.
+const SHARES_MAX: usize = 1 << 16;
+
 /// The most that one slice may grant: 20 billion core-hours. Counters of rights grow with every hold and
 /// transfer and are 64 bits wide; this leaves them room for a hundred times the largest grant.
 pub const AMOUNT_MAX: CoreMillis = CoreMillis(1 << 56);
@@ -300,6 +304,12 @@ impl Allocation {
         if self.split.len() > CHARTER_SITES_MAX {
             return Err(format!("split among more than {CHARTER_SITES_MAX} sites"));
         }
+        let (slices, sites) = (self.slices.len(), self.split.len());
+        if slices * sites > SHARES_MAX {
+            return Err(format!(
+                "{slices} slices among {sites} sites are more than {SHARES_MAX} shares: cut it into fewer slices"
+            ));
+        }
         let mut weights = self.split.values().copied();
         let sum = weights.try_fold(0_u64, u64::checked_add);
         let Some(sum) = sum.filter(|sum| *sum > 0) else {
@@ -436,6 +446,12 @@ mod tests {
         assert!(cbor::to_vec(&valid()).len() < 160);
     }
 
+    fn shares(a: &mut Allocation, sites: u8) {
+        a.slices = vec![a.slices[0]; SLICES_MAX];
+        let site = |number| SiteId::from_bytes([number; 32]);
+        a.split = (0..sites).map(|number| (site(number), 1)).collect();
+    }
+
     #[test]
     fn what_no_site_could_count_is_refused() {
         let with = |change: fn(&mut Allocation)| {
@@ -444,7 +460,9 @@ mod tests {
             changed.validate()
         };
         assert_eq!(with(|_| {}), Ok(()));
-        let bad: [fn(&mut Allocation); 19] = [
+        assert_eq!(with(|a| shares(a, 163)), Ok(()));
+        let bad: [fn(&mut Allocation); 20] = [
+            |a| shares(a, 164),
             |a| a.version = 0,
             |a| a.version = 2,
             |a| a.id = Some(ContentHash::of(b"1").into()),
