@@ -184,14 +184,7 @@ impl CompiledTree {
         inner: Option<&InForce>,
         room: &mut usize,
     ) {
-        let below = |inner: &VoEntry| {
-            let below = inner.path.relative_to(&of.path);
-            below.filter(|below| !below.is_root())
-        };
-        let parts = inner.into_iter().flat_map(|inner| &inner.entries);
-        let parts: Vec<_> = parts
-            .filter_map(|inner| Some((below(inner)?, inner)))
-            .collect();
+        let parts = inner.map_or(&[][..], |inner| below(inner, &of.path));
         let why = match inner.filter(|inner| inner.charter.is_some()) {
             None => Some("nothing is known of it (yet)"),
             Some(inner) if !inner.readers.contains(&vo.vo) => {
@@ -205,7 +198,9 @@ impl CompiledTree {
             return self.undivided(at, of, why);
         }
         *room -= parts.len();
-        for (below, part) in parts {
+        for part in parts {
+            let below = part.path.relative_to(&of.path);
+            let below = below.expect("it was found below it");
             let places = at
                 .join(&below)
                 .and_then(|path| Ok((path, entry.path.join(&below)?)));
@@ -248,6 +243,20 @@ impl CompiledTree {
             reason,
         });
     }
+}
+
+/// The entries of a VO's tree below a path. They are next to each other, and a tree may be mounted in tens of thousands of
+/// places: O(log n).
+fn below<'a>(tree: &'a InForce, path: &AccountPath) -> &'a [VoEntry] {
+    if path.is_root() {
+        return &tree.entries;
+    }
+    let prefix = format!("{path}/");
+    let begin = |entry: &VoEntry| entry.path.as_str() < prefix.as_str();
+    let begin = tree.entries.partition_point(begin);
+    let from = &tree.entries[begin..];
+    let len = from.partition_point(|entry| entry.path.as_str().starts_with(&prefix));
+    &from[..len]
 }
 
 #[cfg(test)]

@@ -289,13 +289,21 @@ fn an_entry_is_divided_as_another_vos_policy_says() {
         .adopt_policy(sign_policy(root, &[10]))
         .expect("it is in force");
     assert_eq!(policies.mounted(), [third, inner_id].into());
-    let mut inner = vo(&[("/P", 50), ("/P/x", 70), ("/P/x/u", 10), ("/Q", 50)]);
+    // `/P-A/x` lies between `/P` and what is below that.
+    let mut inner = vo(&[
+        ("/P", 50),
+        ("/P-A", 50),
+        ("/P-A/x", 50),
+        ("/P/x", 70),
+        ("/P/x/u", 10),
+        ("/Q", 50),
+    ]);
     (inner.vo, inner.readers) = (inner_id, [charter.vo()].into());
-    inner.entries[1].mount = Some(PolicyMount {
+    inner.entries[3].mount = Some(PolicyMount {
         vo: third,
         path: path("/"),
     });
-    inner.entries[1].level = LevelRule {
+    inner.entries[3].level = LevelRule {
         scope: Scope::Local,
         distance: Distance::Relative,
     };
@@ -341,4 +349,30 @@ fn an_entry_is_divided_as_another_vos_policy_says() {
     inner.readers = [charter.vo()].into();
     inner.entries.truncate(1);
     assert!(said(&tree(&inner))[0].contains("does not divide it"));
+}
+
+#[test]
+fn one_policy_mounted_in_thousands_of_places_is_placed_where_there_is_room_and_read_nowhere_else() {
+    let inner_id = VoId::from_bytes([9; 32]);
+    let named = |count: u32| -> Vec<_> { (0..count).map(|at| (format!("/{at:06}"), 1)).collect() };
+    let of = |named: &[(String, u32)]| {
+        let named: Vec<_> = named
+            .iter()
+            .map(|(at, share)| (at.as_str(), *share))
+            .collect();
+        vo(&named)
+    };
+    let (mut outer, mut inner) = (of(&named(3_000)), of(&named(100_000)));
+    (inner.vo, inner.readers) = (inner_id, [outer.vo].into());
+    for entry in &mut outer.entries {
+        entry.mount = Some(PolicyMount {
+            vo: inner_id,
+            path: path("/"),
+        });
+    }
+    let site = site("[shares]\n\"/VO\" = { share = 60, mount = \"vo-a\" }");
+    let mounts = BTreeMap::from([("vo-a".to_owned(), outer)]);
+    let tree = super::compile(&site, &mounts, &BTreeMap::from([(inner_id, inner)]));
+    assert_eq!(tree.entries.len(), 1 + 3_000 + MOUNTED_ENTRIES_MAX);
+    assert_eq!(tree.warnings.len(), 3_000 - 10);
 }
