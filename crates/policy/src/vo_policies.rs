@@ -30,7 +30,7 @@ use crate::highest_seen::{HighestSeen, SeenVersion};
 use crate::in_force::Alarm;
 use crate::slot::{Held, Slot};
 
-/// Most delegated paths of one VO that a node follows, the shallowest first. A delegate may
+/// Most delegated paths of one VO that a node follows, by turns of those that one policy delegates. A delegate may
 /// delegate again, so without a bound one of them could make every member hold any number of
 /// policies. Ten times the projects of the largest VOs.
 pub const POLICIES_MAX: usize = 4_096;

@@ -10,6 +10,8 @@
 //! is kept, and counts again if its role comes back.
 //! Deliberately not here: what sites spend by them (`fairmesh-quota`).
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use fairmesh_model::documents::PARTS_MAX;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationId, PartOf, Role, Signed, Verified, WallTime,
@@ -185,12 +187,45 @@ impl VoPolicies {
         if self.allocations.len() >= ALLOCATIONS_MAX {
             self.allocations.retain(|_, credit| credit.first.counts);
         }
-        if self.allocations.len() >= ALLOCATIONS_MAX {
-            let limit = ALLOCATIONS_MAX;
-            return Err(PolicyError::TooMany { limit });
-        }
         self.allocations.insert(id, Credit { first, later: None });
-        Ok(())
+        if self.allocations.len() > ALLOCATIONS_MAX {
+            self.drop_last();
+        }
+        let limit = ALLOCATIONS_MAX;
+        let is_held = self.allocations.contains_key(&id);
+        is_held.then_some(()).ok_or(PolicyError::TooMany { limit })
+    }
+
+    /// Lets one allocation go: of those whose places the most are, but for the VO's own signers, the one that was issued
+    /// last. So what stays does not depend on the order in which they came, and nobody's stays at the cost of who has fewer.
+    fn drop_last(&mut self) {
+        let mut of_givers: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+        for (id, credit) in &self.allocations {
+            let issued = credit.first.document.body().issued;
+            let of_giver = of_givers.entry(self.giver(credit)).or_default();
+            of_giver.insert((issued, *id));
+        }
+        let own = (AccountPath::root(), None);
+        let most = of_givers
+            .iter()
+            .max_by_key(|(giver, all)| (**giver != own, all.len()));
+        if let Some((_, last)) = most.and_then(|(_, all)| all.last()) {
+            self.allocations.remove(last);
+        }
+    }
+
+    /// Who takes a place by an allocation: whoever divides the path that the policy of `/` hands on, for all below it, or
+    /// else the VO's own signers; of a part of what these grant its leaders.
+    fn giver(&self, credit: &Credit) -> (AccountPath, Option<AllocationId>) {
+        let whole = credit.part_of().map(|part_of| part_of.allocation);
+        let whole = whole.filter(|id| self.allocations.contains_key(id));
+        let from = whole.map_or(credit, |id| &self.allocations[&id]);
+        let above = from.first.document.body().path.ancestors();
+        let handed_on = above.filter(|path| !path.is_root() && self.active.contains_key(path));
+        match handed_on.last() {
+            Some(path) => (path, None),
+            None => (AccountPath::root(), whole),
+        }
     }
 
     fn put_later(&mut self, id: AllocationId, later: Kept) -> Result<(), PolicyError> {

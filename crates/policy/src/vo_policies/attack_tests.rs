@@ -416,3 +416,37 @@ fn a_delegation_that_would_widen_is_refused_by_name() {
     assert_ne!(vo.digest(), digest);
     assert_eq!(lines(&vo), ["/a 60", "/b 40", "/b/a 1"]);
 }
+
+#[test]
+fn who_divides_one_path_takes_nobodys_place() {
+    let (mut vo, _) = vo_with_delegates();
+    let mut divide = |at: &str, key: u8, shares: &[(&str, fairmesh_model::ShareEntry)]| {
+        let signed = sign_policy(policy(vo.vo(), at, 1, shares), &[key]);
+        vo.adopt_policy(signed).expect("it is his to divide");
+    };
+    divide("/b", 30, &[("/x", delegated(50, role(&[31], 1)))]);
+    divide("/b/x", 31, &[("/y", delegated(50, role(&[32], 1)))]);
+    divide("/b/x/y", 32, &[("/u", entry(7))]);
+    let many = |from: usize| -> Vec<_> {
+        let names = (from..from + POLICIES_MAX).map(|at| format!("/{at:05}"));
+        names.map(|at| (at, delegated(1, role(&[20], 1)))).collect()
+    };
+    for (at, from) in [("/a", 0), ("/a/00000", 10_000)] {
+        let many = many(from);
+        let many: Vec<_> = many
+            .iter()
+            .map(|(at, of)| (at.as_str(), of.clone()))
+            .collect();
+        divide(at, 20, &many);
+    }
+    assert!(lines(&vo).contains(&"/b/x/y/u 7".to_owned()));
+    let ignored = vo
+        .warnings(NOW)
+        .into_iter()
+        .find_map(|warning| match warning {
+            Warning::TooManyPolicies { ignored, .. } => Some(ignored),
+            _ => None,
+        });
+    // With `/`, `/a`, `/b`, `/b/x` and `/b/x/y` there are so many paths.
+    assert_eq!(ignored, Some(5 + 2 * POLICIES_MAX - POLICIES_MAX));
+}

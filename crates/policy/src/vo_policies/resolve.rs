@@ -5,7 +5,7 @@
 //! enough of its keys have signed. It is walked anew after every change.
 //! Deliberately not here: whether an offered document is taken (`super`).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 
 use fairmesh_model::{AccountPath, ContentHash, Role, Signed, mutated};
 
@@ -16,41 +16,79 @@ use crate::error::PolicyError;
 use crate::highest_seen::keys_hash;
 use crate::slot::Slot;
 
+/// A path whose role signs a policy, until that is followed, and what it hands on.
+struct Branch {
+    own: Option<(AccountPath, Role)>,
+    below: VecDeque<Branch>,
+}
+
+impl Branch {
+    /// How many of its paths are known and not followed.
+    fn waiting(&self) -> usize {
+        usize::from(self.own.is_some()) + self.below.iter().map(Self::waiting).sum::<usize>()
+    }
+}
+
 impl VoPolicies {
-    /// Walks the delegations from the charter down, the shallowest first.
+    /// Walks the delegations from the charter down.
     pub(super) fn resolve(&mut self) {
         let before = std::mem::take(&mut self.active);
-        self.ignored = 0;
-        let mut queue = BTreeMap::new();
-        if let Some(head) = self.chain.head() {
-            queue.insert((0, AccountPath::root()), head.body().policy.clone());
-        }
-        while let Some(((_, path), role)) = queue.pop_first() {
-            if self.active.len() == POLICIES_MAX {
-                self.ignored += 1;
-                continue;
-            }
-            let keys = keys_hash(&role.keys);
-            let id = (path.clone(), keys);
-            if before.get(&path).is_none_or(|active| active.role != role) {
-                self.carry_over(&id, &role);
-            }
-            let slot = self.slots.get(&id);
-            let documents = slot.map_or_else(Vec::new, |slot| slot.current(role.threshold));
-            let delegating = documents.first().filter(|_| !mutated!(DelegationIgnored));
-            for (below, role) in delegating.iter().flat_map(|held| &held.delegations) {
-                queue.insert((below.depth(), below.clone()), role.clone());
-            }
-            let active = Active {
-                role,
-                keys,
-                documents,
-            };
-            self.active.insert(path, active);
-        }
+        let policy = self.chain.head().map(|head| head.body().policy.clone());
+        let mut root = Branch {
+            own: policy.map(|role| (AccountPath::root(), role)),
+            below: VecDeque::new(),
+        };
+        while self.active.len() < POLICIES_MAX && self.follow(&mut root, &before) {}
+        self.ignored = root.waiting();
         self.review_allocations();
         self.review_snapshot();
         self.sum_up();
+    }
+
+    /// Follows one more path of a branch, the one that it begins with first; false where there is none. Behind that all whom
+    /// it is handed on to take turns, so that none of them takes the places of others, however often he hands on.
+    fn follow(&mut self, branch: &mut Branch, before: &BTreeMap<AccountPath, Active>) -> bool {
+        if let Some((path, role)) = branch.own.take() {
+            branch.below = self.activate(path, role, before);
+            return true;
+        }
+        while let Some(mut next) = branch.below.pop_front() {
+            if self.follow(&mut next, before) {
+                branch.below.push_back(next);
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Puts what the role of a path has signed in force, and says whom that hands on to.
+    fn activate(
+        &mut self,
+        path: AccountPath,
+        role: Role,
+        before: &BTreeMap<AccountPath, Active>,
+    ) -> VecDeque<Branch> {
+        let keys = keys_hash(&role.keys);
+        let id = (path.clone(), keys);
+        if before.get(&path).is_none_or(|active| active.role != role) {
+            self.carry_over(&id, &role);
+        }
+        let slot = self.slots.get(&id);
+        let documents = slot.map_or_else(Vec::new, |slot| slot.current(role.threshold));
+        let delegating = documents.first().filter(|_| !mutated!(DelegationIgnored));
+        let delegations = delegating.iter().flat_map(|held| &held.delegations);
+        let below = delegations.map(|(path, role)| Branch {
+            own: Some((path.clone(), role.clone())),
+            below: VecDeque::new(),
+        });
+        let below = below.collect();
+        let active = Active {
+            role,
+            keys,
+            documents,
+        };
+        self.active.insert(path, active);
+        below
     }
 
     /// Works out what is asked for often, once documents have changed.

@@ -1,7 +1,5 @@
 //! Who may grant what, and what a later version may say.
 
-use std::collections::BTreeMap;
-
 use fairmesh_model::{AllocationSlice, CoreMillis, PartOf, SiteId, VoId};
 
 use super::*;
@@ -319,4 +317,68 @@ fn who_mounts_a_policy_learns_nothing_of_credit() {
     vo.adopt_allocation(credit).expect("signed by its role");
     assert!(!shown.is_empty());
     assert_eq!(vo.shown_to(reader), shown);
+}
+
+/// An allocation that stands for one that its role has signed.
+fn credit(body: Allocation, number: usize, seed: u8) -> (AllocationId, Credit) {
+    let role = role(&[seed], 1);
+    let document = signed(body, &[seed])
+        .verify(&[&role])
+        .expect("signed by it");
+    let kept = Kept {
+        document,
+        role,
+        counts: true,
+    };
+    let id = AllocationId::from_bytes(
+        *fairmesh_model::ContentHash::of(&number.to_be_bytes()).as_bytes(),
+    );
+    (
+        id,
+        Credit {
+            first: kept,
+            later: None,
+        },
+    )
+}
+
+#[test]
+fn who_divides_one_path_leaves_credit_to_others_whoever_came_first() {
+    let (mut vo, _) = vo_with_delegates();
+    let id = vo.vo();
+    let (_, one) = credit(allocation(id, "/a"), 0, 20);
+    let fill = |vo: &mut VoPolicies, until: usize| {
+        for number in vo.allocations.len()..until {
+            let (id, _) = credit(allocation(id, "/a"), number, 20);
+            vo.allocations.insert(id, one.clone());
+        }
+    };
+    let of_a = |expires| Allocation {
+        expires: WallTime(expires),
+        ..allocation(id, "/a/u")
+    };
+    let later = Allocation {
+        issued: ISSUED.after(fairmesh_model::Millis(1)),
+        ..of_a(EXPIRES.0)
+    };
+    let others = [("/b", 30), ("/c", 10)].map(|(at, seed)| signed(allocation(id, at), &[seed]));
+    fill(&mut vo, ALLOCATIONS_MAX - 1);
+    let mut before = vo.clone();
+    let full = vo.adopt_allocation(signed(later.clone(), &[20]));
+    assert_eq!(full, Ok(Adopted::InForce));
+    for other in &others {
+        assert_eq!(vo.adopt_allocation(other.clone()), Ok(Adopted::InForce));
+    }
+    // Of his own the one that was issued last is in force no more, and nor is any after that.
+    assert_eq!(vo.allocations().count(), ALLOCATIONS_MAX);
+    let refused = vo.adopt_allocation(signed(later.clone(), &[20]));
+    assert!(
+        matches!(refused, Err(PolicyError::TooMany { .. })),
+        "{refused:?}"
+    );
+    for document in others.iter().chain([&signed(later, &[20])]) {
+        let _ = before.adopt_allocation(document.clone());
+    }
+    assert_eq!(before.digest(), vo.digest());
+    assert_eq!(before.allocations().count(), ALLOCATIONS_MAX);
 }
