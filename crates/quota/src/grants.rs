@@ -386,10 +386,10 @@ impl Grants {
 
     /// Whether an allocation lets somebody below its path spend it: everybody, where it names no members.
     pub fn admits(&self, id: AllocationId, user: &AccountPath) -> bool {
-        self.get(id).is_some_and(|body| {
-            let mut members = body.members.iter();
-            body.members.is_empty() || members.any(|member| user.starts_with(member))
-        })
+        let is_member = |members: &BTreeSet<AccountPath>| {
+            members.is_empty() || user.ancestors().any(|above| members.contains(&above))
+        };
+        self.get(id).is_some_and(|body| is_member(&body.members))
     }
 
     /// Whether what one allocation of a path owes is settled by rights of another: by those of one that lets everybody spend

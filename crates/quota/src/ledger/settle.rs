@@ -51,13 +51,18 @@ impl Ledger {
         if self.due_of(account, now) == 0 {
             return;
         }
-        let slices = self.grants.slices_of(account);
+        let owes = |id: &SliceId| self.own_row(*id).is_some_and(|row| row.overdraft() > 0);
+        let slices = self.grants.slices_of(account).into_iter();
+        let owing: Vec<SliceId> = slices.map(|(id, _)| id).filter(owes).collect();
         for live in self.grants.live(account, now) {
-            let of = |owing: SliceId| self.grants.settles(owing.allocation, live.allocation, now);
-            let owing: Vec<_> = slices.iter().filter(|(id, _)| of(*id)).collect();
-            for (owing, _) in owing {
+            for owing in &owing {
+                let there = self.spendable(live);
+                // Asked last: it compares members.
+                if there == 0 || !self.grants.settles(owing.allocation, live.allocation, now) {
+                    continue;
+                }
                 let owed = self.own_row(*owing).map_or(0, |row| row.overdraft());
-                let paid = owed.min(self.spendable(live));
+                let paid = owed.min(there);
                 self.add(live, Cell::Used, mutant!(SettledForNothing, paid, 0));
                 self.add(*owing, Cell::Settled, paid);
             }

@@ -1046,3 +1046,25 @@ fn what_comes_back_after_rights_have_thawed_counts_here_as_it_does_elsewhere() {
         "it is published"
     );
 }
+
+#[test]
+fn what_is_owed_of_many_slices_with_many_members_is_settled_soon() {
+    let slices: Vec<_> = (1..=200).map(|end| slice(10, 0, end * DAY)).collect();
+    let member = |number| path(&format!("/P-A1/U{number}"));
+    let body = Allocation {
+        members: (0..300).map(member).collect(),
+        ..allocation(slices, &[1])
+    };
+    let (grants, ids) = grants(vec![body]);
+    let mut ledger = Ledger::new(site(0), members(1), grants);
+    ledger.commit(WallTime(1), &job(1), CoreMillis(2_030), &member(7));
+    for second in 2..22 {
+        ledger.tick(WallTime(second));
+    }
+    let owed = |ledger: &Ledger| ledger.own_row(ids[199]).expect("it counts").overdraft();
+    assert_eq!(owed(&ledger), 30);
+    // A charge that was an error is there again.
+    ledger.correct(WallTime(30), &job(1), CoreMillis(40));
+    ledger.tick(WallTime(31));
+    assert_eq!(owed(&ledger), 0);
+}
