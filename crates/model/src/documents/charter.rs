@@ -23,6 +23,13 @@ pub const CHARTER_SITES_MAX: usize = 2_000;
 /// Most VOs that may read one VO's policies: far more than federations that host one project.
 pub const READERS_MAX: usize = 256;
 
+/// Most cores of one site: more than the largest machine that was ever built has. What 2,000 of them do in the longest
+/// time that counts is summed in 64 bits.
+const CORES_MAX: u32 = 1 << 24;
+
+/// Shortest windows, ms. Those of up to three days are counted each by itself: half as many parts as a head may have.
+const WINDOW_MS_MIN: u64 = 60_000;
+
 /// Longest history, in windows: bounds weight tables (8 bytes a window) and live state. Ten years
 /// of hours.
 const HISTORY_WINDOWS_MAX: u64 = 87_600;
@@ -174,6 +181,10 @@ impl Charter {
                 return Err(format!("two sites have the name `{}`", member.name));
             }
             validate_name("site", &member.name)?;
+            if member.cores > CORES_MAX {
+                let name = &member.name;
+                return Err(format!("site `{name}`: more than {CORES_MAX} cores"));
+            }
             if member.addresses.len() > 16
                 || member
                     .addresses
@@ -200,6 +211,13 @@ impl Charter {
             HistoryRule::None { horizon } => (horizon, u64::from(horizon)),
             HistoryRule::RunningOnly => (1, 1),
         };
+        let window = self.window.millis().0;
+        if window < WINDOW_MS_MIN {
+            let seconds = window / 1_000;
+            return Err(format!(
+                "windows of {seconds} s; a minute is the shortest that all can count in"
+            ));
+        }
         if least == 0 || windows > HISTORY_WINDOWS_MAX {
             return Err(format!(
                 "history of 0 or more than {HISTORY_WINDOWS_MAX} windows: {:?}",
@@ -255,5 +273,57 @@ pub(super) fn validate_name(what: &str, name: &str) -> Result<(), String> {
             "{what} name `{}` is empty, too long or has characters that are not visible",
             name.escape_debug()
         ))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::signed::{Signed, SigningKey};
+
+    #[test]
+    fn what_no_node_could_keep_is_no_charter() {
+        let key = SigningKey::from_secret(&[5; 32]);
+        let site = MemberSite {
+            site: SiteId::from_bytes([1; 32]),
+            name: "site".to_owned(),
+            cores: CORES_MAX,
+            gpus: None,
+            mem_gib: None,
+            addresses: Vec::new(),
+        };
+        let role = Role::single(key.key_id());
+        let charter = Charter {
+            version: 1,
+            vo: None,
+            previous: None,
+            name: "vo".to_owned(),
+            issued: WallTime(1),
+            expires: WallTime(2),
+            authority: role.clone(),
+            policy: role,
+            sites: vec![site],
+            window: WindowLength::from_millis(60_000).expect("divides a day"),
+            history: HistoryRule::None { horizon: 24 },
+            usage_mode: UsageMode::default(),
+            charging: ChargingRule::default(),
+            discounts: Discounts::NONE,
+            distance: Distance::default(),
+            readers: BTreeSet::new(),
+            snapshot: None,
+        };
+        let says = |charter: &Charter| Signed::sign(charter.clone(), &[&key]).map(drop);
+        assert!(says(&charter).is_ok());
+        let mut short = charter.clone();
+        short.window = WindowLength::from_millis(30_000).expect("divides a day");
+        let why = says(&short).expect_err("half a minute").to_string();
+        assert!(
+            why.contains("windows of 30 s; a minute is the shortest"),
+            "{why}"
+        );
+        let mut large = charter;
+        large.sites[0].cores += 1;
+        let why = says(&large).expect_err("one too many").to_string();
+        assert!(why.contains("more than 16777216 cores"), "{why}");
     }
 }

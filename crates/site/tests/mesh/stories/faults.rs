@@ -345,7 +345,7 @@ fn fault_08_a_capacity_that_is_corrected_after_a_week_has_lost_nothing() {
 fn fault_09_nothing_panics_on_a_fork_of_its_own_or_a_thousand_running_accounts() {
     let mut mesh = Mesh::found_with(1, 2, vo::timing(), |charter| {
         charter.usage_mode = UsageMode::Predictive;
-        charter.window = WindowLength::from_millis(20_000).expect("divides a day");
+        charter.window = WindowLength::from_millis(60_000).expect("divides a day");
     });
     let mut ledger = Ledger::default();
     ledger.report(&mut mesh, 0);
