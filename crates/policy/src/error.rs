@@ -180,8 +180,11 @@ pub enum PolicyError {
         limit: usize,
     },
     /// The documents of this VO would take more than
-    /// [`HELD_BYTES_MAX`](crate::vo_policies::HELD_BYTES_MAX). Its signers are at fault.
-    #[error("the VO's share policies would take {bytes} bytes, more than {limit}")]
+    /// [`HELD_BYTES_MAX`](crate::vo_policies::HELD_BYTES_MAX), or those of a path that its policy delegates, and below
+    /// it, more than an eighth of that. Their signers are at fault.
+    #[error(
+        "the share policies and allocations of the VO, or of one delegated path and below it, would take {bytes} bytes, more than {limit}"
+    )]
     Full {
         /// What they would take.
         bytes: usize,

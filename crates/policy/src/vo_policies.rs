@@ -14,6 +14,7 @@ mod allocations;
 mod answers;
 mod readers;
 mod resolve;
+mod room;
 mod snapshot;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,8 +36,8 @@ use crate::slot::{Held, Slot};
 /// policies. Ten times the projects of the largest VOs.
 pub const POLICIES_MAX: usize = 4_096;
 
-/// Most bytes of share policies of one VO: what its signers can make every member keep. Ten
-/// million entries with short names fit.
+/// Most bytes of share policies and allocations of one VO: what its signers can make every member keep. Ten
+/// million entries with short names fit. An eighth of it is for each path that the policy of `/` delegates.
 pub const HELD_BYTES_MAX: usize = 256 << 20;
 
 /// Most roles out of force whose documents and versions are remembered. Beyond it the ones with the
@@ -317,10 +318,16 @@ impl VoPolicies {
         })?;
         self.check_version(&id, active.role.threshold, &held)?;
         self.make_room(held.document.bytes().len())?;
-        if !self.slots.entry(id).or_default().put(held) {
+        let hash = held.hash();
+        if !self.slots.entry(id.clone()).or_default().put(held) {
             return Ok(Adopted::Known);
         }
         self.resolve();
+        self.keep_within();
+        let kept = self.slots.get(&id).map_or_else(Vec::new, Slot::documents);
+        if !kept.iter().any(|held| held.hash() == hash) {
+            return Err(room::full_branch());
+        }
         let alarm = self.active.get(&path).and_then(Active::alarm);
         Ok(alarm.map_or(Adopted::InForce, Adopted::Concurrent))
     }

@@ -17,7 +17,7 @@ use fairmesh_model::{
     AccountPath, Allocation, AllocationId, PartOf, Role, Signed, Verified, WallTime,
 };
 
-use super::{Adopted, VoPolicies};
+use super::{Adopted, VoPolicies, room};
 use crate::error::{DocumentKind, PolicyError};
 use crate::in_force::{DocumentRef, Warning, validity};
 
@@ -62,9 +62,17 @@ impl Kept {
 impl Credit {
     /// What counts: the first version, and behind it the later one.
     fn counting(&self) -> impl Iterator<Item = &Kept> {
-        let all = [Some(&self.first), self.later.as_ref()];
-        let all = all.into_iter().flatten();
+        let all = self.all();
         all.filter(|kept| self.first.counts && kept.counts)
+    }
+
+    fn all(&self) -> impl Iterator<Item = &Kept> {
+        let all = [Some(&self.first), self.later.as_ref()];
+        all.into_iter().flatten()
+    }
+
+    fn bytes(&self) -> usize {
+        self.all().map(|kept| kept.document.bytes().len()).sum()
     }
 
     fn part_of(&self) -> Option<&PartOf> {
@@ -176,7 +184,13 @@ impl VoPolicies {
         }
         self.review_parts();
         self.sum_up();
-        Ok(Adopted::InForce)
+        self.keep_within();
+        let credit = self.allocations.get(&id).into_iter();
+        let mut kept = credit.flat_map(Credit::all);
+        match kept.any(|kept| kept.document.hash() == hash) {
+            true => Ok(Adopted::InForce),
+            false => Err(room::full_branch()),
+        }
     }
 
     fn put_first(&mut self, id: AllocationId, first: Kept) -> Result<(), PolicyError> {
@@ -346,9 +360,31 @@ impl VoPolicies {
     }
 
     pub(super) fn allocation_bytes(&self) -> usize {
+        self.allocations.values().map(Credit::bytes).sum()
+    }
+
+    /// The same, by the path whose role has signed, or has named the leaders who have.
+    pub(super) fn allocation_bytes_of_paths(&self) -> impl Iterator<Item = (AccountPath, usize)> {
         let all = self.allocations.values();
-        let all = all.flat_map(|credit| [Some(&credit.first), credit.later.as_ref()]);
-        all.flatten().map(|kept| kept.document.bytes().len()).sum()
+        all.map(|credit| (self.signed_at(credit), credit.bytes()))
+    }
+
+    /// Lets the allocation go that was issued last of those that the role of a path has signed; false where it has none.
+    pub(super) fn drop_last_of(&mut self, path: &AccountPath) -> bool {
+        let all = self.allocations.iter();
+        let of_path = all.filter(|(_, credit)| self.signed_at(credit) == *path);
+        let last = of_path.max_by_key(|(id, credit)| (credit.first.document.body().issued, **id));
+        let last = last.map(|(id, _)| *id);
+        last.is_some_and(|id| self.allocations.remove(&id).is_some())
+    }
+
+    fn signed_at(&self, credit: &Credit) -> AccountPath {
+        let whole = credit.part_of().map(|part_of| part_of.allocation);
+        let whole = whole.and_then(|id| self.allocations.get(&id));
+        let path = &whole.unwrap_or(credit).first.document.body().path;
+        let mut above = path.ancestors();
+        let signed = above.find(|path| self.active.contains_key(path));
+        signed.unwrap_or_else(AccountPath::root)
     }
 }
 

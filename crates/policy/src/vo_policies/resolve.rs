@@ -9,12 +9,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 use fairmesh_model::{AccountPath, ContentHash, Role, Signed, mutated};
 
-use super::{
-    Active, HELD_BYTES_MAX, INACTIVE_MAX, POLICIES_MAX, SlotId, VoPolicies, digest_of, verify,
-};
-use crate::error::PolicyError;
+use super::{Active, INACTIVE_MAX, POLICIES_MAX, SlotId, VoPolicies, digest_of, verify};
 use crate::highest_seen::keys_hash;
-use crate::slot::Slot;
 
 /// A path whose role signs a policy, until that is followed, and what it hands on.
 struct Branch {
@@ -126,33 +122,8 @@ impl VoPolicies {
         self.forget_snapshots();
     }
 
-    fn inactive(&self) -> impl Iterator<Item = SlotId> {
+    pub(super) fn inactive(&self) -> impl Iterator<Item = SlotId> {
         let in_force = |id: &SlotId| self.active.get(&id.0).is_some_and(|a| a.keys == id.1);
         self.slots.keys().filter(move |id| !in_force(id)).cloned()
-    }
-
-    /// Makes room for `more` bytes, at the cost of documents that are out of force.
-    pub(super) fn make_room(&mut self, more: usize) -> Result<(), PolicyError> {
-        if self.held_bytes() + more <= HELD_BYTES_MAX {
-            return Ok(());
-        }
-        let inactive: Vec<SlotId> = self.inactive().collect();
-        for id in inactive {
-            self.slots.entry(id).or_default().drop_documents();
-        }
-        let bytes = self.held_bytes() + more;
-        if bytes <= HELD_BYTES_MAX {
-            return Ok(());
-        }
-        Err(PolicyError::Full {
-            bytes,
-            limit: HELD_BYTES_MAX,
-        })
-    }
-
-    fn held_bytes(&self) -> usize {
-        let documents = self.slots.values().flat_map(Slot::documents);
-        let policies: usize = documents.map(|held| held.document.bytes().len()).sum();
-        policies + self.allocation_bytes()
     }
 }

@@ -4,6 +4,8 @@ use fairmesh_model::{AllocationSlice, CoreMillis, PartOf, SiteId, VoId};
 
 use super::*;
 use crate::testing::*;
+use crate::vo_policies::HELD_BYTES_MAX;
+use crate::vo_policies::room::BRANCH_BYTES_MAX;
 
 fn allocation(vo: VoId, at: &str) -> Allocation {
     let slice = |start, end| AllocationSlice {
@@ -381,4 +383,51 @@ fn who_divides_one_path_leaves_credit_to_others_whoever_came_first() {
     }
     assert_eq!(before.digest(), vo.digest());
     assert_eq!(before.allocations().count(), ALLOCATIONS_MAX);
+}
+
+#[test]
+fn who_divides_one_path_fills_no_room_but_his_own() {
+    let (mut vo, _) = vo_with_delegates();
+    let id = vo.vo();
+    let long = "x".repeat(200);
+    let member = |number| path(&format!("/a/{number}/{long}"));
+    let large = |issued| Allocation {
+        members: (0..4_096).map(member).collect(),
+        issued: WallTime(issued),
+        ..allocation(id, "/a")
+    };
+    let (_, one) = credit(large(ISSUED.0), 0, 20);
+    let bytes = one.first.document.bytes().len();
+    // All that the VO has room for, but for less than one more.
+    for number in 0..HELD_BYTES_MAX / bytes - 1 {
+        let (id, _) = credit(allocation(id, "/a"), number, 20);
+        vo.allocations.insert(id, one.clone());
+    }
+    let one_more = vo.adopt_allocation(signed(large(ISSUED.0 + 1), &[20]));
+    assert!(
+        matches!(one_more, Err(PolicyError::Full { .. })),
+        "{one_more:?}"
+    );
+    let left = vo.allocation_bytes();
+    assert!((BRANCH_BYTES_MAX - bytes..=BRANCH_BYTES_MAX).contains(&left));
+    let others: Vec<_> = (0..4)
+        .map(|number| Allocation {
+            issued: WallTime(ISSUED.0 + number),
+            members: (0..4_096)
+                .map(|of| path(&format!("/b/{of}/{long}")))
+                .collect(),
+            ..allocation(id, "/b")
+        })
+        .collect();
+    for other in others {
+        let taken = vo.adopt_allocation(signed(other, &[30]));
+        assert_eq!(taken, Ok(Adopted::InForce));
+    }
+    let own = policy(id, "/a", 1, &[("/x", entry(10))]);
+    vo.adopt_policy(sign_policy(own, &[20]))
+        .expect("it is small");
+    assert!(
+        vo.allocation_bytes() > left,
+        "others have room of their own"
+    );
 }
