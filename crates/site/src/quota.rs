@@ -99,7 +99,7 @@ pub(crate) struct Quota {
     /// The next head sends rights.
     is_urgent: bool,
     ticked_at: Option<MonoTime>,
-    /// The time then.
+    /// The time then, by which holds expire. While the own clock is not believed it goes on as time passes.
     wall: WallTime,
     /// Rights that went and came.
     transfers: Transfers,
@@ -450,15 +450,19 @@ impl Site {
         self.post_price(now, vo);
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let quota = &mut held.quota;
-        quota.ticked_at = Some(now.mono);
-        quota.wall = now.wall;
+        let before = quota.ticked_at.replace(now.mono).unwrap_or(now.mono);
+        quota.wall = match self.standing.may_forget() {
+            true => now.wall,
+            false => quota.wall.after(now.mono.since(before)),
+        };
+        let wall = quota.wall;
         let was_frozen = quota.ledger.is_frozen();
-        quota.ledger.tick(now.wall);
+        quota.ledger.tick(wall);
         if was_frozen && !quota.ledger.is_frozen() {
             quota.heard();
         }
         if quota.is_on {
-            quota.burns.look(now.wall, &quota.ledger);
+            quota.burns.look(wall, &quota.ledger);
             quota.asked.retain(|_, at| now.mono < at.after(ASK_AGAIN));
             quota.given.retain(|_, at| now.mono < at.after(GIVE_AGAIN));
             for site in quota
@@ -471,7 +475,7 @@ impl Site {
             let asked = std::mem::take(&mut quota.asked);
             let can_hear =
                 |site, slice| connected.contains(&site) && !asked.contains_key(&(site, slice));
-            let wants = quota.ledger.wants(now.wall, can_hear);
+            let wants = quota.ledger.wants(wall, can_hear);
             quota.asked = asked;
             self.ask_for_rights(now, vo, wants);
         }
@@ -515,7 +519,6 @@ impl Site {
         }
         held.quota.given.insert(to, now.mono);
         held.quota.is_urgent = true;
-        held.quota.wall = now.wall;
         self.quota_stats.transfers += 1;
         self.quota_stats.sent = self.quota_stats.sent.saturating_add(given.0);
         self.keep_quota(vo);

@@ -41,6 +41,8 @@ impl Demand {
     fn advance(&mut self, now: WallTime) {
         const DAY: u64 = 1_440;
         let minute = now.0 / 60_000;
+        // The clock was ahead.
+        self.minute = self.minute.min(minute);
         let passed = minute.saturating_sub(self.minute);
         match (minute / DAY).saturating_sub(self.minute / DAY) {
             0 => {}
@@ -51,7 +53,7 @@ impl Demand {
             self.mean = self.mean / 5 * 4 + self.mean % 5 * 4 / 5 + self.asked / 5;
             self.asked = 0;
         }
-        self.minute = self.minute.max(minute);
+        self.minute = minute;
     }
 }
 
@@ -71,5 +73,14 @@ mod tests {
         assert_eq!(demand.target(at(1_000)), 700);
         assert_eq!(demand.target(at(1_440 + 5)), 700);
         assert_eq!(demand.target(at(2 * 1_440)), 0);
+    }
+
+    #[test]
+    fn a_clock_that_was_ahead_keeps_nothing_in_hand_until_then() {
+        let at = |minute: u64| WallTime(minute * 60_000);
+        let mut demand = Demand::default();
+        demand.note(at(500_000), 700);
+        assert_eq!(demand.target(at(10)), 700);
+        assert_eq!(demand.target(at(10 + 3 * 1_440)), 0);
     }
 }

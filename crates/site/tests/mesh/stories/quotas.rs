@@ -630,3 +630,38 @@ fn without_an_allocation_nothing_is_kept_or_said_and_with_one_priorities_are_the
         assert_eq!(off.nodes[node].site.quota_stats().asked, 0);
     }
 }
+
+#[test]
+fn a_clock_that_is_ahead_for_a_moment_ends_no_hold() {
+    let mut mesh = found(1, 3, 30);
+    assert_eq!(hold(&mut mesh, 1, "a", 8).verdict, Verdict::Granted);
+    mesh.nodes[1].ahead_ms = 365 * 86_400_000;
+    mesh.run(Millis::from_secs(2));
+    mesh.nodes[1].ahead_ms = 0;
+    mesh.run(MINUTE);
+    assert_eq!(hours(totals(&mesh, 1))[1], 8, "still held");
+    let again = hold(&mut mesh, 1, "a", 8);
+    assert_eq!(
+        again.verdict,
+        Verdict::Granted,
+        "asked again, and not ended"
+    );
+}
+
+/// Nobody can say that the clock is right again; time passes all the same.
+#[test]
+fn a_site_alone_whose_clock_has_leapt_ends_holds_when_their_time_has_passed() {
+    let mut mesh = found(1, 3, 30);
+    assert_eq!(hold(&mut mesh, 2, "a", 8).verdict, Verdict::Granted);
+    mesh.cut(2);
+    mesh.tick_ms = 3_600_000;
+    mesh.nodes[2].ahead_ms = 365 * 86_400_000;
+    mesh.run(vo::DAY.times(29));
+    let state = |mesh: &Mesh| {
+        let ledger = mesh.nodes[2].site.ledger(mesh.vo).expect("a member");
+        ledger.marks().next().expect("it is known").1.state
+    };
+    assert_eq!(state(&mesh), State::Held);
+    mesh.run(vo::DAY.times(2));
+    assert_eq!(state(&mesh), State::Expired);
+}
