@@ -7,7 +7,7 @@
 //! Invariant: a job is taken back at most once; its refunds, its mark and who did it are one durable
 //! change; and no refund is more than what is left of its cell.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
@@ -177,7 +177,10 @@ impl Site {
                 refunds,
                 ..Counters::default()
             };
-            report.writes.extend(self.count_in(account, place, amount));
+            let added = BTreeMap::from([(account, amount)]);
+            report
+                .writes
+                .extend(self.count_in(account.vo, place, &added));
         }
         refunds
     }

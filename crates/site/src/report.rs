@@ -19,7 +19,7 @@ use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap};
 use crate::moved::moved;
 use crate::own::{Bounds, Own};
-use crate::published::{Sums, net};
+use crate::published::net;
 use crate::quota::Ended;
 use crate::recovered::Reach;
 use crate::site::{Site, Unmapped};
@@ -176,15 +176,26 @@ impl Site {
 
     /// Counts what a report adds: each cell once, however many jobs are in it.
     pub(crate) fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
+        let mut of_spans: BTreeMap<_, Added<'_>> = BTreeMap::new();
+        // Days that are to be counted as a whole first: what is in their windows goes there, too.
         for payer in payers.values() {
-            report
-                .writes
-                .extend(self.reaches(payer.account.vo, payer.reach));
-            for (span, counters) in &payer.added {
-                let place = self.place(payer.account.vo, *span);
-                let write = self.count_in(&payer.account, place, *counters);
-                report.writes.extend(write);
+            let vo = payer.account.vo;
+            report.writes.extend(self.reaches(vo, payer.reach));
+            for span in payer.added.keys() {
+                self.place(vo, *span);
             }
+        }
+        for payer in payers.values() {
+            let vo = payer.account.vo;
+            for (span, counters) in &payer.added {
+                let place = self.place(vo, *span);
+                let of_span = of_spans.entry((vo, place)).or_default();
+                let sum = of_span.entry(&payer.account).or_default();
+                *sum = sum.plus(*counters);
+            }
+        }
+        for ((vo, place), added) in &of_spans {
+            report.writes.extend(self.count_in(*vo, *place, added));
         }
     }
 
@@ -198,36 +209,48 @@ impl Site {
         self.own.place(vo, span, window)
     }
 
-    /// Adds to one cell, and lets the share tree follow. Returns the row to keep.
+    /// Adds to the cells of accounts in one span, and lets the share tree follow. Returns the rows to keep.
     pub(crate) fn count_in(
         &mut self,
-        account: &Account,
+        vo: Option<VoId>,
         place: Span,
-        counters: Counters,
-    ) -> Option<Write> {
-        let (vo, bounds) = (account.vo, self.bounds(account.vo));
-        let window = self.window(vo);
-        if self.own.just_adds(account, place, counters, bounds) {
-            let write = self.own.add(account, place, counters);
-            self.shares
-                .count_own(account, place, counters.charge, window);
-            return write;
+        added: &Added<'_>,
+    ) -> Vec<Write> {
+        let (window, bounds) = (self.window(vo), self.bounds(vo));
+        let mut writes = Vec::with_capacity(added.len());
+        let mut others = Added::new();
+        for (account, counters) in added {
+            if self.own.just_adds(account, place, *counters, bounds) {
+                writes.extend(self.own.add(account, place, *counters));
+                self.shares
+                    .count_own(account, place, counters.charge, window);
+            } else {
+                others.insert(account, *counters);
+            }
+        }
+        if others.is_empty() {
+            return writes;
         }
         // Beyond the capacity, or with what is taken back, what counts of others changes, too; not where
-        // nothing bounds it.
+        // nothing bounds it. All of a span are summed once for all that is added to it.
         let sums = |own: &Own| match bounds {
             Some(_) => own.sums_in(vo, &BTreeSet::from([place]), bounds),
-            None => Sums::from([(
-                (place, account.path.clone()),
-                own.counted_in(account, place),
-            )]),
+            None => {
+                let cell = |account: &&Account| {
+                    let key = (place, account.path.clone());
+                    (key, own.counted_in(account, place))
+                };
+                others.keys().map(cell).collect()
+            }
         };
         let before = sums(&self.own);
-        let write = self.own.add(account, place, counters);
+        for (account, counters) in &others {
+            writes.extend(self.own.add(account, place, *counters));
+        }
         let after = sums(&self.own);
         self.shares
             .move_own(vo, &moved(net(&before), net(&after)), window);
-        write
+        writes
     }
 
     /// Length of the windows in which usage of a VO, or of the site's own accounts, is counted.
@@ -403,6 +426,9 @@ pub(crate) struct Payer {
 }
 
 pub(crate) type Payers<'a> = BTreeMap<&'a Origin, Payer>;
+
+/// What is added to a span, by account.
+pub(crate) type Added<'a> = BTreeMap<&'a Account, Counters>;
 
 impl Payer {
     /// Adds a charge and returns its sum.

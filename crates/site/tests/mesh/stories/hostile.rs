@@ -397,3 +397,31 @@ proptest! {
         assert_converged(&mut mesh, &ledger);
     }
 }
+
+#[test]
+fn hundreds_of_accounts_of_a_site_over_its_capacity_count_in_one_report_as_after_a_start() {
+    let (mut mesh, mut ledger) = (Mesh::found(1, 2), Ledger::default());
+    let end = mesh.now(1).wall;
+    let ran = (end.before(HOUR.times(10)), end);
+    for half in 0..2 {
+        let of = |user| {
+            job(
+                format!("{half}-{user}"),
+                "grid",
+                "g2",
+                &format!("v{user}"),
+                ran,
+                3,
+            )
+        };
+        let records: Vec<_> = (0..500).map(of).collect();
+        let reported = mesh.report(1, &records).expect("answered");
+        assert_eq!(reported.counted, 500);
+        records.iter().for_each(|record| ledger.count(record));
+    }
+    mesh.run(Millis::from_secs(30));
+    assert_converged(&mut mesh, &ledger);
+    mesh.restart(1);
+    mesh.run(Millis::from_secs(30));
+    assert_converged(&mut mesh, &ledger);
+}
