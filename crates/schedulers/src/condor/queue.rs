@@ -8,8 +8,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::clean;
 use fairmesh_model::record::fitting;
-use serde::Deserialize;
-use serde_json::Value;
+use serde_json::value::RawValue;
 use sha2::{Digest as _, Sha256};
 
 use crate::command::{CommandError, Commands};
@@ -22,35 +21,70 @@ const ATTRIBUTES: &str = "ClusterId,ProcId,JobStatus,Owner,User,AccountingGroup,
 /// Grid (9), scheduler (7) and local (12) jobs take no slot of a pool.
 const MATCHED: &str = "JobUniverse =!= 7 && JobUniverse =!= 9 && JobUniverse =!= 12";
 
-/// A job as HTCondor describes it.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// A job as HTCondor describes it. What users may write, in whatever kind, neither hides it nor any other.
+#[derive(Debug, Clone)]
 struct Ad {
     cluster_id: u32,
     proc_id: u32,
-    job_status: u8,
+    job_status: u64,
     owner: String,
     user: String,
+    /// What the negotiator knows its submitter by, if not by its owner.
     accounting_group: Option<String>,
-    acct_group: Option<String>,
-    #[serde(default)]
-    q_date: u64,
+    account: Option<String>,
+    q_date: Option<u64>,
     job_start_date: Option<u64>,
     shadow_bday: Option<u64>,
     server_time: Option<u64>,
-    /// Expressions where a user wrote one.
-    #[serde(default)]
-    remote_wall_clock_time: Value,
-    #[serde(default)]
-    request_cpus: Value,
+    remote_wall_clock_time: Option<u64>,
+    request_cpus: Option<u64>,
     /// What the schedd has noted of the slot.
-    #[serde(default)]
-    machine_attr_cpus0: Value,
-    #[serde(default, rename = "MachineAttrGPUs0")]
-    machine_attr_gpus0: Value,
-    #[serde(default)]
-    machine_attr_memory0: Value,
+    machine_attr_cpus0: Option<u64>,
+    machine_attr_gpus0: Option<u64>,
+    machine_attr_memory0: Option<u64>,
     remote_host: Option<String>,
+}
+
+impl Ad {
+    /// Reads one, or says what it lacks. Names of attributes are in the case that whoever wrote them chose.
+    fn read(json: &str) -> Result<Self, String> {
+        let pairs: BTreeMap<String, &RawValue> =
+            serde_json::from_str(json).map_err(|error| error.to_string())?;
+        let pairs: BTreeMap<String, &str> = pairs
+            .iter()
+            .map(|(name, value)| (name.to_ascii_lowercase(), value.get()))
+            .collect();
+        let get = |name: &str| pairs.get(&name.to_ascii_lowercase()).copied();
+        let number = |name: &str| whole(get(name)?);
+        let text = |name: &str| serde_json::from_str::<String>(get(name)?).ok();
+        let group = |name: &str| account(get(name)?);
+        let lacks = |name: &str| format!("a job without a {name}");
+        let id = |name: &str| {
+            let id = number(name).and_then(|id| u32::try_from(id).ok());
+            id.ok_or_else(|| lacks(name))
+        };
+        let whose = |name: &str| text(name).ok_or_else(|| lacks(name));
+        Ok(Self {
+            cluster_id: id("ClusterId")?,
+            proc_id: id("ProcId")?,
+            job_status: number("JobStatus").ok_or_else(|| lacks("JobStatus"))?,
+            owner: whose("Owner")?,
+            user: whose("User")?,
+            accounting_group: text("AccountingGroup")
+                .filter(|group| !group.is_empty() && expression(group).is_none()),
+            account: group("AcctGroup").or_else(|| group("AccountingGroup")),
+            q_date: number("QDate"),
+            job_start_date: number("JobStartDate"),
+            shadow_bday: number("ShadowBday"),
+            server_time: number("ServerTime"),
+            remote_wall_clock_time: number("RemoteWallClockTime"),
+            request_cpus: number("RequestCpus"),
+            machine_attr_cpus0: number("MachineAttrCpus0"),
+            machine_attr_gpus0: number("MachineAttrGPUs0"),
+            machine_attr_memory0: number("MachineAttrMemory0"),
+            remote_host: text("RemoteHost"),
+        })
+    }
 }
 
 /// The jobs of the schedd here.
@@ -95,24 +129,24 @@ fn ads(text: &str) -> (Vec<Ad>, Vec<String>) {
         }
         return (ads, bad);
     }
-    for list in serde_json::Deserializer::from_str(text).into_iter::<Vec<Value>>() {
-        match list {
-            Ok(list) => {
-                for value in list {
-                    match serde_json::from_value(value) {
-                        Ok(ad) => ads.push(ad),
-                        Err(error) => bad.push(clean(&error.to_string())),
-                    }
-                }
+    // Raw values have no depth and no range: what no number can be, or is nested too deep, is one attribute's matter.
+    for list in serde_json::Deserializer::from_str(text).into_iter::<Vec<&RawValue>>() {
+        let list = list.unwrap_or_else(|error| {
+            bad.push(clean(&error.to_string()));
+            Vec::new()
+        });
+        for json in list {
+            match Ad::read(json.get()) {
+                Ok(ad) => ads.push(ad),
+                Err(why) => bad.push(clean(&why)),
             }
-            Err(error) => bad.push(clean(&error.to_string())),
         }
     }
     (ads, bad)
 }
 
 fn job(ad: &Ad) -> Job {
-    let number = |value: &Value| whole(value).and_then(|number| u32::try_from(number).ok());
+    let count = |number: Option<u64>| number.and_then(|number| u32::try_from(number).ok());
     let state = match ad.job_status {
         1 | 5 => State::Pending,
         2 | 6 | 7 => State::Running,
@@ -130,27 +164,32 @@ fn job(ad: &Ad) -> Job {
         label: Some(label),
         state,
         held: ad.job_status == 5,
-        cpus: number(&ad.machine_attr_cpus0)
-            .or_else(|| number(&ad.request_cpus))
+        cpus: count(ad.machine_attr_cpus0)
+            .or(count(ad.request_cpus))
             .unwrap_or(1),
-        gpus: number(&ad.machine_attr_gpus0).unwrap_or(0),
-        mem_mib: whole(&ad.machine_attr_memory0).unwrap_or(0),
-        submit: ad.q_date,
+        gpus: count(ad.machine_attr_gpus0).unwrap_or(0),
+        mem_mib: ad.machine_attr_memory0.unwrap_or(0),
+        submit: ad.q_date.unwrap_or(0),
         start: ad.job_start_date,
-        used: whole(&ad.remote_wall_clock_time)
-            .unwrap_or(0)
-            .saturating_add(run),
+        used: ad.remote_wall_clock_time.unwrap_or(0).saturating_add(run),
         host: ad.remote_host.as_deref().map(fitting),
-        account: account(ad),
+        account: ad.account.clone(),
         user: fitting(&*ad.owner),
         ..Job::default()
     }
 }
 
-/// As the records have it (`fairmesh-records`).
-fn account(ad: &Ad) -> Option<String> {
-    let group = ad.acct_group.as_deref().or(ad.accounting_group.as_deref());
-    group.map(fitting).filter(|group| !group.is_empty())
+/// A group as the records have it (`fairmesh-records`), which takes what is no string as it stands.
+fn account(json: &str) -> Option<String> {
+    let text = serde_json::from_str(json).unwrap_or_else(|_| json.to_owned());
+    let group = expression(&text).unwrap_or(&text);
+    let is_none = group.is_empty() || group.eq_ignore_ascii_case("undefined") || group == "null";
+    (!is_none).then(|| fitting(group))
+}
+
+/// An expression, which HTCondor prints as a string of its own kind.
+fn expression(text: &str) -> Option<&str> {
+    text.strip_prefix("/Expr(")?.strip_suffix(")/")
 }
 
 /// One row for each submitter, which waits if one of its jobs does. Also complains of jobs of one user under the name
@@ -158,11 +197,7 @@ fn account(ad: &Ad) -> Option<String> {
 fn by_submitter(ads: &[Ad], mut bad: Vec<String>) -> (Vec<Job>, Vec<String>) {
     let mut rows: BTreeMap<String, (bool, Job)> = BTreeMap::new();
     for ad in ads {
-        let name = ad
-            .accounting_group
-            .as_deref()
-            .filter(|group| !group.is_empty());
-        let name = name.unwrap_or(&ad.owner);
+        let name = ad.accounting_group.as_deref().unwrap_or(&ad.owner);
         let group = name.strip_suffix(&ad.owner);
         let is_own = group.is_some_and(|group| group.is_empty() || group.ends_with('.'));
         let domain = ad.user.rsplit_once('@').map_or("", |(_, domain)| domain);
@@ -197,8 +232,10 @@ fn by_submitter(ads: &[Ad], mut bad: Vec<String>) -> (Vec<Job>, Vec<String>) {
 }
 
 /// The digits before the point of a number that is not below zero.
-fn whole(value: &Value) -> Option<u64> {
-    let text = value.as_number()?.to_string();
+fn whole(json: &str) -> Option<u64> {
+    let text = serde_json::from_str::<serde_json::Number>(json)
+        .ok()?
+        .to_string();
     text.split('.').next()?.parse().ok()
 }
 
@@ -272,6 +309,49 @@ mod tests {
             (State::Pending, 1, false)
         );
         assert_eq!((held.held, held.account.as_deref()), (true, None));
+    }
+
+    #[test]
+    fn no_value_that_a_user_writes_hides_his_job_or_anothers() {
+        let [usual, runs] = ["\"slot1@pool\"", "\"Owner\": \"games\""];
+        let deep = format!("{}{}", "[".repeat(130), "]".repeat(130));
+        for value in [
+            "5",
+            "[]",
+            "{}",
+            "null",
+            "true",
+            "1.797693134862316E+308",
+            "-1e9999",
+            &*deep,
+        ] {
+            let text = CONDOR_Q.replacen(usual, value, 1);
+            let (ads, bad) = ads(&text);
+            assert_eq!((ads.len(), bad.len()), (3, 1), "{value}: {bad:?}");
+        }
+        let names = [
+            "AccountingGroup",
+            "AcctGroup",
+            "JobStartDate",
+            "MachineAttrCpus0",
+            "QDate",
+        ];
+        for name in [
+            &names[..],
+            &["RemoteWallClockTime", "ServerTime", "ShadowBday"],
+        ]
+        .concat()
+        {
+            for value in ["5", "[]", "\"x\"", "-1", "1e400", &*deep] {
+                // The last of two is the one that counts.
+                let own = format!("{runs}, \"{name}\": {value}");
+                let (ads, bad) = ads(&CONDOR_Q.replacen(runs, &own, 1));
+                assert_eq!((ads.len(), bad.len()), (3, 1), "{name} {value}: {bad:?}");
+                let (rows, _) = by_submitter(&ads, Vec::new());
+                let expected = if name == "AccountingGroup" { 3 } else { 2 };
+                assert_eq!(rows.len(), expected, "{name} {value}: {rows:?}");
+            }
+        }
     }
 
     #[test]
