@@ -198,6 +198,11 @@ fn by_submitter(ads: &[Ad], mut bad: Vec<String>) -> (Vec<Job>, Vec<String>) {
     let mut rows: BTreeMap<String, (bool, Job)> = BTreeMap::new();
     for ad in ads {
         let name = ad.accounting_group.as_deref().unwrap_or(&ad.owner);
+        // The negotiator serves no such submitter, and writes down what it is told of one by words and lines.
+        if name.contains(|c: char| c.is_whitespace() || c.is_control()) {
+            bad.push(format!("{} is no name of a submitter", clean(name)));
+            continue;
+        }
         let group = name.strip_suffix(&ad.owner);
         let is_own = group.is_some_and(|group| group.is_empty() || group.ends_with('.'));
         let domain = ad.user.rsplit_once('@').map_or("", |(_, domain)| domain);
@@ -351,6 +356,17 @@ mod tests {
                 let expected = if name == "AccountingGroup" { 3 } else { 2 };
                 assert_eq!(rows.len(), expected, "{name} {value}: {rows:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_name_that_no_submitter_can_have_is_not_handed_to_the_negotiator() {
+        for name in ["a\\nb.eve", "a b.eve", "a\\u0001.eve", "a\u{a0}b.eve"] {
+            let text = format!(
+                r#"[{{"ClusterId":1,"ProcId":0,"JobStatus":1,"Owner":"eve","User":"eve@pool","AccountingGroup":"{name}"}}]"#
+            );
+            let (rows, bad) = by_submitter(&ads(&text).0, Vec::new());
+            assert_eq!((rows.len(), bad.len()), (0, 1), "{name}");
         }
     }
 
