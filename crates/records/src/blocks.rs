@@ -14,6 +14,8 @@ pub(crate) enum Place {
     Begins,
     /// One of its lines; the first, where none has begun.
     Inside,
+    /// One of its lines, of which nothing is kept.
+    Skipped,
     /// None of its lines, but it ends there.
     Ends,
     /// Nothing of any record.
@@ -23,6 +25,11 @@ pub(crate) enum Place {
 /// A format whose records are lines between others that end them or begin the next.
 pub(crate) trait BlockFormat: Send {
     fn place(&self, line: &str) -> Place;
+
+    /// Whether a line that was too long costs itself alone, within a record.
+    fn passes_long_lines(&self) -> bool {
+        false
+    }
 
     fn record(&self, text: &str) -> Result<BatchRecord, Reason>;
 }
@@ -61,6 +68,7 @@ impl<F: BlockFormat> Parser for Blocks<F> {
                 self.gathered.push(line, number);
             }
             (Place::Begins, true) | (Place::Inside, _) => self.gathered.push(line, number),
+            (Place::Skipped, _) => self.gathered.begin(number),
         }
     }
 
@@ -68,6 +76,10 @@ impl<F: BlockFormat> Parser for Blocks<F> {
         if !self.gathered.is_empty() && !self.growing {
             self.finish(found);
         }
+    }
+
+    fn goes_on(&self) -> bool {
+        !self.is_at_rest() && self.format.passes_long_lines()
     }
 
     fn lost(&mut self) {
@@ -91,11 +103,16 @@ pub(crate) struct Gathered {
 impl Gathered {
     /// Adds a line, unless the record has become too long, which is reported by [`Self::take`].
     pub(crate) fn push(&mut self, line: &str, number: u64) {
+        self.begin(number);
+        self.push_piece(line);
+        self.push_piece("\n");
+    }
+
+    /// Begins with the line of this number, unless the record has begun.
+    pub(crate) fn begin(&mut self, number: u64) {
         if self.first == 0 {
             self.first = number;
         }
-        self.push_piece(line);
-        self.push_piece("\n");
     }
 
     /// Adds text to a record that has begun.

@@ -133,6 +133,11 @@ pub(crate) trait Parser: Send {
     /// The input has ended.
     fn end(&mut self, _number: u64, _found: &mut Found) {}
 
+    /// Whether what is open goes on behind a line that was too long.
+    fn goes_on(&self) -> bool {
+        false
+    }
+
     /// A line was too long, and whatever it belonged to is lost.
     fn lost(&mut self) {}
 
@@ -208,6 +213,7 @@ impl<R: BufRead> Records<R> {
                 self.after_line(was_open);
                 return;
             }
+            Ok(Line::TooLong) if self.parser.goes_on() => return,
             Ok(Line::TooLong) => {
                 self.parser.lost();
                 self.found.record(self.lines.number, Err(Reason::TooLong));

@@ -21,6 +21,56 @@ use crate::zone::Zone;
 /// An ad: values without quotation marks, by lower-case name.
 pub(crate) type Ad = BTreeMap<String, String>;
 
+/// The attributes that are read, in order.
+const READ: [&str; 41] = [
+    "accountinggroup",
+    "acctgroup",
+    "clusterid",
+    "completiondate",
+    "cpusprovisioned",
+    "diskprovisioned",
+    "enteredcurrentstatus",
+    "exitcode",
+    "exitsignal",
+    "globaljobid",
+    "gpusprovisioned",
+    "imagesize",
+    "jobbatchname",
+    "jobcurrentstartdate",
+    "jobstartdate",
+    "jobstatus",
+    "lastremotehost",
+    "machineattrcpus0",
+    "machineattrdisk0",
+    "machineattrgpus0",
+    "machineattrmachinetype0",
+    "machineattrmemory0",
+    "maxhosts",
+    "maxwalltimemins",
+    "memoryprovisioned",
+    "owner",
+    "procid",
+    "qdate",
+    "queuename",
+    "remotesyscpu",
+    "remoteusercpu",
+    "remotewallclocktime",
+    "requestcpus",
+    "requestdisk",
+    "requestgpus",
+    "requestmemory",
+    "residentsetsize",
+    "scheddname",
+    "user",
+    "x509userproxyfirstfqan",
+    "x509userproxysubject",
+];
+
+/// Whether an attribute of this name, in lower case, is read.
+pub(crate) fn is_read(name: &str) -> bool {
+    READ.binary_search(&name).is_ok()
+}
+
 pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<BatchRecord, Reason> {
     let whole = |name: &str| number(ad, name, 0);
     let must = |name: &str| whole(name).ok_or_else(|| Reason::missing(name));
@@ -141,7 +191,9 @@ fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(),
 }
 
 fn text(ad: &Ad, name: &str) -> Option<String> {
-    let value = ad.get(&name.to_ascii_lowercase())?;
+    let name = name.to_ascii_lowercase();
+    debug_assert!(is_read(&name), "{name}");
+    let value = ad.get(&name)?;
     let is_none = value.is_empty() || value.eq_ignore_ascii_case("undefined") || value == "null";
     (!is_none).then(|| value.clone())
 }

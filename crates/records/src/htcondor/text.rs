@@ -1,7 +1,8 @@
 //! Ads as lines (`condor_history -long`, or a history file), and the lines of fields by `|` that
 //! APEL's parser is fed with.
 //!
-//! Invariant: an ad ends at a blank line or at the banner of a history file (`*** Offset = …`).
+//! Invariant: an ad ends at a blank line or at the banner of a history file (`*** Offset = …`). What its user
+//! has added to it, of whatever length, does not lose it: those of its lines are kept that are read, up to a length.
 //! Fields by `|` have no header: 10 of them, or 11 with a factor for the CPU time, which is not
 //! applied here.
 
@@ -18,15 +19,27 @@ use crate::state::JobState;
 use crate::value;
 use crate::zone::Zone;
 
+/// Longest line that is kept: all of them together are far below what a record may have.
+const LINE_BYTES_MAX: usize = 4_096;
+
 pub(crate) struct AdLines(pub(crate) Options);
 
 impl BlockFormat for AdLines {
     fn place(&self, line: &str) -> Place {
         if line.trim().is_empty() || line.starts_with("***") {
-            Place::Ends
-        } else {
-            Place::Inside
+            return Place::Ends;
         }
+        let name = line.split_once('=').map(|(name, _)| name.trim());
+        let is_read = name.is_none_or(|name| ad::is_read(&name.to_ascii_lowercase()));
+        if is_read && line.len() <= LINE_BYTES_MAX {
+            Place::Inside
+        } else {
+            Place::Skipped
+        }
+    }
+
+    fn passes_long_lines(&self) -> bool {
+        true
     }
 
     fn record(&self, text: &str) -> Result<BatchRecord, Reason> {

@@ -120,18 +120,19 @@ async fn the_history_says_what_jobs_held_however_they_ended() -> anyhow::Result<
     Ok(())
 }
 
-/// By `condor_qedit`, or by `+QueueName` and its like at submission.
+/// What a user may have edited, by `condor_qedit`, or by `+QueueName` and its like at submission.
+const EDITED: &str = "ClusterId = 11\nCompletionDate = 99999999999999999\n\
+    EnteredCurrentStatus = 1795575082\nJobCurrentStartDate = 99999999999999999\nJobStartDate = 1795575065\n\
+    JobStatus = 3\nLastRemoteHost = \"slot1@n3\"\nMachineAttrCpus0 = 4\n\
+    MachineAttrMachineType0 = \"cheap\"\nMachineAttrMemory0 = 2048\nMaxHosts = 99999999999\nOwner = \"games\"\n\
+    ProcId = 0\nQDate = 1795575060\nQueueName = \"cheap\"\nRemoteWallClockTime = 17.0\n\
+    RequestGpus = 99999999999\n*** Offset = 400 ClusterId = 11\n";
+
 #[tokio::test]
 async fn what_a_user_writes_into_his_ad_neither_loses_its_record_nor_chooses_its_price()
 -> anyhow::Result<()> {
     let (_folder, condor) = condor("true")?;
-    let ad = "ClusterId = 11\nCompletionDate = 99999999999999999\nEnteredCurrentStatus = 1795575082\n\
-        JobCurrentStartDate = 99999999999999999\nJobStartDate = 1795575065\nJobStatus = 3\n\
-        LastRemoteHost = \"slot1@n3\"\nMachineAttrCpus0 = 4\nMachineAttrMachineType0 = \"cheap\"\n\
-        MachineAttrMemory0 = 2048\nMaxHosts = 99999999999\nOwner = \"games\"\nProcId = 0\n\
-        QDate = 1795575060\nQueueName = \"cheap\"\nRemoteWallClockTime = 17.0\n\
-        RequestGpus = 99999999999\n*** Offset = 400 ClusterId = 11\n";
-    std::fs::write(&condor.history().await?, ad)?;
+    std::fs::write(&condor.history().await?, EDITED)?;
     let portion = condor.ended(&Cursor::default()).await?;
     assert!(portion.bad.is_empty(), "{:?}", portion.bad);
     let rule = fairmesh_records::ChargeRule::default();
@@ -143,6 +144,30 @@ async fn what_a_user_writes_into_his_ad_neither_loses_its_record_nor_chooses_its
     );
     assert_eq!(placement.queue, None);
     assert_eq!(placement.machine.as_deref(), Some("n3"));
+    Ok(())
+}
+
+#[tokio::test]
+async fn no_length_of_what_a_user_writes_into_his_ad_loses_its_record() -> anyhow::Result<()> {
+    let (_folder, condor) = condor("true")?;
+    let long = |name: &str, bytes: usize| format!("{name} = \"{}\"\n", "x".repeat(bytes));
+    let many = (0..20).map(|at| long(&format!("My{at}"), 100_000));
+    let own = ["AcctGroup", "JobBatchName", "x509UserProxySubject"];
+    let own = own.map(|name| long(name, 600_000)).concat();
+    for added in [long("Mx", 1_200_000), many.collect(), own] {
+        let at = EDITED.find("JobStatus").context("a line")?;
+        let (before, behind) = EDITED.split_at(at);
+        let text = format!("{before}{added}{behind}");
+        std::fs::write(&condor.history().await?, text)?;
+        let portion = condor.ended(&Cursor::default()).await?;
+        assert!(portion.bad.is_empty(), "{:?}", portion.bad);
+        let told: Vec<_> = portion
+            .records
+            .iter()
+            .map(|it| (&*it.key.job, it.cpus))
+            .collect();
+        assert_eq!(told, [("11.0", Some(4))]);
+    }
     Ok(())
 }
 
