@@ -2,7 +2,8 @@
 //!
 //! Invariant: a record becomes a usage record or one [`Skip`] with its reason; nothing is dropped
 //! in silence, and an instalment of a running job ends where its last record will reach or pass. No name that a
-//! user chooses makes his job free.
+//! user chooses makes his job free. A record that a node refuses is a free job, too: so readers leave out what only the
+//! job's user vouches for wherever an error of its rating, or of the site's capacity, could come from it.
 //!
 //! Deliberately not here: what a core-second costs, and whose account it is.
 

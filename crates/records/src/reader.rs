@@ -39,7 +39,8 @@ pub struct Options {
     /// Whether the input may still grow: a last line without its end is then left alone.
     pub growing: bool,
     /// HTCondor: whether what the schedd has noted of a job's last slot goes before what was provisioned, which the
-    /// job's user may edit, and no queue or kind of machine is read, which he may write at submission.
+    /// job's user may edit, and no queue, kind of machine, count of hosts or disk is read that he may write at
+    /// submission.
     pub noted_slots: bool,
 }
 

@@ -36,13 +36,13 @@ pub const WANTED: [(&str, &str); 9] = [
     ("REMOTE_PRIO_FACTOR", factor::WORST),
     (
         "SYSTEM_JOB_MACHINE_ATTRS",
-        "$(SYSTEM_JOB_MACHINE_ATTRS) GPUs Memory",
+        "$(SYSTEM_JOB_MACHINE_ATTRS) GPUs Memory Disk",
     ),
     (
         "PROTECTED_JOB_ATTRS",
         "$(PROTECTED_JOB_ATTRS) AccountingGroup AcctGroup AcctGroupUser QDate JobStartDate ShadowBday \
          EnteredCurrentStatus RemoteWallClockTime RequestCpus MachineAttrCpus0 MachineAttrGPUs0 MachineAttrMemory0 \
-         QueueName MachineAttrMachineType0",
+         MachineAttrDisk0 QueueName MachineAttrMachineType0",
     ),
     (
         "SUBMIT_REQUIREMENT_NAMES",

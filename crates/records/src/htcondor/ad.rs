@@ -113,8 +113,9 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
     whose(ad, &mut record);
     resources(ad, options.noted_slots, &mut record)?;
     if options.noted_slots {
-        // Whoever submits may write both, and both choose a price; the host is the schedd's word.
-        (record.queue, record.machine) = (None, None);
+        // Whoever submits may write these, and they choose a price, or a refusal; the host is the schedd's word.
+        (record.queue, record.machine, record.nodes) = (None, None, None);
+        record.disk_mib = whole("MachineAttrDisk0").map(|kib| kib >> 10);
     }
     let signal = whole("ExitSignal").and_then(|signal| u32::try_from(signal).ok());
     let code = text(ad, "ExitCode").and_then(|code| code.parse().ok());

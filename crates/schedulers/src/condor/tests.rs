@@ -121,29 +121,34 @@ async fn the_history_says_what_jobs_held_however_they_ended() -> anyhow::Result<
 }
 
 /// What a user may have edited, by `condor_qedit`, or by `+QueueName` and its like at submission.
-const EDITED: &str = "ClusterId = 11\nCompletionDate = 99999999999999999\n\
+const EDITED: &str = "ClusterId = 11\nCompletionDate = 99999999999999999\nDiskProvisioned = 99999999999999\n\
     EnteredCurrentStatus = 1795575082\nJobCurrentStartDate = 99999999999999999\nJobStartDate = 1795575065\n\
-    JobStatus = 3\nLastRemoteHost = \"slot1@n3\"\nMachineAttrCpus0 = 4\n\
-    MachineAttrMachineType0 = \"cheap\"\nMachineAttrMemory0 = 2048\nMaxHosts = 99999999999\nOwner = \"games\"\n\
-    ProcId = 0\nQDate = 1795575060\nQueueName = \"cheap\"\nRemoteWallClockTime = 17.0\n\
+    JobStatus = 3\nLastRemoteHost = \"slot1@n3\"\nMachineAttrCpus0 = 4\nMachineAttrDisk0 = 2097152\n\
+    MachineAttrMachineType0 = \"cheap\"\nMachineAttrMemory0 = 2048\nMaxHosts = 4000000000\nOwner = \"games\"\n\
+    ProcId = 0\nQDate = 1795575060\nQueueName = \"cheap\"\nRemoteWallClockTime = 17.0\nRequestDisk = 1\n\
     RequestGpus = 99999999999\n*** Offset = 400 ClusterId = 11\n";
 
 #[tokio::test]
 async fn what_a_user_writes_into_his_ad_neither_loses_its_record_nor_chooses_its_price()
 -> anyhow::Result<()> {
     let (_folder, condor) = condor("true")?;
-    std::fs::write(&condor.history().await?, EDITED)?;
-    let portion = condor.ended(&Cursor::default()).await?;
-    assert!(portion.bad.is_empty(), "{:?}", portion.bad);
-    let rule = fairmesh_records::ChargeRule::default();
-    let usage = rule.usage(&portion.records[0], crate::now())?;
-    let (held, placement) = (usage.end.since(usage.start), &usage.placement);
-    assert_eq!(
-        (held, usage.cores, usage.gpus),
-        (Millis::from_secs(17), 4, 0)
-    );
-    assert_eq!(placement.queue, None);
-    assert_eq!(placement.machine.as_deref(), Some("n3"));
+    let beyond = EDITED.replace("MaxHosts = 4000000000", "MaxHosts = 99999999999");
+    let without = EDITED.replace("MachineAttrDisk0 = 2097152\n", "");
+    for (ad, disk_mib) in [(EDITED, 2_048), (&beyond, 2_048), (&without, 0)] {
+        std::fs::write(&condor.history().await?, ad)?;
+        let portion = condor.ended(&Cursor::default()).await?;
+        assert!(portion.bad.is_empty(), "{:?}", portion.bad);
+        let rule = fairmesh_records::ChargeRule::default();
+        let usage = rule.usage(&portion.records[0], crate::now())?;
+        let (held, placement) = (usage.end.since(usage.start), &usage.placement);
+        assert_eq!(
+            (held, usage.cores, usage.gpus),
+            (Millis::from_secs(17), 4, 0)
+        );
+        assert_eq!(placement.queue, None);
+        assert_eq!(placement.machine.as_deref(), Some("n3"));
+        assert_eq!((placement.nodes, placement.disk_mib), (0, disk_mib));
+    }
     Ok(())
 }
 
