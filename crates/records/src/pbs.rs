@@ -189,15 +189,16 @@ impl<'a> Attributes<'a> {
         record.nodes = narrow("nodes", nodes)?;
         record.gpus = narrow("GPUs", gpus)?;
         let size = |key: &str| self.get(key).and_then(|text| value::bytes(text, 1));
-        let per_cpu =
-            size("Resource_List.pmem").map(|bytes| bytes.saturating_mul(cpus.unwrap_or(1)));
+        // Torque's schedulers place by it; elsewhere it limits a process, as `file` does: its user's word alone.
+        let per_cpu = size("Resource_List.pmem").filter(|_| self.get("exec_vnode").is_none());
+        let per_cpu = per_cpu.map(|bytes| bytes.saturating_mul(cpus.unwrap_or(1)));
         let asked = size("Resource_List.mem").or(per_cpu);
         let held = assigned("mem").or(size("resource_assigned.mem")).or(asked);
         record.requested_memory_mib = asked.map(|bytes| bytes >> 20);
         record.memory_mib = held.map(|bytes| bytes >> 20);
         record.memory_peak_bytes = size("resources_used.mem");
         record.virtual_peak_bytes = size("resources_used.vmem");
-        let disk = size("Resource_List.file").or(size("Resource_List.scratch_local"));
+        let disk = assigned("scratch_local").or(size("Resource_List.scratch_local"));
         record.disk_mib = disk.map(|bytes| bytes >> 20);
         record.chunks = self.chunks(record);
         Ok(())

@@ -209,7 +209,7 @@ fn pbs_counts_what_was_assigned() {
     assert_eq!(chunks("exec_vnode=(a:ncpus=4:mem=4gb)"), []);
     assert_eq!(chunks(ab).len(), 0, "nobody says how many nodes there were");
     assert_eq!(chunks(&format!("{ab} unique_node_count=2")).len(), 2);
-    for more in ["Resource_List.file=1gb", "Resource_List.mem=1gb"] {
+    for more in ["Resource_List.scratch_local=1gb", "Resource_List.mem=1gb"] {
         assert_eq!(chunks(&format!("{ab} unique_node_count=2 {more}")), []);
     }
     assert_eq!(
@@ -227,6 +227,16 @@ fn pbs_counts_what_was_assigned() {
         counts("exec_host=a/0-3,6+b/1*4"),
         (Some(9), Some(2), None, None)
     );
+    let disk = |attributes: &str| record(attributes).disk_mib;
+    let scratch = "exec_vnode=(a:ncpus=2:scratch_local=1tb)+(b:ncpus=2:scratch_local=1tb)";
+    assert_eq!(disk(scratch), Some(2 << 20));
+    assert_eq!(disk("Resource_List.scratch_local=1tb"), Some(1 << 20));
+    // Limits of a process, which its user chooses and PBS places nothing by.
+    let said = "Resource_List.file=900tb Resource_List.pmem=100tb";
+    assert_eq!(disk(&format!("{scratch} {said}")), Some(2 << 20));
+    let of_pbs = record(&format!("exec_vnode=(a:ncpus=4) {said}"));
+    let memory = (of_pbs.memory_mib, of_pbs.requested_memory_mib);
+    assert_eq!((of_pbs.disk_mib, memory), (None, (None, None)));
     assert_eq!(
         counts("Resource_List.nodes=2:ppn=8:gpus=1+1:ppn=4 Resource_List.pmem=1gb"),
         (Some(20), None, Some(2), Some(20_480))
