@@ -16,6 +16,9 @@ use crate::visible::is_visible;
 /// can make the store keep; certificate subjects are the longest names seen, at about 200.
 pub const NAME_BYTES_MAX: usize = 512;
 
+/// What stands for what a name cannot have.
+const REPLACED: char = char::REPLACEMENT_CHARACTER;
+
 /// Longest run of one job that is believed: ten years. Bounds how many windows one record fills.
 pub const RUN_MAX: Millis = Millis(10 * 366 * 86_400_000);
 
@@ -83,16 +86,19 @@ pub fn fit(name: &str) -> Cow<'_, str> {
     if is_fitting(name) {
         return Cow::Borrowed(name);
     }
-    const REPLACED: char = char::REPLACEMENT_CHARACTER;
     let shown = |c| if is_visible(c) { c } else { REPLACED };
-    let mut fit: String = name.chars().map(shown).collect();
-    if fit.len() > NAME_BYTES_MAX {
-        let mut ends = (0..=NAME_BYTES_MAX - REPLACED.len_utf8()).rev();
-        let end = ends.find(|at| fit.is_char_boundary(*at));
-        fit.truncate(end.unwrap_or(0));
-        fit.push(REPLACED);
+    Cow::Owned(cut(name.chars().map(shown).collect(), NAME_BYTES_MAX))
+}
+
+/// The same, of `most` bytes at most: all that is behind them becomes U+FFFD.
+pub fn cut(mut name: String, most: usize) -> String {
+    if name.len() > most {
+        let mut ends = (0..=most.saturating_sub(REPLACED.len_utf8())).rev();
+        let end = ends.find(|at| name.is_char_boundary(*at));
+        name.truncate(end.unwrap_or(0));
+        name.push(REPLACED);
     }
-    Cow::Owned(fit)
+    name
 }
 
 fn is_fitting(name: &str) -> bool {

@@ -6,12 +6,17 @@
 //!
 //! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
 
+use fairmesh_model::record::cut;
 use fairmesh_model::{Chunk, Importance, JobKey, Millis, Origin, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Reason;
 use crate::format::Format;
 use crate::state::JobState;
+
+/// Longest name of a record, in bytes: a job's of Slurm has a thousand, subjects of certificates have hundreds. What is
+/// longer is cut off, or a record that is kept might have as many as a line.
+const NAME_BYTES_MAX: usize = 2_048;
 
 /// How the job's script or its batch system left it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -213,18 +218,39 @@ impl BatchRecord {
         stated.or_else(|| self.span())
     }
 
-    /// Refuses an end before the start; the key's instance follows from the times, unless the
-    /// source has a better one.
+    /// Refuses an end before the start, and keeps [`NAME_BYTES_MAX`] bytes of each name; the key's instance follows
+    /// from the times, unless the source has a better one.
     pub(crate) fn checked(mut self) -> Result<Self, Reason> {
         if let (Some(start), Some(end)) = (self.start, self.end)
             && end < start
         {
             return Err(Reason::Backwards);
         }
+        self.cut_names();
         if self.key.instance == 0 {
             let run = self.start.or(self.submit);
             self.key.instance = run.map_or(0, |moment| moment.0 / 1_000);
         }
         Ok(self)
+    }
+
+    /// Users write most of these, without end where the batch system lets them.
+    fn cut_names(&mut self) {
+        let origin = &mut self.origin;
+        let names = [
+            &mut self.label,
+            &mut self.name,
+            &mut origin.user,
+            &mut origin.account,
+            &mut origin.group,
+            &mut origin.subject,
+            &mut self.grid_job,
+            &mut self.queue,
+            &mut self.qos,
+            &mut self.machine,
+        ];
+        for name in names.into_iter().flatten().chain(&mut self.fqans) {
+            *name = cut(std::mem::take(name), NAME_BYTES_MAX);
+        }
     }
 }

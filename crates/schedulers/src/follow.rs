@@ -19,6 +19,9 @@ use fairmesh_records::{BatchRecord, Format, Options, Records};
 
 pub use place::{Beginning, FilePosition, is_log_name};
 
+/// Most that is read at once, in bytes, with the record that goes beyond it: records are held, and sent, as a whole.
+const PORTION_BYTES_MAX: u64 = 16 << 20;
+
 /// What was read.
 pub struct Portion {
     /// The records.
@@ -44,7 +47,7 @@ pub struct Bad {
     pub text: Vec<u8>,
 }
 
-/// Reads up to `most` records on from `from`.
+/// Reads up to `most` records on from `from`, fewer of long ones.
 ///
 /// # Errors
 /// If the file cannot be read. Nothing is lost by trying again.
@@ -176,10 +179,12 @@ fn portion(
     most: usize,
 ) -> io::Result<Portion> {
     let start = from.map(|from| from.position.clone()).unwrap_or_default();
+    let end = start.bytes.saturating_add(PORTION_BYTES_MAX);
     file.seek(SeekFrom::Start(start.bytes))?;
     let mut lines = Records::resume(BufReader::new(&file), format, options, start);
     let (mut records, mut usage, mut bad) = (Vec::new(), Vec::new(), Vec::new());
-    while records.len() + bad.len() < most {
+    let mut more = true;
+    while more && records.len() + bad.len() < most && lines.cursor().bytes < end {
         match lines.next() {
             Some(Ok(record)) => {
                 usage.push(usage_of(&record, lines.last_line()));
@@ -190,13 +195,13 @@ fn portion(
                 why: error.reason.to_string(),
                 text: lines.rejected().to_owned(),
             }),
-            None => break,
+            None => more = false,
         }
     }
     let position = lines.cursor().clone();
     drop(lines);
     Ok(Portion {
-        more: records.len() + bad.len() >= most,
+        more,
         records,
         usage,
         bad,

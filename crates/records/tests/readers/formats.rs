@@ -255,6 +255,30 @@ fn pbs_counts_what_was_assigned() {
 }
 
 #[test]
+fn a_name_without_end_is_kept_in_part() {
+    let name = "ž".repeat(100_000);
+    let text = format!(
+        "11/21/2026 05:16:24;E;7.s;user=u account={name} jobname={name} queue={name} ctime=1 start=10 end=20 \
+         exec_host=n1/0 Exit_status=0\n"
+    );
+    let record = good(Format::Pbs, &text).remove(0);
+    let kept = record.name.clone().expect("a name");
+    assert!(
+        kept.starts_with("žž") && kept.ends_with('\u{fffd}'),
+        "{kept}"
+    );
+    assert!(serde_json::to_string(&record).expect("JSON").len() < 10_000);
+    assert_eq!(
+        good(Format::Pbs, &text.replace(&name, "a\u{7}"))
+            .remove(0)
+            .name
+            .as_deref(),
+        Some("a\u{7}"),
+        "a short one stays as it is"
+    );
+}
+
+#[test]
 fn a_rerun_of_pbs_is_another_run_of_its_job() {
     let first =
         "01/02/2024 03:04:05;R;1.srv;user=u ctime=1704164400 start=1704164600 exec_host=a/0\n";

@@ -69,6 +69,28 @@ fn a_line_is_read_once_it_is_whole() {
 }
 
 #[test]
+fn of_long_records_a_portion_has_few() {
+    let mut file = Followed::new();
+    let name = format!("Name={}", "x".repeat(1_000_000));
+    let lines: Vec<String> = (0..20)
+        .map(|job| line(job).replace("Name=wrap", &name))
+        .collect();
+    file.write(&lines.concat());
+    let options = Options {
+        growing: true,
+        ..Options::default()
+    };
+    let first = read(&file.path, None, Format::SlurmJobcomp, &options, 100).expect("read");
+    assert!(
+        first.more && first.records.len() == 17,
+        "{}",
+        first.records.len()
+    );
+    file.at = Some(first.next);
+    assert_eq!(file.jobs(100), ["17", "18", "19"]);
+}
+
+#[test]
 fn a_renamed_file_is_read_to_its_end_first() {
     let mut file = Followed::new();
     file.write(&line(1));
