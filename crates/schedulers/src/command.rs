@@ -46,6 +46,12 @@ pub enum CommandError {
         /// What it was given.
         most: Duration,
     },
+    /// It printed more than is read of it.
+    #[error("`{command}` printed more than {} MiB", OUTPUT_BYTES_MAX >> 20)]
+    TooMuch {
+        /// The command.
+        command: String,
+    },
     /// It ended with an error: mostly that the batch system is away.
     #[error("`{command}` failed: {why}")]
     Failed {
@@ -160,11 +166,18 @@ impl Commands {
             (stdout, stderr, child.wait().await)
         };
         if let Ok((stdout, stderr, ended)) = timeout(most, talk).await {
-            let good = ended.map_err(missing)?.success();
+            if [&stdout, &stderr]
+                .iter()
+                .any(|bytes| bytes.len() as u64 >= OUTPUT_BYTES_MAX)
+            {
+                let command = command.to_owned();
+                return Err(CommandError::TooMuch { command });
+            }
+            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
             return Ok(Output {
-                good,
-                stdout,
-                stderr,
+                good: ended.map_err(missing)?.success(),
+                stdout: text(stdout),
+                stderr: text(stderr),
             });
         }
         // It may have ended just now, which is as good.
@@ -209,14 +222,14 @@ async fn send(stdin: Option<ChildStdin>, lines: Option<(&[String], usize)>) {
     }
 }
 
-/// Reads a pipe to its end.
-async fn gather(pipe: Option<impl AsyncRead + Unpin>) -> String {
+/// Reads a pipe to its end, or as much of it as is read at most.
+async fn gather(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut bytes = Vec::new();
     if let Some(pipe) = pipe {
         // What was read before a failure still says more than nothing.
         let _ = pipe.take(OUTPUT_BYTES_MAX).read_to_end(&mut bytes).await;
     }
-    String::from_utf8_lossy(&bytes).into_owned()
+    bytes
 }
 
 fn failed(command: &str, output: &Output) -> CommandError {
@@ -310,6 +323,14 @@ mod tests {
             "{told}"
         );
         assert!(told.contains("slurm.bin_dir"), "{told}");
+        Ok(())
+    }
+
+    #[tokio::test]
+    async fn a_command_that_says_too_much_is_told_so() -> anyhow::Result<()> {
+        let (_folder, commands) = scontrol("exec yes JobIDRaw")?;
+        let error = commands.ask("scontrol", &[]).await.expect_err("too much");
+        assert_eq!(error.to_string(), "`scontrol` printed more than 256 MiB");
         Ok(())
     }
 

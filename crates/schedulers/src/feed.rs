@@ -48,6 +48,9 @@ pub struct Cursor {
     /// Up to when the days behind it have been asked for. Not kept: a feed that starts asks for them again.
     #[serde(skip)]
     pub sacct_asked: Option<u64>,
+    /// Seconds of the past in one call, while days are left of which whole ones were too much.
+    #[serde(skip)]
+    pub sacct_step: Option<u64>,
     /// A file of records: which, and how far.
     pub file: Option<FilePosition>,
     /// The last file of a spool that this round has read: those that are refused for now stay, and hold no others up.
@@ -71,6 +74,7 @@ impl Cursor {
         Self {
             sacct_until: place.sacct_until,
             sacct_asked: place.sacct_asked,
+            sacct_step: place.sacct_step,
             file: place.file,
             spooled: place.spooled,
             ..self
@@ -290,7 +294,7 @@ impl<S: Scheduler> Feed<S> {
                 cursor = next;
             }
             cursor = cursor.at(place);
-            before.sacct_asked = cursor.sacct_asked;
+            (before.sacct_asked, before.sacct_step) = (cursor.sacct_asked, cursor.sacct_step);
             before.spooled.clone_from(&cursor.spooled);
             if done.for_now == 0 || (is_of_spool && is_taken) {
                 self.keep(&before, &cursor, &files)?;

@@ -332,6 +332,35 @@ async fn what_slurmdbd_hears_of_late_is_asked_for_again_whatever_days_lie_betwee
     Ok(())
 }
 
+/// A day on which more ended than a command may say.
+#[tokio::test]
+async fn days_that_are_too_much_for_one_call_are_asked_for_in_pieces() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let folder = folder.path();
+    let sacct = r#"to=now
+for word in "$@"; do
+    case $before in -S) from=$word ;; -E) to=$word ;; esac
+    before=$word
+done
+[ $(($(date -ud "$to" +%s) - $(date -ud "$from" +%s))) -le 10800 ] || exec yes
+echo "$from $to" >> ${0%/*}/asked"#;
+    let mut feed = slurm_of(folder, Says::Counted, sacct)?;
+    let seen = now_ms() / 1_000 - 26 * 3_600;
+    let state = folder.join("slurm-feed.json");
+    std::fs::write(&state, format!(r#"{{"sacct_until":{seen},"file":null}}"#))?;
+    assert_eq!(feed.once().await?.finished, 0);
+    let asked = std::fs::read_to_string(folder.join("asked"))?;
+    assert!((26..=27).contains(&asked.lines().count()), "{asked}");
+    assert!(
+        asked
+            .lines()
+            .last()
+            .is_some_and(|line| line.ends_with("now")),
+        "{asked}"
+    );
+    Ok(())
+}
+
 /// As `docs/guides/backup.md` says, behind a loss.
 #[test]
 fn a_cursor_can_be_written_by_hand() -> anyhow::Result<()> {

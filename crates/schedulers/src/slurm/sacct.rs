@@ -16,11 +16,11 @@ use crate::mark::Mark;
 /// How far back the first call goes: the longest that usage counts by default.
 const FIRST_LOOK_S: u64 = 90 * 86_400;
 
-/// Most of the past in one call.
-const STEP_S: u64 = 86_400;
+/// Most of the past in one call; shorter where there is more to say of it than a command may, or says in its time.
+const STEPS_S: [u64; 3] = [86_400, 3_600, 150];
 
 /// Asks for what is behind the cursor: a day, where days are left that were not asked for, else all up to now, which
-/// has been asked for before and is what has come late.
+/// has been asked for before and is what has come late. What is too much for one call is asked for in shorter ones.
 pub(super) async fn read(
     commands: &Commands,
     cursor: &Cursor,
@@ -30,19 +30,30 @@ pub(super) async fn read(
 ) -> Result<Portion, CommandError> {
     let known = cursor.sacct_until;
     let since = known.unwrap_or(now_s.saturating_sub(FIRST_LOOK_S));
-    let asked = cursor.sacct_asked.map_or(since, |asked| asked.max(since));
-    let to = asked.saturating_add(STEP_S);
-    let more = to < now_s;
-    let from = if more { asked } else { since }.saturating_sub(overlap_s);
-    let (start, end) = (moment(from), moment(to));
-    let mark = Mark::draw()?;
-    let delimiter = format!("--delimiter={}", mark.text());
-    let mut arguments = vec!["-a", "-X", "-P", "-D", &delimiter];
-    arguments.extend(["-o", SACCT_FORMAT, "-S", &start]);
-    if more {
-        arguments.extend(["-E", &end]);
-    }
-    let text = commands.ask("sacct", &arguments).await?;
+    let mut asked = cursor.sacct_asked.map_or(since, |asked| asked.max(since));
+    let mut step = cursor.sacct_step.unwrap_or(STEPS_S[0]);
+    let mut late = since;
+    let (mark, text, to) = loop {
+        let to = Some(asked.saturating_add(step)).filter(|to| *to < now_s);
+        let from = if to.is_some() { asked } else { late };
+        // A mark of its own for each call: users see how it was called.
+        let mark = Mark::draw()?;
+        let error = match ask(commands, &mark, from.saturating_sub(overlap_s), to).await {
+            Ok(text) => break (mark, text, to),
+            Err(error @ (CommandError::TooMuch { .. } | CommandError::Slow { .. })) => error,
+            Err(error) => return Err(error),
+        };
+        if to.is_none() && late < asked && asked < now_s {
+            // All of it was asked for, in pieces; the rest is at least not lost.
+            late = asked;
+            continue;
+        }
+        asked = if asked < now_s { asked } else { since };
+        let left = step.min(now_s.saturating_sub(asked));
+        let shorter = STEPS_S.into_iter().find(|step| *step < left);
+        step = shorter.ok_or(error)?;
+    };
+    let more = to.is_some();
     let (text, mut bad) = mark.lines(&text, SACCT_FORMAT.split(',').count());
     let mut records = Vec::new();
     for record in Records::new(text.as_bytes(), Format::SlurmSacct, options) {
@@ -62,11 +73,29 @@ pub(super) async fn read(
         again_from_s: Some(until.unwrap_or(since).saturating_sub(overlap_s)),
         cursor: Cursor {
             sacct_until: until,
-            sacct_asked: Some(if more { to } else { u64::MAX }),
+            sacct_asked: Some(to.unwrap_or(u64::MAX)),
+            sacct_step: more.then_some(step),
             ..cursor.clone()
         },
         ..Portion::default()
     })
+}
+
+/// What `sacct` says of the time from one moment to another, or to now.
+async fn ask(
+    commands: &Commands,
+    mark: &Mark,
+    from: u64,
+    to: Option<u64>,
+) -> Result<String, CommandError> {
+    let (start, end) = (moment(from), to.map(moment));
+    let delimiter = format!("--delimiter={}", mark.text());
+    let mut arguments = vec!["-a", "-X", "-P", "-D", &delimiter];
+    arguments.extend(["-o", SACCT_FORMAT, "-S", &start]);
+    if let Some(end) = &end {
+        arguments.extend(["-E", end]);
+    }
+    commands.ask("sacct", &arguments).await
 }
 
 /// A moment as `sacct` takes it: in the zone that the runner sets, which is UTC.
