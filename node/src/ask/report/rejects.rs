@@ -1,18 +1,22 @@
 //! The records that could not be counted, kept whole so that they can be looked at and sent again.
 //!
 //! Before each stands where it was and why, behind `#`: `grep -v '^# .*:[0-9]*: '` gives the records
-//! alone. The file is made with the first of them. Without `--rejects` it is `<file>.rejects`, beside the
+//! alone. The file is made with the first of them, for nobody else to read: it has lines of all users. Without `--rejects` it is `<file>.rejects`, beside the
 //! file or, where that folder is not ours to write, in the current one; standard input has none, and
-//! neither has a dry run.
+//! neither has a dry run. It is made through no link that lies there.
 //!
 //! Invariant: that rejects cannot be kept is said once, and never stops the rest.
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use rustix::fs::OFlags;
 
 pub(super) struct Rejects {
     places: Vec<PathBuf>,
+    is_given: bool,
     append: bool,
     file: Option<File>,
     /// Where they are.
@@ -33,6 +37,7 @@ impl Rejects {
         };
         Self {
             places,
+            is_given: given.is_some(),
             append,
             file: None,
             path: None,
@@ -58,7 +63,11 @@ impl Rejects {
 
     fn open(&mut self) {
         let mut options = File::options();
-        options.create(true).write(true);
+        options.create(true).write(true).mode(0o600);
+        if !self.is_given {
+            // Somebody else may write in that folder.
+            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        }
         options.append(self.append).truncate(!self.append);
         let mut trouble = None;
         for place in std::mem::take(&mut self.places) {
@@ -79,6 +88,8 @@ impl Rejects {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt as _;
+
     use super::*;
 
     #[test]
@@ -96,6 +107,26 @@ mod tests {
             kept,
             b"# jobs.log:7: no job\nnonsense\n# jobs.log:9: no job\n\xff\n"
         );
+    }
+
+    /// They are other users' lines, of a file that few may read.
+    #[test]
+    fn they_are_their_makers_own_and_go_through_no_link() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let [log, theirs] = ["jobs.log", "theirs"].map(|name| folder.path().join(name));
+        let kept = folder.path().join("jobs.log.rejects");
+        std::fs::write(&theirs, "theirs").expect("written");
+        std::os::unix::fs::symlink(&theirs, &kept).expect("linked");
+        let mut rejects = Rejects::of(&log, None, true, false);
+        rejects.places.truncate(1);
+        rejects.keep("jobs.log:7", "no job", b"nonsense");
+        assert_eq!(rejects.path, None);
+        assert_eq!(std::fs::read(&theirs).expect("read"), b"theirs");
+        std::fs::remove_file(&kept).expect("removed");
+        let mut rejects = Rejects::of(&log, None, true, false);
+        rejects.keep("jobs.log:7", "no job", b"nonsense");
+        let mode = kept.metadata().expect("made").permissions().mode();
+        assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
