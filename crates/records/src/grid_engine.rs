@@ -49,6 +49,10 @@ impl LineFormat for GridEngineLine {
                 "{found} fields, where at least {FIELDS_MIN} are expected"
             )));
         }
+        // No queue is called so: a user has put words of the protocol of verifiers before his own (docs/gridengine.md).
+        if row[0].contains(' ') {
+            return Err(Reason::field("qname", row[0], "a name without blanks"));
+        }
         let behind = behind(&row)?;
         if given(behind[1]).is_some() {
             return Ok(Err(Ignored::Step));

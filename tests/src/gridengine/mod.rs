@@ -129,14 +129,33 @@ impl Pool {
         Ok(self.run("qsub", &arguments)?.trim().parse()?)
     }
 
-    /// Submits a job that asks softly for a resource, with that argument; gives what `qsub` said where it was refused.
+    /// Submits a job that asks softly for a resource, with that argument, as a user may whose `qsub` passes blanks in
+    /// requests on; gives what was said where it was refused.
     pub fn refused(&self, request: &str, argument: &str) -> anyhow::Result<Option<String>> {
-        let mut qsub = Command::new(self.commands().join("qsub"));
+        let mut qsub = Command::new(self.own_qsub()?);
         qsub.args(["-b", "y", "-soft", "-l", request, "true", argument]);
         let output = qsub.output()?;
         let words = [output.stdout, output.stderr].concat();
         let words = String::from_utf8_lossy(&words).into_owned();
         Ok((!output.status.success()).then_some(words))
+    }
+
+    /// A `qsub` that splits requests at commas only.
+    fn own_qsub(&self) -> anyhow::Result<PathBuf> {
+        let [own, program] = ["qsub-own", "qsub-program"].map(|name| self.commands().join(name));
+        let usual = fs::read_to_string(self.commands().join("qsub"))?;
+        let mut words = usual.split_whitespace();
+        let real = words.find(|word| word.ends_with("/qsub"));
+        let real = real.context("a wrapper of qsub")?;
+        let mut code = fs::read(real)?;
+        let splits = code.windows(4).position(|part| part == b"\0, \0");
+        code[splits.context("where qsub splits requests")? + 2] = b',';
+        fs::write(&program, code)?;
+        fs::write(&own, usual.replace(real, &program.to_string_lossy()))?;
+        for file in [&own, &program] {
+            fs::set_permissions(file, fs::Permissions::from_mode(0o755))?;
+        }
+        Ok(own)
     }
 
     /// Opens or closes the queue, so that jobs can gather before anything starts.
@@ -160,12 +179,20 @@ impl Pool {
         Ok(numbers.zip(after("JB_override_tickets")?).collect())
     }
 
+    /// Its accounting file.
+    pub fn accounting(&self) -> String {
+        let file = self.folder.join("default/common/accounting");
+        fs::read_to_string(file).unwrap_or_default()
+    }
+
     /// What has ended, in the order of the starts.
     pub fn ended(&self) -> anyhow::Result<Vec<Ended>> {
-        let file = self.folder.join("default/common/accounting");
-        let text = fs::read_to_string(file).unwrap_or_default();
         let mut ended = Vec::new();
-        for line in text.lines().filter(|line| !line.starts_with('#')) {
+        for line in self
+            .accounting()
+            .lines()
+            .filter(|line| !line.starts_with('#'))
+        {
             let words: Vec<&str> = line.split(':').collect();
             let [Some(id), Some(start), Some(end), Some(project), Some(slots)] =
                 [5, 9, 10, 31, 34].map(|at| words.get(at))

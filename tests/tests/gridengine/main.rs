@@ -95,16 +95,41 @@ fn no_job_writes_lines_into_accounting() -> anyhow::Result<()> {
         let said = pool.refused(forged, argument)?.context("a forger's job")?;
         ensure!(said.contains("a line end in a request"), "{said}");
     }
-    for behind in ["BEGIN", "START", "QUIT", "PARAM", "PARAM N x", "ENV A"] {
+    for behind in ["BEGIN", "START", "QUIT", "PARAM", "ENV A"] {
         let said = pool.refused(&format!("arch=x\n{behind}"), "")?;
-        ensure!(said.is_some(), "a job with a line {behind} was taken");
+        let said = said.context("a job of two lines")?;
+        ensure!(said.contains("a line end in a request"), "{behind}: {said}");
     }
-    for argument in ["", "a b", "cd /\nmake"] {
-        let said = pool.refused("arch=a:b", argument)?;
-        ensure!(said.is_none(), "{argument}: {said:?}");
+    let requests = [
+        ("arch=a:b", ""),
+        ("arch=a:b", "a b"),
+        ("arch=a:b", "cd /\nmake"),
+        ("arch=a:b", "cd /\nPARAM l_soft arch=z"),
+        // What looks like qmaster's own words is no part of the request any more.
+        (
+            "arch=a:b\nPARAM N all.q:pool:users:victim:forged:1:sge:0:1:2:3\nPARAM N ",
+            "",
+        ),
+    ];
+    for (request, argument) in requests {
+        let said = pool.refused(request, argument)?;
+        ensure!(said.is_none(), "{request} {argument}: {said:?}");
     }
-    let job = pool.submit("yvonne", SLOTS, 0)?;
-    await_that("the job to end", || {
-        Ok(pool.ended()?.iter().any(|ended| ended.id == job))
-    })
+    pool.submit("yvonne", SLOTS, 0)?;
+    let lines = || {
+        let text = pool.accounting();
+        let lines = text.lines().filter(|line| !line.starts_with('#'));
+        lines.map(str::to_owned).collect::<Vec<_>>()
+    };
+    await_that("the jobs to end", || Ok(lines().len() > requests.len()))?;
+    for line in lines() {
+        let row: Vec<&str> = line.split(':').collect();
+        ensure!(row.get(3) == Some(&"root") && row.len() >= 45, "{line}");
+    }
+    let asked = lines()
+        .iter()
+        .filter(|line| line.contains("-soft -l arch=a:b:0"))
+        .count();
+    ensure!(asked == requests.len(), "{}", pool.accounting());
+    Ok(())
 }

@@ -411,6 +411,7 @@ fn what_users_of_grid_engine_ask_for_makes_no_job_a_step() {
         line(millis, forged, &univa(own)),
         line(seconds, "c", &format!("{}:x:y", since(own))),
         line(seconds, "c", "NONE"),
+        format!("PARAM N {}", line(seconds, "c", own)),
     ] {
         assert_eq!(jobs(Format::GridEngine, &text), ["!"], "{text}");
     }
