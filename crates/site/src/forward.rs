@@ -278,7 +278,13 @@ impl Site {
 
     /// Hands an event to the state machine and carries out what comes of it.
     fn step(&mut self, now: Now, arrived: Arrived, channel: Option<Channel>) {
-        let steps = self.forward.machine.handle(now.mono, arrived);
+        let is_tick = arrived == Arrived::Tick;
+        let mut steps = self.forward.machine.handle(now.mono, arrived);
+        if is_tick && !steps.is_empty() {
+            // Jobs that are sent again: others of many each time, for only some can be under way.
+            let turn = usize::try_from(self.forward.last_ask).unwrap_or_default() % steps.len();
+            steps.rotate_left(turn);
+        }
         let is_declined = matches!(steps.last(), Some(Step::Decline { .. }));
         for step in steps {
             match step {

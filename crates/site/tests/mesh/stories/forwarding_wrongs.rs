@@ -1,5 +1,7 @@
 //! What members, clocks, owners and users do to jobs that are passed on, by mistake or on purpose.
 
+use std::collections::BTreeSet;
+
 use fairmesh_broker::forward::Tried;
 use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
 use fairmesh_site::{
@@ -399,4 +401,25 @@ fn a_job_that_comes_back_to_where_it_was_handed_in_is_still_its_users() {
     }
     let listed: Vec<_> = mesh.nodes[0].site.forwarded_ids().collect();
     assert_eq!((listed[0], listed.len()), (job, 21));
+}
+
+#[test]
+fn jobs_that_are_never_answered_leave_others_their_turn_to_be_sent_again() {
+    let mut mesh = found(1, 3);
+    let jobs: BTreeSet<_> = (0..40)
+        .map(|number| hand_in(&mut mesh, &format!("j{number}")))
+        .collect();
+    mesh.faults.lost_percent = 100;
+    mesh.nodes[0].sent.clear();
+    mesh.run(MINUTE.times(5));
+    let sent = mesh.nodes[0].sent.iter();
+    let sent = sent.filter_map(|bytes| match read_forward(bytes)? {
+        Message::Take(take) => Some(
+            Signed::<Offer>::parse(&take.offer)
+                .expect("an offer")
+                .hash(),
+        ),
+        Message::Ends(_) | Message::Withdraw(_) => None,
+    });
+    assert_eq!(sent.collect::<BTreeSet<_>>(), jobs);
 }
