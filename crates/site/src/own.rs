@@ -3,7 +3,8 @@
 //! Cells are counted under the incarnation that runs. Those of earlier incarnations stay as the store
 //! has them, published or not, and are published again with the first head of this one. What this site
 //! had published and its store does not know (a restored backup, a wiped disk) is joined in when a peer
-//! has it. Two days after its end a day takes its windows in.
+//! has it. Two days after its end a day takes its windows in. Cells of the site's own accounts, which nobody else holds,
+//! stand under the length of their windows in the place of an incarnation: a start with other windows moves them.
 //!
 //! Invariant: what was ever published is at most what is kept here, cell by cell, but for what this
 //! site does not know of itself yet; an account's day is counted in its windows or as a whole, never
@@ -34,14 +35,17 @@ const PLACED: u64 = 1 << 63;
 #[derive(Debug)]
 pub(crate) struct Own {
     incarnation: Incarnation,
+    /// Of the local accounts.
+    local_window: WindowLength,
     cells: BTreeMap<Option<VoId>, Cells>,
 }
 
 impl Own {
-    /// Nothing, counted under `incarnation`.
-    pub(crate) fn new(incarnation: Incarnation) -> Self {
+    /// Nothing, counted under `incarnation`, or locally in windows of `local_window`.
+    pub(crate) fn new(incarnation: Incarnation, local_window: WindowLength) -> Self {
         Self {
             incarnation,
+            local_window,
             cells: BTreeMap::new(),
         }
     }
@@ -122,6 +126,36 @@ impl Own {
         let (incarnation, span, path, counters) = cell;
         let cells = self.cells.entry(vo).or_default();
         cells.put(span, (path, incarnation), counters);
+    }
+
+    /// Moves what local accounts have used in windows of another length to those of now, each to where its middle lies.
+    /// Cells of earlier releases, which say no length, are taken to be of this one.
+    pub(crate) fn move_windows(&mut self) -> Counted {
+        let (length, current) = (self.local_window, self.incarnation_of(None));
+        let others = self.cells(None).filter(|cell| cell.0 != current);
+        let others: Vec<Cell<AccountPath>> = others.collect();
+        let mut change = self.changing(None);
+        let mut moved: BTreeMap<(Incarnation, Span, AccountPath), Counters> = BTreeMap::new();
+        for (of, span, path, counters) in others {
+            change.set(span, (path.clone(), of), Counters::default());
+            let was = WindowLength::from_millis(of.0).unwrap_or(length);
+            let place = match span {
+                Span::Window(window) => {
+                    let (start, end) = (was.start_of(window), was.end_of(window));
+                    Span::Window(length.window_at(WallTime(start.0.midpoint(end.0 - 1))))
+                }
+                day @ Span::Day(_) => day,
+            };
+            let sum = moved.entry((of, place, path)).or_default();
+            *sum = sum.plus(counters);
+        }
+        // Behind a backup that was put back beside a newer journal they are there in both: they are joined.
+        for ((_, place, path), sum) in moved {
+            let of = (path, current);
+            let cell = change.cells.get(place, &of).join(sum);
+            change.set(place, of, cell);
+        }
+        change.counted
     }
 
     /// Makes whole days of the days that `which` names: each takes its windows in.
@@ -415,12 +449,12 @@ impl Own {
         Changing::of(vo, self.cells.entry(vo).or_default())
     }
 
-    /// Local counters stay in one incarnation for ever: nobody else holds a copy.
+    /// Local counters stay in one incarnation for ever, as nobody else holds a copy; it says the length of their windows.
     fn incarnation_of(&self, vo: Option<VoId>) -> Incarnation {
         if vo.is_some() {
             self.incarnation
         } else {
-            Incarnation(0)
+            Incarnation(self.local_window.millis().0)
         }
     }
 }

@@ -226,7 +226,9 @@ impl Site {
             .values()
             .flat_map(|vo| vo.replica.heads_of(self.id));
         let published = heads.map(|head| head.body().incarnation);
-        let counted = restored.iter().map(|(_, cell)| counted_under(cell.0));
+        // Local accounts have none.
+        let of_vos = restored.iter().filter(|(vo, _)| vo.is_some());
+        let counted = of_vos.map(|(_, cell)| counted_under(cell.0));
         let highest = published.chain(counted).max();
         let floor = highest.map_or(0, |last| last.0.saturating_add(1));
         // Where the past is ahead of what was handed in, the seed's bits keep two starts apart that
@@ -240,8 +242,11 @@ impl Site {
                 above
             },
         );
+            self.config.local_window,
         restored.into_iter().for_each(|row| self.own.restore(row));
     }
+        let moved = self.own.move_windows();
+        self.persist(moved.writes);
 
     /// Days that the ledger has beside some of their windows take these in; and what the site's own heads
     /// say beyond the ledger is joined in.

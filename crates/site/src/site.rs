@@ -148,10 +148,10 @@ impl Site {
         let mut site = Self {
             gossip: Gossip::new(intervals(&config), seed),
             shares: Shares::new(Tree::build(&nothing)),
+            own: Own::new(incarnation, config.local_window),
             config,
             key,
             id,
-            own: Own::new(incarnation),
             running: Running::default(),
             sources: Sources::default(),
             confirms: Confirms::default(),

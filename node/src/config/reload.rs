@@ -56,7 +56,7 @@ impl Config {
             ("sockets.lookup_connections", lookup_slots_differ),
             ("sockets.control_connections", control_slots_differ),
             ("page", old.page != new.page),
-            // Local usage is stored by window: other windows need another ledger.
+            // Local usage is stored by window, and moves to others when the site starts.
             ("history.window", old.window != new.window),
             ("history", history(true)),
             ("records.enabled", kept(old) != kept(new)),

@@ -38,10 +38,11 @@ fn alone(own: &Own) -> Vec<(u64, String, u64)> {
 #[test]
 fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
     let span = Span::Window(Window(500_000));
-    let mut own = Own::new(Incarnation(9));
+    let mut own = Own::new(Incarnation(9), HOUR);
     count(&mut own, &account(Some(VO), "/ann"), span, amount(5));
     count(&mut own, &account(None, "/local"), span, amount(7));
-    let both = [(0, "/local".to_owned(), 7), (9, "/ann".to_owned(), 5)];
+    let local = HOUR.millis().0;
+    let both = [(local, "/local".to_owned(), 7), (9, "/ann".to_owned(), 5)];
     assert_eq!(alone(&own), both);
     assert_eq!(own.take_changes(VO, true, NEVER, HOUR).len(), 1);
     assert_eq!(
@@ -55,13 +56,13 @@ fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
     own.landed(VO);
     assert_eq!(
         alone(&own),
-        [(0, "/local".to_owned(), 7), (9, "/ann".to_owned(), 6)]
+        [(local, "/local".to_owned(), 7), (9, "/ann".to_owned(), 6)]
     );
 }
 
 #[test]
 fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
-    let mut own = Own::new(Incarnation(9));
+    let mut own = Own::new(Incarnation(9), HOUR);
     let ann = account(Some(VO), "/ann");
     for hour in 24..27 {
         count(&mut own, &ann, Span::Window(Window(hour)), amount(5));
@@ -82,7 +83,7 @@ fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
 
 #[test]
 fn a_day_beside_windows_that_it_had_taken_in_does_not_count_them_again() {
-    let mut own = Own::new(Incarnation(10));
+    let mut own = Own::new(Incarnation(10), HOUR);
     let (ann, bob) = (account(Some(VO), "/ann"), account(Some(VO), "/bob"));
     let cell = |of: &Account, span, charge| {
         let cell = (Incarnation(9), span, of.path.clone(), amount(charge));
@@ -102,7 +103,7 @@ fn a_day_beside_windows_that_it_had_taken_in_does_not_count_them_again() {
 
 #[test]
 fn what_this_site_had_published_is_joined_by_maximum_whatever_is_a_day_by_now() {
-    let mut own = Own::new(Incarnation(9));
+    let mut own = Own::new(Incarnation(9), HOUR);
     let ann = account(Some(VO), "/ann");
     count(&mut own, &ann, Span::Window(Window(24)), amount(5));
     let cell = |of, span, charge| (Incarnation(of), span, ann.path.clone(), amount(charge));
@@ -124,9 +125,9 @@ fn what_this_site_had_published_is_joined_by_maximum_whatever_is_a_day_by_now() 
 fn what_was_counted_by_a_clock_ahead_is_placed_once_even_where_a_backup_knows_it_unplaced() {
     let ann = account(Some(VO), "/ann");
     let (ahead, now) = (Span::Window(Window(900)), WallTime(30 * 3_600_000));
-    let mut own = Own::new(Incarnation(9));
+    let mut own = Own::new(Incarnation(9), HOUR);
     count(&mut own, &ann, ahead, amount(5));
-    let mut backup = Own::new(Incarnation(10));
+    let mut backup = Own::new(Incarnation(10), HOUR);
     for write in own.rows_held_alone() {
         let row = parse_ledger_row(&write.key, &write.value.expect("is set"));
         backup.restore(row.expect("a row"));
@@ -151,10 +152,10 @@ fn what_was_placed_counts_once_where_the_clock_goes_back_twice_and_a_backup_know
 {
     let ann = account(Some(VO), "/ann");
     let at = |hour: u64| WallTime(hour * 3_600_000);
-    let mut own = Own::new(Incarnation(9));
+    let mut own = Own::new(Incarnation(9), HOUR);
     count(&mut own, &ann, Span::Window(Window(900)), amount(5));
     own.settle_future(VO, at(60), HOUR, true);
-    let mut backup = Own::new(Incarnation(10));
+    let mut backup = Own::new(Incarnation(10), HOUR);
     for write in own.rows_held_alone() {
         let row = parse_ledger_row(&write.key, &write.value.expect("is set"));
         backup.restore(row.expect("a row"));
@@ -172,10 +173,10 @@ fn what_was_placed_counts_once_where_the_clock_goes_back_twice_and_a_backup_know
 fn what_was_placed_counts_once_where_a_backup_has_it_in_a_window_that_has_come() {
     let (ann, bob) = (account(Some(VO), "/ann"), account(Some(VO), "/bob"));
     let (late, early) = (Span::Window(Window(30)), Span::Window(Window(23)));
-    let mut own = Own::new(Incarnation(9));
+    let mut own = Own::new(Incarnation(9), HOUR);
     count(&mut own, &ann, early, amount(3));
     count(&mut own, &bob, late, amount(2));
-    let mut backup = Own::new(Incarnation(10));
+    let mut backup = Own::new(Incarnation(10), HOUR);
     count(&mut own, &ann, late, amount(5));
     for write in own.rows_held_alone() {
         let row = parse_ledger_row(&write.key, &write.value.expect("is set"));
@@ -196,7 +197,7 @@ fn what_was_placed_counts_once_where_a_backup_has_it_in_a_window_that_has_come()
 fn what_was_published_ahead_is_not_in_the_head_that_has_its_place() {
     let (ann, bob) = (account(Some(VO), "/ann"), account(Some(VO), "/bob"));
     let at = |hour: u64| WallTime(hour * 3_600_000);
-    let mut own = Own::new(Incarnation(9));
+    let mut own = Own::new(Incarnation(9), HOUR);
     let (ahead, shared) = (Span::Window(Window(90)), Span::Window(Window(91)));
     own.restore((Some(VO), (Incarnation(8), shared, bob.path, amount(2))));
     count(&mut own, &ann, ahead, amount(5));

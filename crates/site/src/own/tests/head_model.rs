@@ -62,7 +62,7 @@ impl Machine {
         let mut machine = Self {
             site,
             sites,
-            own: Own::new(Incarnation(incarnation)),
+            own: Own::new(Incarnation(incarnation), QUARTER),
             replica,
             disk: Disk::default(),
         };

@@ -564,8 +564,8 @@ fn fault_15_a_removed_site_of_the_highest_incarnation_counts_nowhere() {
     }
 }
 
-#[test]
-fn fault_16_another_local_window_waits_for_the_restart_and_forgets_nothing() {
+/// A site whose own accounts have used 3 h now and 2 h ten days ago.
+fn with_local_usage() -> Mesh {
     let mut mesh = Mesh::found(1, 1);
     let end = mesh.now(0).wall;
     let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
@@ -573,16 +573,19 @@ fn fault_16_another_local_window_waits_for_the_restart_and_forgets_nothing() {
     let old = end.before(DAY.times(10));
     let old = job("o", "local", "a", "b", (old.before(HOUR), old), 2);
     mesh.report(0, &[old]).expect("acknowledged");
-    let counted = |mesh: &Mesh| {
-        mesh.nodes[0]
-            .site
-            .usage_by_account(None)
-            .values()
-            .map(|sum| sum.charge)
-            .sum::<u64>()
-    };
-    assert_eq!(counted(&mesh), 5 * HOUR.0);
+    assert_eq!(local_charge(&mesh), 5 * HOUR.0);
     mesh.tick_ms = 60_000;
+    mesh
+}
+
+fn local_charge(mesh: &Mesh) -> u64 {
+    let usage = mesh.nodes[0].site.usage_by_account(None);
+    usage.values().map(|sum| sum.charge).sum()
+}
+
+#[test]
+fn fault_16_another_local_window_waits_for_the_restart_and_forgets_nothing() {
+    let mut mesh = with_local_usage();
     // A history in days would be one of ninety hours, by the windows that stay.
     for (window, horizon) in [(60_000, 90 * 1_440), (DAY.0, 90)] {
         let mut config = mesh.nodes[0].config.clone();
@@ -590,7 +593,39 @@ fn fault_16_another_local_window_waits_for_the_restart_and_forgets_nothing() {
         config.local_history = HistoryRule::None { horizon };
         mesh.handle(0, Event::Reconfigured(Box::new(config)));
         mesh.run(DAY.times(2));
-        assert_eq!(counted(&mesh), 5 * HOUR.0);
+        assert_eq!(local_charge(&mesh), 5 * HOUR.0);
+    }
+}
+
+#[test]
+fn usage_of_local_accounts_moves_to_the_windows_that_a_restart_brings_and_no_other_time() {
+    for (window, horizon) in [(900_000, 90 * 96), (DAY.0, 90)] {
+        let mut mesh = with_local_usage();
+        let backup = mesh.nodes[0].rows.clone();
+        let config = &mut mesh.nodes[0].config;
+        config.local_window = WindowLength::from_millis(window).expect("a window");
+        config.local_history = HistoryRule::None { horizon };
+        // The first start is cut off before it has kept anything.
+        mesh.stop(0);
+        mesh.nodes[0].crash_after = Some(0);
+        mesh.restart(0);
+        assert_eq!(mesh.nodes[0].rows, backup);
+        mesh.restart(0);
+        mesh.run(DAY.times(2));
+        assert_eq!(local_charge(&mesh), 5 * HOUR.0);
+        let end = mesh.now(0).wall;
+        let new = job("n", "local", "a", "b", (end.before(HOUR), end), 1);
+        mesh.report(0, &[new]).expect("acknowledged");
+        // A backup of the store is brought up to a journal that was begun behind the change.
+        let journal = mesh.nodes[0].site.rows_held_alone().into_iter();
+        let journal = journal.map(|row| ((row.table, row.key), row.value.expect("is set")));
+        let rows = backup.into_iter().chain(journal).collect();
+        mesh.restart_on(0, rows);
+        assert_eq!(local_charge(&mesh), 6 * HOUR.0);
+        mesh.tick_ms = HOUR.0;
+        mesh.run(DAY.times(100));
+        assert_eq!(local_charge(&mesh), 0);
+        assert_eq!(mesh.nodes[0].count_rows(Table::Ledger), 0);
     }
 }
 
