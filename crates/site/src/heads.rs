@@ -245,9 +245,9 @@ impl Site {
         if self.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self
                 .vos
-                .keys()
-                .filter(|vo| self.gossip.agreed_on(from, **vo));
-            agreed.for_each(|vo| self.own.landed(*vo));
+                .iter()
+                .filter(|(vo, _)| self.gossip.agreed_on(from, **vo));
+            agreed.for_each(|(vo, held)| self.own.landed(*vo, &held.left_out));
         }
     }
 

@@ -326,11 +326,13 @@ impl Own {
         changes.into_iter().collect()
     }
 
-    /// A peer holds all that was published of the VO and has not changed since.
-    pub(crate) fn landed(&mut self, vo: VoId) {
+    /// A peer holds all that was published of the VO and has not changed since. Of the spans `left_out` not all was.
+    pub(crate) fn landed(&mut self, vo: VoId, left_out: &BTreeSet<Span>) {
         if let Some(cells) = self.cells.get_mut(&Some(vo)) {
             let dirty = &cells.dirty;
-            cells.alone.retain(|(span, _)| dirty.contains(span));
+            cells
+                .alone
+                .retain(|(span, _)| dirty.contains(span) || left_out.contains(span));
         }
     }
 

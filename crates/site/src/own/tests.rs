@@ -50,10 +50,12 @@ fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
         both,
         "published, but nobody is known to have it"
     );
-    own.landed(VO);
+    own.landed(VO, &[span].into());
+    assert_eq!(alone(&own), both, "published without that span");
+    own.landed(VO, &BTreeSet::new());
     assert_eq!(alone(&own), both[..1], "local counters stay");
     count(&mut own, &account(Some(VO), "/ann"), span, amount(1));
-    own.landed(VO);
+    own.landed(VO, &BTreeSet::new());
     assert_eq!(
         alone(&own),
         [(local, "/local".to_owned(), 7), (9, "/ann".to_owned(), 6)]
