@@ -50,11 +50,17 @@ impl Reach {
         }
     }
 
-    fn no_later_than(self, wall: WallTime) -> Self {
+    /// The earlier of each.
+    fn meet(self, other: Self) -> Self {
         Self {
-            ended: self.ended.min(wall),
-            running: self.running.min(wall),
+            ended: self.ended.min(other.ended),
+            running: self.running.min(other.running),
         }
+    }
+
+    fn no_later_than(self, wall: WallTime) -> Self {
+        let (ended, running) = (wall, wall);
+        self.meet(Self { ended, running })
     }
 
     pub(crate) fn to_bytes(self) -> Vec<u8> {
@@ -112,10 +118,12 @@ impl Reaches {
     }
 }
 
-/// What is to stand in the row `reach` of a store that has lost the marks of jobs from before its row was `began`.
+/// What is to stand in the row `reach` of a store that has lost the marks of jobs from before its row was `began`. It has
+/// grown since, but where a clock that had been ahead was set right.
 pub fn marks_lost(reach: &[u8], began: &[u8]) -> Option<Vec<u8>> {
     let (reach, began) = (Reaches::from_bytes(reach)?, Reaches::from_bytes(began)?);
-    Some(reach.lost_until(began.counted).to_bytes())
+    let lost = began.counted.meet(reach.counted);
+    Some(reach.lost_until(lost).to_bytes())
 }
 
 /// The row of how far own counters reach.
@@ -145,6 +153,21 @@ impl Site {
         let reach = self.reach.get(&Some(vo)).map(|reach| reach.counted);
         let bytes = reach.map(|reach| reach.no_later_than(latest).to_bytes());
         self.own.set_part(vo, PartKey::new(REACH, &[]), bytes);
+    }
+
+    /// What was counted while the clock was ahead reaches no further than to `latest`: jobs that end later are new.
+    pub(crate) fn cut_reaches(&mut self, latest: WallTime) {
+        let mut writes = Vec::new();
+        for (vo, reach) in &mut self.reach {
+            let cut = Reaches {
+                counted: reach.counted.no_later_than(latest),
+                recovered: reach.recovered.no_later_than(latest),
+            };
+            if std::mem::replace(reach, cut) != cut {
+                writes.push(reach_row(*vo, cut));
+            }
+        }
+        self.persist(writes);
     }
 
     /// Until when the counters reach in heads of this site's earlier starts that are held. What a second machine with
@@ -246,6 +269,24 @@ mod tests {
             Some(mark) if mark.ended => 0,
             Some(mark) => record.end.since(mark.charged_until).0,
         }
+    }
+
+    #[test]
+    fn a_journal_that_began_while_the_clock_was_ahead_says_no_more_than_its_newest_row() {
+        let counted = |ended, running| Reaches {
+            counted: Reach {
+                ended: WallTime(ended),
+                running: WallTime(running),
+            },
+            recovered: Reach::default(),
+        };
+        let lost = |began: Reaches, newest: Reaches| {
+            let row = marks_lost(&newest.to_bytes(), &began.to_bytes()).expect("two rows");
+            let recovered = Reaches::from_bytes(&row).expect("a row").recovered;
+            (recovered.ended.0, recovered.running.0)
+        };
+        assert_eq!(lost(counted(50, 60), counted(90, 95)), (50, 60));
+        assert_eq!(lost(counted(900, 60), counted(90, 95)), (90, 60));
     }
 
     #[test]

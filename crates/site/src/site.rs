@@ -26,7 +26,7 @@ use crate::recovered::Reaches;
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
-use crate::time::{Standing, has_leapt, standing};
+use crate::time::Standing;
 use crate::view::View;
 use crate::vo::Vo;
 use crate::work::{Done, Outcome, Work};
@@ -105,7 +105,7 @@ pub struct Site {
     /// What our own clock said last, right or wrong.
     pub(crate) own_clock: Now,
     /// Whether it has leapt since a member last agreed with it.
-    has_leapt: bool,
+    pub(crate) has_leapt: bool,
     /// The median of the connected members' clocks.
     pub(crate) members_clock: Option<WallTime>,
     pub(crate) standing: Standing,
@@ -533,45 +533,6 @@ impl Site {
         self.forget_refunds(now.wall, horizon);
         let before = mutant!(MarksForgottenEarly, horizon, now.wall);
         self.effects.push(Effect::ForgetMarks { before });
-    }
-
-    /// What our own clock is worth, by the members that are connected. Named while it is off.
-    fn watch_own_clock(&mut self, now: Now) {
-        let tolerance = self.config.timing.clock_tolerance;
-        let before = std::mem::replace(&mut self.own_clock, now);
-        self.has_leapt |= has_leapt(before, now, tolerance);
-        let counts = |peer| {
-            self.vos
-                .values()
-                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
-        };
-        let median = self.gossip.median_clock(now, counts);
-        let median = mutant!(OwnClockBelieved, median, Some(now.wall));
-        self.members_clock = median;
-        let now_stands = match standing(now.wall, median, self.last_head_at, tolerance) {
-            Standing::Unknown if self.has_leapt => Standing::Leapt,
-            Standing::Right => {
-                self.has_leapt = false;
-                Standing::Right
-            }
-            other => other,
-        };
-        if std::mem::replace(&mut self.standing, now_stands) == now_stands {
-            return;
-        }
-        self.notices
-            .clear(|notice| !matches!(notice, Notice::OwnClockOff { .. }));
-        let what = match now_stands {
-            Standing::Right | Standing::Unknown | Standing::Leapt => return,
-            Standing::BeforeOwnHead => {
-                "what this site has signed last: it stands before it".to_owned()
-            }
-            Standing::Off { by, ahead } => {
-                let side = if ahead { "ahead" } else { "behind" };
-                format!("the other sites', by {} s ({side})", by.0 / 1_000)
-            }
-        };
-        self.notice(now.mono, Notice::OwnClockOff { what });
     }
 
     /// Says something to the operator while it holds.

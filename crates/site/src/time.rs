@@ -9,7 +9,8 @@
 //! Invariant: nobody's clock moves anybody else's usage; a wrong clock of our own delays, and nothing
 //! that it could lose is acknowledged.
 
-use fairmesh_model::{Millis, Now, SiteId, WallTime};
+use fairmesh_gossip::Shared as _;
+use fairmesh_model::{Millis, Now, SiteId, WallTime, mutant};
 
 use crate::notice::Notice;
 use crate::site::Site;
@@ -80,6 +81,46 @@ impl Standing {
 }
 
 impl Site {
+    /// What our own clock is worth, by the members that are connected. Named while it is off.
+    pub(crate) fn watch_own_clock(&mut self, now: Now) {
+        let tolerance = self.config.timing.clock_tolerance;
+        let before = std::mem::replace(&mut self.own_clock, now);
+        self.has_leapt |= has_leapt(before, now, tolerance);
+        let counts = |peer| {
+            self.vos
+                .values()
+                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
+        };
+        let median = self.gossip.median_clock(now, counts);
+        let median = mutant!(OwnClockBelieved, median, Some(now.wall));
+        self.members_clock = median;
+        let now_stands = match standing(now.wall, median, self.last_head_at, tolerance) {
+            Standing::Unknown if self.has_leapt => Standing::Leapt,
+            Standing::Right => {
+                self.has_leapt = false;
+                Standing::Right
+            }
+            other => other,
+        };
+        if std::mem::replace(&mut self.standing, now_stands) == now_stands {
+            return;
+        }
+        self.notices
+            .clear(|notice| !matches!(notice, Notice::OwnClockOff { .. }));
+        let what = match now_stands {
+            Standing::Right => return self.cut_reaches(now.wall.after(tolerance)),
+            Standing::Unknown | Standing::Leapt => return,
+            Standing::BeforeOwnHead => {
+                "what this site has signed last: it stands before it".to_owned()
+            }
+            Standing::Off { by, ahead } => {
+                let side = if ahead { "ahead" } else { "behind" };
+                format!("the other sites', by {} s ({side})", by.0 / 1_000)
+            }
+        };
+        self.notice(now.mono, Notice::OwnClockOff { what });
+    }
+
     /// Names a peer whose clock is off from ours, while it is.
     pub(crate) fn watch_peer(&mut self, now: Now, site: SiteId) {
         let Some(theirs) = self.gossip.clock_of(site, now.mono) else {

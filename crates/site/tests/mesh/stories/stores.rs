@@ -258,6 +258,18 @@ fn journal_of(mesh: &Mesh, node: usize) -> Rows {
         .collect()
 }
 
+/// What a start makes of one that has just been begun, where the store is lost: it has counters and no marks.
+fn journal_begun_just_now(mesh: &Mesh, node: usize) -> Rows {
+    let mut rows = journal_of(mesh, node);
+    rows.retain(|(table, _), _| *table != Table::Jobs);
+    for ((table, _), row) in &mut rows {
+        if *table == Table::Reach {
+            *row = marks_lost(row, row).expect("a reach");
+        }
+    }
+    rows
+}
+
 #[test]
 fn what_nobody_else_holds_is_enough_to_lose_nothing_with_a_store() {
     with_seeds(|seed| {
@@ -295,14 +307,7 @@ fn counters_whose_marks_are_lost_with_a_store_count_nothing_again() {
         let own = job("own", "local", "g0", "u0", (last.before(HOUR), last), 2);
         told.push(own);
         mesh.report(0, &told[20..]).expect("acknowledged");
-        // The journal has just been begun, so it has counters and no marks.
-        let mut rows = journal_of(&mesh, 0);
-        rows.retain(|(table, _), _| *table != Table::Jobs);
-        for ((table, _), row) in &mut rows {
-            if *table == Table::Reach {
-                *row = marks_lost(row, row).expect("a reach");
-            }
-        }
+        let rows = journal_begun_just_now(&mesh, 0);
         mesh.restart_on(0, rows);
         mesh.heal();
         mesh.run(SETTLE);
@@ -316,6 +321,34 @@ fn counters_whose_marks_are_lost_with_a_store_count_nothing_again() {
         assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
+}
+
+#[test]
+fn a_clock_that_was_ahead_makes_no_later_job_a_known_one_behind_a_loss() {
+    for is_lost_meanwhile in [false, true] {
+        let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
+        mesh.nodes[0].ahead_ms = 365 * DAY.0;
+        // Its batch system goes by the same clock.
+        ledger.report(&mut mesh, 0);
+        mesh.run(SETTLE);
+        if is_lost_meanwhile {
+            let rows = journal_begun_just_now(&mesh, 0);
+            mesh.restart_on(0, rows);
+            mesh.run(SETTLE);
+        }
+        mesh.nodes[0].ahead_ms = 0;
+        mesh.run(SETTLE);
+        let rows = journal_begun_just_now(&mesh, 0);
+        mesh.restart_on(0, rows);
+        mesh.run(HOUR);
+        let new = ledger.draw(&mut mesh, 0);
+        let reported = mesh.report(0, std::slice::from_ref(&new));
+        let reported = reported.expect("acknowledged");
+        assert_eq!((reported.counted, reported.left_out), (1, 0));
+        ledger.count(&new);
+        mesh.run(SETTLE);
+        assert_converged(&mut mesh, &ledger);
+    }
 }
 
 #[test]
