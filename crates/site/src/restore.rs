@@ -186,6 +186,7 @@ impl Site {
         }
         let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.id));
         self.last_head_at = signed_at.max().unwrap_or_default();
+        self.doubt_clock(now.wall);
     }
 
     fn restore_proofs(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -241,12 +242,12 @@ impl Site {
             } else {
                 above
             },
-        );
             self.config.local_window,
+        );
         restored.into_iter().for_each(|row| self.own.restore(row));
-    }
         let moved = self.own.move_windows();
         self.persist(moved.writes);
+    }
 
     /// Days that the ledger has beside some of their windows take these in; and what the site's own heads
     /// say beyond the ledger is joined in.

@@ -10,10 +10,15 @@
 //! that it could lose is acknowledged.
 
 use fairmesh_gossip::Shared as _;
+use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{Millis, Now, SiteId, WallTime, mutant};
 
 use crate::notice::Notice;
 use crate::site::Site;
+
+/// Longest time between the last head that a site has signed and a start at which its clock is believed without a word
+/// of others: a week is the least history that may be lost by that.
+const OFF_MAX: Millis = Millis(7 * DAY_MS);
 
 /// What is known of our own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -119,6 +124,12 @@ impl Site {
             }
         };
         self.notice(now.mono, Notice::OwnClockOff { what });
+    }
+
+    /// A start long after this site has signed last: it was off, or its clock has leapt since, and nobody has said which.
+    pub(crate) fn doubt_clock(&mut self, now: WallTime) {
+        let last = self.last_head_at;
+        self.has_leapt = last > WallTime(0) && now.since(last) > OFF_MAX;
     }
 
     /// Names a peer whose clock is off from ours, while it is.

@@ -75,24 +75,30 @@ fn a_site_alone_whose_clock_was_ahead_goes_on_when_it_is_set_right() {
 /// As in seed 3001054 of `simnet check`: the other site was down, and the clock went two years ahead.
 #[test]
 fn a_clock_that_leaps_while_nobody_is_connected_forgets_no_usage_of_local_accounts() {
-    let mut mesh = Mesh::found_with(1, 2, slow(), |_| {});
-    mesh.tick_ms = 60_000;
-    let mut config = mesh.nodes[0].config.clone();
-    config.local_history = HistoryRule::None { horizon: 10 * 24 };
-    mesh.handle(0, Event::Reconfigured(Box::new(config)));
-    let end = mesh.now(0).wall;
-    let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
-    mesh.report(0, &[local]).expect("acknowledged");
-    mesh.run(HOUR);
-    mesh.cut(1);
-    mesh.nodes[0].ahead_ms = DAY.0 * 30;
-    mesh.run(DAY);
-    mesh.nodes[0].ahead_ms = 0;
-    mesh.heal();
-    mesh.run(DAY);
-    let counted = mesh.nodes[0].site.usage_by_account(None);
-    let charged: u64 = counted.values().map(|sum| sum.charge).sum();
-    assert_eq!(charged, 3 * HOUR.0);
+    for restarts in [false, true] {
+        let mut mesh = Mesh::found_with(1, 2, slow(), |_| {});
+        mesh.tick_ms = 60_000;
+        let config = &mut mesh.nodes[0].config;
+        config.local_history = HistoryRule::None { horizon: 10 * 24 };
+        let config = Box::new(config.clone());
+        mesh.handle(0, Event::Reconfigured(config));
+        let end = mesh.now(0).wall;
+        let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
+        mesh.report(0, &[local]).expect("acknowledged");
+        mesh.run(HOUR);
+        mesh.cut(1);
+        mesh.nodes[0].ahead_ms = DAY.0 * 60;
+        if restarts {
+            mesh.restart(0);
+        }
+        mesh.run(DAY);
+        mesh.nodes[0].ahead_ms = 0;
+        mesh.heal();
+        mesh.run(DAY);
+        let counted = mesh.nodes[0].site.usage_by_account(None);
+        let charged: u64 = counted.values().map(|sum| sum.charge).sum();
+        assert_eq!(charged, 3 * HOUR.0, "restarts: {restarts}");
+    }
 }
 
 #[test]
