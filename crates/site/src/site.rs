@@ -497,6 +497,18 @@ impl Site {
         WallTime(now.before(window.millis().times(windows)).0 / DAY_MS * DAY_MS)
     }
 
+    /// The moment before which no usage counts of VOs that the owner has left: that is there when he names one again,
+    /// and jobs must be known until then.
+    fn horizon_of_left(&self, now: WallTime) -> WallTime {
+        let counting = self.left.iter().filter_map(|(vo, held)| {
+            let past = held.horizon(now);
+            let past = if held.is_founded() { past } else { WallTime(0) };
+            let counts = |span: Span| span.end(held.window()) > past;
+            self.own.spans(Some(*vo)).any(counts).then_some(past)
+        });
+        counting.min().unwrap_or(WallTime(u64::MAX))
+    }
+
     /// Once a day: days that are over take their windows in, and what no history weighs any more goes.
     fn keep_house(&mut self, now: Now) {
         let day = now.wall.0 / DAY_MS;
@@ -529,6 +541,7 @@ impl Site {
             self.forget_quota(vo, past);
             self.name_left_out(now, vo, left_out);
         }
+        horizon = horizon.min(self.horizon_of_left(now.wall));
         self.warn_of_documents(now);
         self.forget_refunds(now.wall, horizon);
         let before = mutant!(MarksForgottenEarly, horizon, now.wall);

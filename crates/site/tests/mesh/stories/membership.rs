@@ -1,7 +1,7 @@
 //! Who counts is what the charter in force says, on every node alike, however it came there.
 
 use fairmesh_fairshare::EntryId;
-use fairmesh_model::{Charter, HistoryRule, Millis, Signed, WindowLength};
+use fairmesh_model::{Charter, HistoryRule, Millis, Signed, WallTime, WindowLength};
 use fairmesh_site::{Effect, Event};
 
 use super::large_trees::long_history;
@@ -9,7 +9,7 @@ use crate::ledger::{Ledger, assert_converged, assert_no_fork, state, sums};
 use crate::mesh::Mesh;
 use crate::node::Rows;
 use crate::random::with_seeds;
-use crate::vo::{self, next_charter, sign_charter, site_id};
+use crate::vo::{self, DAY, HOUR, job, next_charter, sign_charter, site_id};
 
 const SETTLE: Millis = Millis::from_secs(40);
 
@@ -206,6 +206,33 @@ fn a_vo_that_was_left_is_remembered_over_a_restart() {
         assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
     });
+}
+
+#[test]
+fn marks_of_jobs_of_a_vo_that_was_left_are_kept_while_its_usage_counts_when_it_is_named_again() {
+    let mut mesh = Mesh::found_with(1, 2, vo::timing(), |charter| {
+        charter.history = HistoryRule::None { horizon: 100 * 24 };
+    });
+    mesh.tick_ms = 600_000;
+    let end = mesh.now(1).wall.before(DAY.times(60));
+    let old = job("old", "grid", "g0", "u0", (end.before(HOUR), end), 4);
+    let report = |mesh: &mut Mesh| {
+        let reported = mesh.report(1, std::slice::from_ref(&old));
+        let reported = reported.expect("acknowledged");
+        (reported.counted, reported.known)
+    };
+    assert_eq!(report(&mut mesh), (1, 0));
+    let with = mesh.nodes[1].config.clone();
+    let without = vo::config(&[], with.introducers.clone(), with.timing);
+    mesh.handle(1, Event::Reconfigured(Box::new(without.clone())));
+    mesh.run(DAY.times(2));
+    let before = mesh.nodes[1].forget_before;
+    assert!(before > WallTime(0) && before <= end, "{before:?}");
+    mesh.handle(1, Event::Reconfigured(Box::new(with)));
+    assert_eq!(report(&mut mesh), (0, 1));
+    mesh.handle(1, Event::Reconfigured(Box::new(without)));
+    mesh.run(DAY.times(42));
+    assert!(mesh.nodes[1].forget_before > end, "it counts no more");
 }
 
 #[test]
