@@ -10,16 +10,25 @@ use fairmesh_model::{AccountPath, Counters, Incarnation};
 use crate::columns::{TableError, decode_cells, read_cells, read_paths};
 use crate::paths::{PathId, Paths};
 
-/// How many cells a table has, if its bytes are one.
+/// Bytes of paths that count as a row: what is made of a table, and the time that takes, grow with the text of its paths, of
+/// which a table says little where each begins like the one before.
+const TEXT_OF_ROW: usize = 128;
+
+/// How many rows a table counts, if its bytes are one: its cells, or more where its paths are long, one for each 128 bytes
+/// of them.
 ///
 /// # Errors
 /// What is wrong with it.
 pub fn check(bytes: &[u8]) -> Result<u32, TableError> {
-    let path =
-        |text: &str| AccountPath::check(text).map_err(|error| TableError::Path(error.to_string()));
+    let mut text = 0;
+    let path = |path: &str| {
+        text += path.len();
+        AccountPath::check(path).map_err(|error| TableError::Path(error.to_string()))
+    };
     let (paths, cells) = read_paths(bytes, path)?;
     let cells = decode_cells(cells, paths)?;
-    u32::try_from(cells.len()).map_err(|_| TableError::Varint("cells"))
+    let rows = cells.len().max(text / TEXT_OF_ROW);
+    u32::try_from(rows).map_err(|_| TableError::Varint("cells"))
 }
 
 /// The cells of a table's bytes, which [`check`] has taken, of those accounts that `name` gives a name.

@@ -296,3 +296,16 @@ fn a_typical_table_takes_few_bytes_and_a_cell_of_nothing_is_refused() {
     // One path, one incarnation with one cell, and no columns.
     assert!(check(&[1, 1, 0, 2, b'/', b'a', 1, 5, 1, 0]).is_err());
 }
+
+#[test]
+fn long_names_count_as_more_rows_than_they_have_cells() {
+    let rows = |bytes: usize| {
+        let path = |name: u32| AccountPath::parse(&format!("/{name:0>0$}", bytes - 1));
+        let paths: Vec<AccountPath> = (0..1_000).map(|name| path(name).expect("valid")).collect();
+        let cells = paths.iter().map(|path| (path, Incarnation(1), charge(1)));
+        let tables = cut(Span::Day(1), cells, usize::MAX).into_iter();
+        let rows = tables.map(|(_, bytes)| check(&bytes).expect("our own"));
+        rows.sum::<u32>()
+    };
+    assert_eq!([16, 128, 200, 512].map(rows), [1_000, 1_000, 1_562, 4_000]);
+}
