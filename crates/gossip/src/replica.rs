@@ -124,6 +124,8 @@ pub(crate) struct Held {
 /// Heads of a site that came since a minute began, by their hashes: one that comes again, say beside a delta that does not
 /// fit, does not take from the site's budget twice.
 #[derive(Debug, Default)]
+    /// Rows that were held before the last head came into force, and those that were afterwards.
+    gone_through: u64,
 struct Minute {
     began: MonoTime,
     heads: BTreeSet<ContentHash>,

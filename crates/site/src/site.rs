@@ -245,7 +245,9 @@ impl Site {
             return now;
         }
         // While a document is read nobody is asked for anything.
-        let gossip = self.gossip.next_wakeup();
+        let rests = self.vos.values();
+        let rests = rests.filter_map(|vo| vo.replica.rests_until());
+        let gossip = self.gossip.next_wakeup().into_iter().chain(rests);
         let gossip = gossip.filter(|_| self.inbox.is_empty());
         let publishing = self.publishing_vos().into_iter();
         let publish = publishing.map(|vo| self.publish_due_at(vo));

@@ -96,7 +96,7 @@ impl Replica {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
         let counts = self.counts(site);
         let held = held_of(&mut self.sites, self.history, site);
-        let before = digest_of(held);
+        let (before, rows_before) = (digest_of(held), held.rows());
         let newest = |held: &Held| held.heads.newest().map(|head| head.incarnation);
         let newest_before = newest(held);
         let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
@@ -113,6 +113,7 @@ impl Replica {
                 .wrapping_sub(mutant!(DigestKeepsOld, before, 0))
                 .wrapping_add(digest_of(held));
         }
+        held.gone_through = rows_before + held.rows();
         Change {
             head,
             parts: touched.into_iter().collect(),
