@@ -240,7 +240,10 @@ mod tests {
         let vo = fairmesh_model::VoId::from_bytes([1; 32]);
         let notices = [
             Notice::Recovered { vo },
-            Notice::OverBudget { vo },
+            Notice::OverBudget {
+                vo,
+                until: fairmesh_model::WallTime(0),
+            },
             Notice::BadRow {
                 what: String::new(),
             },

@@ -57,6 +57,12 @@ pub trait Kinds {
     fn check_time(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<(), String> {
         self.check(head, key, bytes).map(drop)
     }
+
+    /// From when a part is that this site leaves out of its own heads where they would hold more than a head may: those of
+    /// the earliest time go first. `None` of one that stays in any case.
+    fn spare_since(&self, _: &PartKey) -> Option<WallTime> {
+        None
+    }
 }
 
 /// What became of something that was offered.
@@ -81,6 +87,8 @@ pub struct Change {
     pub head: Arc<Verified<Head>>,
     /// Names of parts of the site that are not what they were in its uncovered heads.
     pub parts: Vec<PartKey>,
+    /// Parts that this site has left out of its own head, which would have held more than a head may.
+    pub left_out: Vec<PartKey>,
     /// Whether the head that the site signed last is of another incarnation than before.
     pub other_newest: bool,
     /// What is to be kept, in one durable change. Empty where only the time of signing is new.
@@ -116,6 +124,8 @@ pub(crate) struct Held {
     refused: Option<ContentHash>,
     /// What changed could not be told: the next pull says that nothing of the site is held.
     needs_manifest: bool,
+    /// Rows that were held before the last head came into force, and those that were afterwards.
+    gone_through: u64,
     /// Heads that were pushed, and those that answers brought.
     pushed: Minute,
     pulled: Minute,
@@ -124,8 +134,6 @@ pub(crate) struct Held {
 /// Heads of a site that came since a minute began, by their hashes: one that comes again, say beside a delta that does not
 /// fit, does not take from the site's budget twice.
 #[derive(Debug, Default)]
-    /// Rows that were held before the last head came into force, and those that were afterwards.
-    gone_through: u64,
 struct Minute {
     began: MonoTime,
     heads: BTreeSet<ContentHash>,

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Change, HEAD_BYTES_MAX, PartKey, Refusal, Seen, Shared};
+use fairmesh_gossip::{Absorbed, Change, PartKey, Refusal, Seen, Shared};
 use fairmesh_model::{
     AccountPath, HashSecret, Incarnation, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor,
     mutated,
@@ -86,11 +86,11 @@ impl Site {
             .replica
             .heads_of(self.id)
             .any(|head| head.body().incarnation == incarnation);
-        let mut changes = self.own.take_changes(vo, is_first, latest, window);
-        if is_first {
-            let left_out = leave_out_oldest(&mut changes);
-            self.name_left_out(now, vo, left_out);
-        }
+        let changes = self.own.take_changes(vo, is_first, latest, window);
+        let spans_of = |keys: &mut dyn Iterator<Item = &PartKey>| -> BTreeSet<Span> {
+            keys.filter_map(usage_slice).map(|of| of.span).collect()
+        };
+        let changed = spans_of(&mut changes.iter().map(|(key, _)| key));
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let (change, push) =
             held.replica
@@ -101,6 +101,8 @@ impl Site {
         self.last_head_at = self.last_head_at.max(now.wall);
         self.stats.heads_published += 1;
         self.keep_rows(vo, &change);
+        let left_out = spans_of(&mut change.left_out.iter());
+        self.follow_left_out(now, vo, &changed, left_out);
         self.effects.push(Effect::Push { vo, bytes: push });
         self.name_excess(now, vo, self.id);
     }
@@ -131,31 +133,28 @@ impl Site {
         !spans.is_empty()
     }
 
+    /// The head has all of the spans that it `changed`, but for those that were `left_out`.
+    fn follow_left_out(
+        &mut self,
+        now: Now,
+        vo: VoId,
+        changed: &BTreeSet<Span>,
+        mut left_out: BTreeSet<Span>,
+    ) {
+        let before = &self.vos[&vo].left_out;
+        if left_out.is_empty() && before.is_empty() {
+            return;
+        }
+        self.own.hold_alone(vo, &left_out);
+        left_out.extend(before.difference(changed));
+        self.name_left_out(now, vo, left_out);
+    }
+
     fn keep_rows(&mut self, vo: VoId, change: &Change) {
         let rows = change.rows.iter().map(|row| head_row(vo, row));
         let kept = rows.filter(|row| row.table != Table::Parts || !mutated!(PartsUnstored));
         self.persist(kept.collect());
     }
-}
-
-/// Leaves the oldest usage out of what is more than one head may hold; says of which spans.
-fn leave_out_oldest(changes: &mut Vec<(PartKey, Option<Vec<u8>>)>) -> BTreeSet<Span> {
-    let len = |bytes: &Option<Vec<u8>>| bytes.as_ref().map_or(0, Vec::len) as u64;
-    let mut total: u64 = changes.iter().map(|(_, bytes)| len(bytes)).sum();
-    let mut left_out = BTreeSet::new();
-    // Names of tables sort by their span, days behind windows.
-    while total > HEAD_BYTES_MAX {
-        let Some(oldest) = changes
-            .iter()
-            .position(|(key, _)| usage_slice(key).is_some())
-        else {
-            break;
-        };
-        let (key, bytes) = changes.remove(oldest);
-        left_out.extend(usage_slice(&key).map(|slice| slice.span));
-        total -= len(&bytes);
-    }
-    left_out
 }
 
 /// Taking.
@@ -243,10 +242,8 @@ impl Site {
             }
         }
         if self.gossip.agreed_at(from) == Some(now.mono) {
-            let agreed = self
-                .vos
-                .iter()
-                .filter(|(vo, _)| self.gossip.agreed_on(from, **vo));
+            let agreed = self.vos.iter();
+            let agreed = agreed.filter(|(vo, _)| self.gossip.agreed_on(from, **vo));
             agreed.for_each(|(vo, held)| self.own.landed(*vo, &held.left_out));
         }
     }
@@ -404,8 +401,17 @@ impl Site {
     /// Names that usage of these spans is not published, while the site has any.
     pub(crate) fn name_left_out(&mut self, now: Now, vo: VoId, mut spans: BTreeSet<Span>) {
         spans.retain(|span| self.own.has(Some(vo), *span));
-        self.notice_while(now.mono, Notice::OverBudget { vo }, !spans.is_empty());
-        self.vos.get_mut(&vo).expect("it was listed").left_out = spans;
+        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let window = held.window();
+        let until = spans.iter().map(|span| span.end(window)).max();
+        held.left_out = spans;
+        let said = until.map(|until| Notice::OverBudget { vo, until });
+        let is_past = |of: &Notice| matches!(of, Notice::OverBudget { vo: of, .. } if *of == vo);
+        self.notices
+            .clear(|of| !is_past(of) || said.as_ref() == Some(of));
+        if let Some(said) = said {
+            self.notice(now.mono, said);
+        }
     }
 
     /// A peer gave back what this site had published and does not know: it is joined in, and the next

@@ -101,6 +101,10 @@ impl Kinds for SiteKinds {
             _ => Ok(()),
         }
     }
+
+    fn spare_since(&self, key: &PartKey) -> Option<WallTime> {
+        usage_slice(key).map(|slice| slice.span.start(self.length))
+    }
 }
 
 fn slice_of(key: &PartKey) -> Result<Slice, String> {

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fairmesh_model::{Millis, MonoTime, SiteId, VoId, mutated};
+use fairmesh_model::{Millis, MonoTime, SiteId, VoId, WallTime, mutated};
 
 use crate::site::Site;
 
@@ -109,6 +109,8 @@ pub enum Notice {
     OverBudget {
         /// The VO.
         vo: VoId,
+        /// What was used from then on is published.
+        until: WallTime,
     },
     /// A row of the store could not be read and was left out.
     BadRow {
@@ -170,7 +172,7 @@ impl Notice {
             Self::Recovered { vo } => ("counters-recovered", Warning, Some(*vo), Event),
             Self::OverCapacity { vo, .. } => ("over-capacity", Warning, Some(*vo), Condition),
             Self::TookBack { vo, .. } => ("usage-taken-back", Warning, Some(*vo), Event),
-            Self::OverBudget { vo } => ("over-budget", Error, Some(*vo), Condition),
+            Self::OverBudget { vo, .. } => ("over-budget", Error, Some(*vo), Condition),
             Self::BadRow { .. } => ("bad-row", Error, None, Event),
         }
     }
@@ -229,9 +231,9 @@ impl fmt::Display for Notice {
                     "site {site} publishes {hours} core-hours less than before"
                 )
             }
-            Self::OverBudget { .. } => write!(
+            Self::OverBudget { until, .. } => write!(
                 f,
-                "this site's usage is more than one head may hold; the oldest is not published"
+                "this site's usage is more than one head may hold; not all of that before {until} is published"
             ),
             Self::BadRow { what } => {
                 write!(f, "a row of the store is damaged and was left out: {what}")

@@ -326,14 +326,31 @@ impl Own {
         changes.into_iter().collect()
     }
 
-    /// A peer holds all that was published of the VO and has not changed since. Of the spans `left_out` not all was.
+    /// A peer holds all that was published of the VO, which is not all of the spans that were `left_out`, and has not
+    /// changed since.
     pub(crate) fn landed(&mut self, vo: VoId, left_out: &BTreeSet<Span>) {
         if let Some(cells) = self.cells.get_mut(&Some(vo)) {
             let dirty = &cells.dirty;
-            cells
-                .alone
-                .retain(|(span, _)| dirty.contains(span) || left_out.contains(span));
+            let stays = |span: &Span| dirty.contains(span) || left_out.contains(span);
+            cells.alone.retain(|(span, _)| stays(span));
         }
+    }
+
+    /// Nobody is known to hold these spans any more.
+    pub(crate) fn hold_alone(&mut self, vo: VoId, spans: &BTreeSet<Span>) {
+        let cells = self.cells.entry(Some(vo)).or_default();
+        for span in spans {
+            let of_span = cells.by_span.get(span).into_iter();
+            let of_span = of_span.flat_map(|of_span| of_span.keys());
+            cells.alone.extend(of_span.map(|of| (*span, of.clone())));
+        }
+    }
+
+    /// The next head has these spans again, as far as they are counted.
+    pub(crate) fn publish_again(&mut self, vo: VoId, mut spans: BTreeSet<Span>) {
+        spans.retain(|span| self.has(Some(vo), *span));
+        let cells = self.cells.entry(Some(vo)).or_default();
+        cells.dirty.append(&mut spans);
     }
 
     /// The rows, as the store has them, of all counters that nobody but this site is known to hold.

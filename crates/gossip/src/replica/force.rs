@@ -16,12 +16,15 @@ use super::{Change, Held, HeldRow, Kinds, Replica, digest_of, held_of, role_of, 
 use crate::content::{Content, Delta};
 use crate::head::{COVERS_MAX, Head, HeadSet};
 use crate::next::NextHead;
-use crate::part::{Changes, Part, PartKey, Parts};
+use crate::part::{
+    Changes, HEAD_BYTES_MAX, HEAD_ROWS_MAX, PARTS_MAX, Part, PartKey, Parts, length, overlaid,
+};
 use crate::wire::{PUSH_BYTES_MAX, PUSH_UNPACKED_BYTES_MAX, Push};
 
 impl Replica {
     /// Signs the next head of this site: the first of `incarnation` covers every head of this site that
-    /// is held, so the caller has joined what they hold into `changes`, which then is everything.
+    /// is held, so the caller has joined what they hold into `changes`, which then is everything. Of what would be more
+    /// than a head may hold the oldest is left out, as `kinds` say.
     /// Returns what it changed and the push for everybody else.
     ///
     /// # Panics
@@ -54,6 +57,9 @@ impl Replica {
             covers: covered(&held.heads, incarnation),
         };
         let mut parts = parts_of(kinds, &body, changes);
+        let empty = Content::default();
+        let stands = last.and_then(|_| held.contents.get(&incarnation));
+        let left_out = leave_out(kinds, stands.unwrap_or(&empty), &mut parts);
         // The first head of an incarnation is told as what changed since the last one before.
         let newest = held
             .heads
@@ -68,7 +74,6 @@ impl Replica {
                 .filter_map(|(name, part)| Some((name, part?)));
             parts = content.changes_to(&target.collect::<Parts>());
         }
-        let empty = Content::default();
         body.root = base
             .map_or(&empty, |(_, content)| content)
             .root_after(&parts);
@@ -82,7 +87,8 @@ impl Replica {
         let head = Arc::new(head.expect("our own head is well-formed"));
         let delta = delta.map(|delta| cbor::to_vec(&delta));
         let told = last.zip(delta).map(|(last, delta)| (last, delta.into()));
-        (self.put(head, before, parts, told), push)
+        let change = self.put(head, before, parts, told);
+        (Change { left_out, ..change }, push)
     }
 
     /// Puts a head into force whose content is that of the head of `base` after `changes`.
@@ -107,16 +113,17 @@ impl Replica {
         for lost in gone.into_iter().filter(is_gone).collect::<Vec<_>>() {
             rows.extend(held.let_go(site, lost, incarnation, &mut touched));
         }
+        held.gone_through = rows_before + held.rows();
         if counts {
             self.digest = self
                 .digest
                 .wrapping_sub(mutant!(DigestKeepsOld, before, 0))
                 .wrapping_add(digest_of(held));
         }
-        held.gone_through = rows_before + held.rows();
         Change {
             head,
             parts: touched.into_iter().collect(),
+            left_out: Vec::new(),
             other_newest: newest(held) != newest_before,
             rows,
         }
@@ -224,6 +231,42 @@ fn parts_of(kinds: &dyn Kinds, head: &Head, changes: Vec<(PartKey, Option<Vec<u8
         (name, part)
     });
     changes.collect()
+}
+
+/// Leaves the oldest parts out of what would stand after `changes`, until it is no more than a head may hold. Returns which.
+fn leave_out(kinds: &dyn Kinds, held: &Content, changes: &mut Changes) -> Vec<PartKey> {
+    let size = |part: &Part| [1, u64::from(length(part)), u64::from(part.rows)];
+    let mut all = [0; 3];
+    for (_, part) in overlaid(&held.parts, changes) {
+        all = zipped(all, size(part), u64::saturating_add);
+    }
+    let most = [PARTS_MAX as u64, HEAD_BYTES_MAX, HEAD_ROWS_MAX];
+    let fits = |all: [u64; 3]| zipped(all, most, u64::saturating_sub) == [0; 3];
+    if fits(all) {
+        return Vec::new();
+    }
+    let parts = overlaid(&held.parts, changes);
+    let spare =
+        |(key, part): (&PartKey, &Part)| Some((kinds.spare_since(key)?, key.clone(), size(part)));
+    let mut spare: Vec<_> = parts.filter_map(spare).collect();
+    spare.sort_unstable();
+    let mut left_out = Vec::new();
+    for (_, key, size) in spare {
+        if fits(all) {
+            break;
+        }
+        all = zipped(all, size, u64::saturating_sub);
+        match held.parts.contains_key(&key) {
+            true => changes.insert(key.clone(), None),
+            false => changes.remove(&key),
+        };
+        left_out.push(key);
+    }
+    left_out
+}
+
+fn zipped(a: [u64; 3], b: [u64; 3], by: impl Fn(u64, u64) -> u64) -> [u64; 3] {
+    std::array::from_fn(|index| by(a[index], b[index]))
 }
 
 /// What the next head of `incarnation` covers: the other heads that are held and what they cover, the

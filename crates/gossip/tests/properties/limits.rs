@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::wire::{HeadItem, PUSH_BYTES_MAX, PullAnswer, Push, Request, Response, Told};
 use fairmesh_gossip::{
-    Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, KEY_BYTES_MAX, Kinds, PART_BYTES_MAX,
-    PARTS_MAX, PartKey, Refusal,
+    Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, HeldRow, KEY_BYTES_MAX, Kinds,
+    PART_BYTES_MAX, PARTS_MAX, PartKey, Refusal,
 };
 use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, WallTime, cbor};
 use serde::Serialize;
@@ -362,6 +362,58 @@ fn a_head_holds_no_more_rows_than_all_members_keep() {
     let push = liar.publish(0, 1, &all[1..]);
     let refused = honest.take(&push).expect_err("refused");
     assert!(refused.to_string().contains("rows"), "{refused}");
+}
+
+/// A kind whose parts count so many rows each, and can be spared in the order of their names; and one that cannot.
+struct Aged(u32);
+
+impl Kinds for Aged {
+    fn check(&self, _: &Head, _: &PartKey, _: &[u8]) -> Result<u32, String> {
+        Ok(self.0)
+    }
+
+    fn spare_since(&self, key: &PartKey) -> Option<WallTime> {
+        let age = key.key().try_into().ok().map(u16::from_be_bytes)?;
+        (key.kind() == 1).then(|| WallTime(age.into()))
+    }
+}
+
+#[test]
+fn a_site_leaves_the_oldest_out_of_what_is_more_than_a_head_may_hold() {
+    let part = |kind, age: usize, bytes| {
+        let age = u16::try_from(age).expect("few").to_be_bytes();
+        (PartKey::new(kind, &age), Some(vec![7; bytes]))
+    };
+    // Parts that a head may hold, rows and bytes of each.
+    for (parts, rows, bytes) in [(PARTS_MAX, 1, 1), (8, 1 << 16, 1), (256, 1, PART_BYTES_MAX)] {
+        let (mut a, mut b) = (Node::new(0, 2), Node::new(1, 2));
+        let mut publish = |changes| {
+            let (key, at) = (key(0), WallTime(1_000_000));
+            let replica = &mut a.replica;
+            let (change, _) = replica.publish(&Aged(rows), &key, Incarnation(1), at, changes);
+            change.left_out
+        };
+        let full = (2..parts + 2).map(|age| part(1, age, bytes)).collect();
+        assert_eq!(publish(full), []);
+        // An older one that comes late, a newer one, and one that has to stay.
+        let more = vec![
+            part(1, 1, bytes),
+            part(1, parts + 2, bytes),
+            part(2, 0, bytes),
+        ];
+        assert_eq!(publish(more), [1, 2, 3].map(|age| part(1, age, bytes).0));
+        assert_eq!(publish(vec![part(1, 4, bytes)]), []);
+        let held = a.replica.rows_of_site(site(0)).into_iter();
+        let (head, held): (Vec<_>, Vec<_>) = held.partition(|row| row.part.is_none());
+        let bytes = |row: &HeldRow| row.bytes.as_ref().expect("held").to_vec();
+        let parts = held
+            .iter()
+            .filter_map(|row| Some((row.part.clone()?, bytes(row))));
+        let taken = b
+            .replica
+            .restore(&Aged(rows), &bytes(&head[0]), parts.collect());
+        assert!(taken.is_ok(), "{taken:?}");
+    }
 }
 
 /// Has a node hold the first site's head, whose one part, named 0, is known.

@@ -19,6 +19,7 @@ mod membership;
 mod mounted_policies;
 mod newcomer;
 mod once;
+mod outgrown;
 mod partition;
 mod policy_change;
 mod predictive;
