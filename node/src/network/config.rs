@@ -32,6 +32,10 @@ pub(crate) const IN_FLIGHT_PER_PEER_MAX: usize = 16;
 /// take.
 pub(crate) const IN_FLIGHT_MAX: usize = 64;
 
+/// Of these, how many may be under way where one more is asked of a peer that has not answered the last one: the rest is
+/// for peers of whom nothing is asked, so that a few that answer nothing do not keep a node from asking all others.
+pub(crate) const IN_FLIGHT_SHARED_MAX: usize = 48;
+
 /// Requests of one peer that wait for our answer, or whose answer has not left; further ones are turned away. Times
 /// [`RESPONSE_BYTES_MAX`] it is the memory that a peer holds by reading slowly.
 pub(crate) const INBOUND_PER_PEER_MAX: usize = 8;

@@ -15,7 +15,7 @@ use libp2p::request_response::{
 use crate::network::RequestFailure;
 use crate::network::codec::Oversize;
 use crate::network::config::{
-    IN_FLIGHT_MAX, IN_FLIGHT_PER_PEER_MAX, INBOUND_MAX, INBOUND_PER_PEER_MAX,
+    IN_FLIGHT_MAX, IN_FLIGHT_PER_PEER_MAX, IN_FLIGHT_SHARED_MAX, INBOUND_MAX, INBOUND_PER_PEER_MAX,
 };
 
 /// A peer's request that waits for our answer.
@@ -44,8 +44,12 @@ pub(crate) struct Requests {
 impl Requests {
     /// Whether one more request of ours may go to `peer`.
     pub(crate) fn has_room_for(&self, peer: SiteId) -> bool {
-        let with_peer = self.ours.values().filter(|(to, _)| *to == peer);
-        self.ours.len() < IN_FLIGHT_MAX && with_peer.count() < IN_FLIGHT_PER_PEER_MAX
+        let with_peer = self.ours.values().filter(|(to, _)| *to == peer).count();
+        let most = match with_peer {
+            0 => IN_FLIGHT_MAX,
+            _ => IN_FLIGHT_SHARED_MAX,
+        };
+        self.ours.len() < most && with_peer < IN_FLIGHT_PER_PEER_MAX
     }
 
     /// Notes a request of ours that went out.

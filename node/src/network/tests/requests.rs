@@ -75,6 +75,40 @@ async fn requests_under_way_are_bounded_on_both_sides() {
     }
 }
 
+#[tokio::test]
+async fn members_that_answer_nothing_leave_room_to_ask_others() {
+    let mut a = Node::start(1).await;
+    let mut others = Vec::new();
+    for number in 2..=15 {
+        let other = Node::start(number).await;
+        other.allow(&[&a]).await;
+        others.push(other);
+    }
+    let all: Vec<&Node> = others.iter().collect();
+    a.meet(&all).await;
+    let mut missing = sites(&all);
+    while !missing.is_empty() {
+        let site = a
+            .until(|event| match event {
+                NetworkEvent::Connected(site) => Some(site),
+                _ => None,
+            })
+            .await;
+        missing.remove(&site);
+    }
+    let (b, silent) = others.split_first_mut().expect("fourteen");
+    // A pull of each, and four requests for parts: one more than all that may be under way.
+    for (to, id) in silent
+        .iter()
+        .flat_map(|of| (10..15).map(|id| (of.site(), id)))
+    {
+        let bytes = vec![1];
+        a.send(NetworkCommand::Request { to, id, bytes }).await;
+    }
+    let (outcome, _) = tokio::join!(a.ask(b.handle.site(), vec![1]), b.answer(vec![2]));
+    assert_eq!(outcome, Ok(vec![2]));
+}
+
 /// Only TCP is counted at its sockets.
 #[cfg(not(feature = "quic"))]
 #[tokio::test]
