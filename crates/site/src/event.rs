@@ -144,6 +144,8 @@ pub enum Effect {
     ForgetMarks {
         /// The moment.
         before: WallTime,
+        /// What time it is, by a clock that the site believes.
+        at: WallTime,
     },
     /// Push to all members of a VO.
     Push {

@@ -549,7 +549,8 @@ impl Site {
         self.warn_of_documents(now);
         self.forget_refunds(now.wall, horizon);
         let before = mutant!(MarksForgottenEarly, horizon, now.wall);
-        self.effects.push(Effect::ForgetMarks { before });
+        let at = now.wall;
+        self.effects.push(Effect::ForgetMarks { before, at });
     }
 
     /// Says something to the operator while it holds.

@@ -60,7 +60,8 @@ impl Driver {
     async fn carry_out_one(&mut self, effect: Effect) {
         match effect {
             Effect::Persist(_) => unreachable!("has become operations"),
-            Effect::ForgetMarks { before } => {
+            Effect::ForgetMarks { before, at } => {
+                self.believed.send_replace(at);
                 let forget = |data: &DataDir| data.store().map(|store| store.forget_marks(before));
                 self.data.read(forget);
             }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
+use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord, WallTime};
 use fairmesh_round::Round;
 use fairmesh_site::{
     AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, JobMark, QuotaCall, QuotaReply,
@@ -31,6 +31,7 @@ pub struct NodeHandle {
     pub(super) network: NetworkHandle,
     pub(super) view: watch::Receiver<Arc<View>>,
     pub(super) disk: watch::Receiver<Disk>,
+    pub(super) believed: watch::Receiver<WallTime>,
     pub(super) stored: Stored,
 }
 
@@ -205,6 +206,12 @@ impl NodeHandle {
     /// What look-ups read now.
     pub fn view(&self) -> Arc<View> {
         self.view.borrow().clone()
+    }
+
+    /// The last moment at which the site believed its clock and let go of what was too old; 0 before the first, which is
+    /// an hour behind the start at the earliest.
+    pub(crate) fn believed(&self) -> watch::Receiver<WallTime> {
+        self.believed.clone()
     }
 
     /// What is known of the node's disk.

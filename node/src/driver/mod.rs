@@ -29,7 +29,7 @@ use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord};
+use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord, WallTime};
 use fairmesh_round::{Input, Op, Round};
 use fairmesh_site::{
     AdvertCall, Done, Event, ForwardCall, HeadId, JobMark, QuotaCall, Reply, Site, View, brings_job,
@@ -93,6 +93,8 @@ pub(crate) struct Driver {
     /// What arrived while a round waited for room.
     later: VecDeque<Arrived>,
     disk: DiskWatch,
+    /// When the site last let go of what was too old.
+    believed: watch::Sender<WallTime>,
     network: NetworkHandle,
     clock: Arc<dyn Clock>,
     view: watch::Sender<Arc<View>>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fairmesh_model::{Incarnation, SigningKey};
+use fairmesh_model::{Incarnation, SigningKey, WallTime};
 use fairmesh_round::{FileRead, JOURNAL_BYTES_MAX, Op, Opening, SIDE, take_incarnation};
 use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
 use tokio::sync::{mpsc, watch};
@@ -83,10 +83,9 @@ pub async fn start_or_show(
         mut late,
         is_copy,
     } = open(&options, copies.as_deref(), starting).await?;
-    let key = SigningKey::from_secret(&options.secret);
     let mut site = Site::restore_telling(
         options.site,
-        key,
+        SigningKey::from_secret(&options.secret),
         incarnation,
         options.random,
         now,
@@ -106,11 +105,13 @@ pub async fn start_or_show(
     let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
     let (view_sender, view) = watch::channel(site.view());
     let disk = DiskWatch::new();
+    let believed = watch::Sender::new(WallTime(0));
     let handle = NodeHandle {
         commands,
         network: network.clone(),
         view,
         disk: disk.subscribe(),
+        believed: believed.subscribe(),
         stored: data.stored(),
     };
     let driver = Driver {
@@ -120,6 +121,7 @@ pub async fn start_or_show(
         late,
         later: VecDeque::new(),
         disk,
+        believed,
         network,
         clock: options.clock,
         view: view_sender,
@@ -130,10 +132,9 @@ pub async fn start_or_show(
         observer: options.observer,
         works: JoinSet::new(),
     };
-    let driver = tokio::spawn(driver.run(command_receiver, events, first));
     Ok(Running {
         handle,
-        driver,
+        driver: tokio::spawn(driver.run(command_receiver, events, first)),
         listening,
         is_read_only: is_copy,
     })

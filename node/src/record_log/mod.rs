@@ -119,15 +119,20 @@ pub struct RecordLog {
 
 impl RecordLog {
     /// Opens the log in the node's data folder, or begins one. A file that cannot be read is renamed
-    /// and said so; one that cannot be opened is tried again, and refuses records until then. Blocks on the disk.
+    /// and said so; one that cannot be opened is tried again, and refuses records until then. How old records are goes by
+    /// what the site has `believed` the time to be. Blocks on the disk.
     ///
     /// # Errors
     /// If there is no thread for it.
-    pub fn open(data_dir: &Path, keep: Keep) -> Result<Self, LogError> {
+    pub fn open_by(
+        data_dir: &Path,
+        keep: Keep,
+        believed: watch::Receiver<WallTime>,
+    ) -> Result<Self, LogError> {
         let path = data_dir.join(FILE);
         let (commands, received) = mpsc::channel();
         let (stats_out, stats) = watch::channel(LogStats::default());
-        let mut writer = writer::Writer::new(path.clone(), keep, stats_out);
+        let mut writer = writer::Writer::new(path.clone(), keep, believed, stats_out);
         let thread = std::thread::Builder::new()
             .name("record-log".to_owned())
             .spawn(move || writer.run(&received))
@@ -141,6 +146,13 @@ impl RecordLog {
             stats,
             thread: Some(thread),
         })
+    }
+
+    /// One of no site: nothing in it is too old.
+    #[cfg(test)]
+    pub(crate) fn open(data_dir: &Path, keep: Keep) -> Result<Self, LogError> {
+        let (_, believed) = watch::channel(WallTime(0));
+        Self::open_by(data_dir, keep, believed)
     }
 
     /// Writes a batch; it survives the process when this returns, and the machine a second later.

@@ -7,6 +7,7 @@ use fairmesh_model::{JobKey, Origin};
 use fairmesh_records::{Dimension, Format, JobState};
 
 use super::*;
+use crate::driver::wall_now;
 
 const HOUR: u64 = 3_600_000;
 
@@ -194,13 +195,38 @@ async fn what_is_too_old_or_too_much_goes_in_steps() {
             .expect("a count")
     };
     let small = Keep { bytes: 1, ..all() };
-    let step = writer::step(&mut connection, small).expect("a step");
+    let step = writer::step(&mut connection, small, wall_now()).expect("a step");
     assert!(step.more && step.forgotten == 1_000);
     assert_eq!(count(&connection), 2_000);
     // Every job ended in 1970.
     let young = Keep::default();
-    while writer::step(&mut connection, young).expect("a step").more {}
+    while writer::step(&mut connection, young, wall_now())
+        .expect("a step")
+        .more
+    {}
     assert_eq!(count(&connection), 0);
+}
+
+#[tokio::test]
+async fn records_go_by_the_time_that_the_site_believes_and_not_by_a_clock_that_is_ahead() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let keep = Keep {
+        age: Millis(1_000 * HOUR),
+        ..Keep::default()
+    };
+    let (believes, believed) = watch::channel(WallTime(0));
+    let log = RecordLog::open_by(folder.path(), keep, believed).expect("opens");
+    // Of the first thousand hours of 1970: by this machine's clock all are too old.
+    let jobs = (1..=1_000).map(|job| entry(job, JobState::Completed, true));
+    log.append(jobs.collect()).await.expect("written");
+    believes.send_replace(WallTime(1_003 * HOUR));
+    for job in 1_001..1_501 {
+        let batch = vec![entry(job, JobState::Completed, true)];
+        log.append(batch).await.expect("written");
+    }
+    // Read behind the step that the last one was followed by.
+    log.append(Vec::new()).await.expect("written");
+    assert_eq!((log.stats().rows, log.stats().pruned), (1_499, 1));
 }
 
 #[tokio::test]

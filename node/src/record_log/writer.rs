@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use fairmesh_model::WallTime;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
@@ -40,6 +41,8 @@ pub(super) struct Writer {
     /// None where it could not be opened: it is tried again.
     connection: Option<Connection>,
     keep: Keep,
+    /// What time it is, as the site last believed it; 0 before it has said: then nothing is too old.
+    believed: watch::Receiver<WallTime>,
     /// Whether the last step of pruning had more to do.
     more: bool,
     /// Rows that came since the last step was due.
@@ -50,11 +53,17 @@ pub(super) struct Writer {
 }
 
 impl Writer {
-    pub(super) fn new(path: PathBuf, keep: Keep, stats: watch::Sender<LogStats>) -> Self {
+    pub(super) fn new(
+        path: PathBuf,
+        keep: Keep,
+        believed: watch::Receiver<WallTime>,
+        stats: watch::Sender<LogStats>,
+    ) -> Self {
         let mut writer = Self {
             path,
             connection: None,
             keep,
+            believed,
             more: true,
             rows_since_step: 0,
             unsynced: None,
@@ -152,10 +161,10 @@ impl Writer {
     }
 
     fn prune(&mut self) {
-        let keep = self.keep;
+        let (keep, believed) = (self.keep, *self.believed.borrow());
         let stepped = self
             .open()
-            .and_then(|connection| Ok(step(connection, keep)?));
+            .and_then(|connection| Ok(step(connection, keep, believed)?));
         match (stepped, &self.connection) {
             (Ok(done), Some(connection)) => {
                 self.more = done.more;
@@ -205,9 +214,13 @@ pub(super) struct Step {
     pub(super) more: bool,
 }
 
-/// Forgets up to [`STEP_ROWS`] rows that are too old, or the oldest while the log is too large.
-pub(super) fn step(connection: &mut Connection, keep: Keep) -> rusqlite::Result<Step> {
-    let before = signed(wall_now().before(keep.age).0);
+/// Forgets up to [`STEP_ROWS`] rows that are too old by the time `believed`, or the oldest while the log is too large.
+pub(super) fn step(
+    connection: &mut Connection,
+    keep: Keep,
+    believed: WallTime,
+) -> rusqlite::Result<Step> {
+    let before = signed(believed.before(keep.age).0);
     let oldest =
         format!("SELECT id FROM records WHERE moment < ?1 ORDER BY moment LIMIT {STEP_ROWS}");
     let forget = format!("DELETE FROM records WHERE id IN ({oldest})");

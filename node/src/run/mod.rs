@@ -147,7 +147,7 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let settings = settings_of(&config, Default::default()).await?;
     let (settings_sender, settings) = watch::channel(settings);
     let (stop_sender, stop) = watch::channel(false);
-    let records = open_records(&config, running.is_read_only).await?;
+    let records = open_records(&config, &running).await?;
     let servers =
         start_servers(&config, &running, site, (settings, records.clone()), &stop).await?;
     say(&format!(
@@ -246,13 +246,14 @@ async fn say_that_it_starts(starting: Starting) {
 /// The log of job records, if one is kept, and may be written. Opening it waits for the disk.
 async fn open_records(
     config: &Config,
-    is_read_only: bool,
+    running: &Running,
 ) -> anyhow::Result<Option<Arc<RecordLog>>> {
-    let Some(keep) = config.records.filter(|_| !is_read_only) else {
+    let Some(keep) = config.records.filter(|_| !running.is_read_only) else {
         return Ok(None);
     };
-    let folder = config.data_dir.clone();
-    let opened = tokio::task::spawn_blocking(move || RecordLog::open(&folder, keep)).await?;
+    let (folder, believed) = (config.data_dir.clone(), running.handle.believed());
+    let opened = move || RecordLog::open_by(&folder, keep, believed);
+    let opened = tokio::task::spawn_blocking(opened).await?;
     Ok(Some(Arc::new(opened?)))
 }
 

@@ -21,7 +21,7 @@ impl World {
     pub(super) fn carry_out(&mut self, node: usize, effect: Effect) {
         match effect {
             Effect::Persist(_) => unreachable!("has become operations"),
-            Effect::ForgetMarks { before } => self.nodes[node].disk.forget_marks(before),
+            Effect::ForgetMarks { before, .. } => self.nodes[node].disk.forget_marks(before),
             Effect::Push { vo, bytes } => self.push(node, vo, &bytes),
             Effect::Judge { token, verdict } => self.judge(node, token, verdict),
             Effect::Ask { to, id, bytes } => self.ask(node, to, id, &bytes),

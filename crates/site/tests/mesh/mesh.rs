@@ -197,7 +197,7 @@ impl Mesh {
                 place.subscribed.remove(&vo);
             }
             Effect::Notice(notice) => place.notices.push(notice),
-            Effect::ForgetMarks { before } => place.forget_before = before,
+            Effect::ForgetMarks { before, .. } => place.forget_before = before,
             Effect::Work(work) => {
                 let at = self.elapsed_ms + self.work_ms;
                 place.works.push_back((at, work.run()));
