@@ -18,7 +18,8 @@ mod schema;
 mod writer;
 
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
 use fairmesh_model::{Millis, WallTime};
@@ -72,7 +73,10 @@ pub struct Entry {
 pub enum LogError {
     /// The database failed: the disk, or its file. Nothing of the batch was written.
     #[error("the record log failed: {0}")]
-    Database(#[from] rusqlite::Error),
+    Database(rusqlite::Error),
+    /// Reading was ended: nobody wants it any more, or what is written had waited for readers too long.
+    #[error("the record log had to write down what came meanwhile: ask again")]
+    GaveWay,
     /// A file could not be set aside.
     #[error("{path}: {why}")]
     File {
@@ -84,6 +88,15 @@ pub enum LogError {
     /// The thread that writes has ended.
     #[error("the record log is closed")]
     Closed,
+}
+
+impl From<rusqlite::Error> for LogError {
+    fn from(error: rusqlite::Error) -> Self {
+        match error.sqlite_error_code() {
+            Some(rusqlite::ErrorCode::OperationInterrupted) => Self::GaveWay,
+            _ => Self::Database(error),
+        }
+    }
 }
 
 /// What the log holds, and what has become of records since the node was started. Written by the log's
@@ -114,6 +127,8 @@ pub struct RecordLog {
     path: PathBuf,
     commands: mpsc::Sender<Command>,
     stats: watch::Receiver<LogStats>,
+    /// Whether those who read for long are to end.
+    gives_way: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -132,7 +147,9 @@ impl RecordLog {
         let path = data_dir.join(FILE);
         let (commands, received) = mpsc::channel();
         let (stats_out, stats) = watch::channel(LogStats::default());
-        let mut writer = writer::Writer::new(path.clone(), keep, believed, stats_out);
+        let gives_way = Arc::new(AtomicBool::new(false));
+        let shared = (believed, Arc::clone(&gives_way));
+        let mut writer = writer::Writer::new(path.clone(), keep, shared, stats_out);
         let thread = std::thread::Builder::new()
             .name("record-log".to_owned())
             .spawn(move || writer.run(&received))
@@ -144,6 +161,7 @@ impl RecordLog {
             path,
             commands,
             stats,
+            gives_way,
             thread: Some(thread),
         })
     }
@@ -185,7 +203,7 @@ impl RecordLog {
         Ok(schema::reader(&self.path)?)
     }
 
-    /// The same for what takes long: it fails soon after `is_wanted` says no.
+    /// The same for what takes long: it fails soon after `is_wanted` says no, or with [`LogError::GaveWay`].
     ///
     /// # Errors
     /// If the file cannot be opened.
@@ -194,7 +212,9 @@ impl RecordLog {
         is_wanted: impl Fn() -> bool + Send + 'static,
     ) -> Result<Connection, LogError> {
         let mut connection = self.reader()?;
-        connection.progress_handler(STEPS_UNWATCHED, Some(move || !is_wanted()))?;
+        let gives_way = Arc::clone(&self.gives_way);
+        let ends = move || !is_wanted() || gives_way.load(Ordering::Relaxed);
+        connection.progress_handler(STEPS_UNWATCHED, Some(ends))?;
         Ok(connection)
     }
 }

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ const VERSION: i64 = 1;
 
 /// How long a reader waits for a writer or the other way round; in WAL mode only a checkpoint makes
 /// them meet.
-const BUSY_MAX: Duration = Duration::from_secs(10);
+pub(super) const BUSY_MAX: Duration = Duration::from_secs(10);
 
 /// `moment` is the end of the job, or what is known before it ends: what age and periods go by.
 const TABLES: &str = "
@@ -89,15 +89,15 @@ fn anew(path: &Path) -> Result<Connection, LogError> {
 /// Whether pages are missing that the file says it has and its write-ahead log does not bring back. SQLite opens
 /// such a file without a word, where the log is there.
 fn is_cut_short(path: &Path) -> io::Result<bool> {
-    let wal = match std::fs::read(format!("{}-wal", path.display())) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Vec::new(),
-        read => read?,
+    let wal = match File::open(format!("{}-wal", path.display())) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        opened => Some(opened?),
     };
     let mut file = File::open(path)?;
     let length = file.metadata()?.len();
     let mut head = [0; HEAD_BYTES];
     if length < HEAD_BYTES as u64 {
-        return Ok(!wal.is_empty());
+        return Ok(wal.is_some_and(|wal| wal.metadata().is_ok_and(|of| of.len() > 0)));
     }
     file.read_exact(&mut head)?;
     let page_bytes = match u16::from_be_bytes([head[16], head[17]]) {
@@ -106,17 +106,32 @@ fn is_cut_short(path: &Path) -> io::Result<bool> {
     };
     let pages = u32::from_be_bytes([head[28], head[29], head[30], head[31]]);
     let there = u32::try_from(length / page_bytes as u64).unwrap_or(u32::MAX);
-    // Behind the log's own head: frames of this log begin with the page's number and bear its salt.
-    let salt = wal.get(16..24).unwrap_or_default();
-    let frames = wal
-        .get(32..)
-        .unwrap_or_default()
-        .chunks_exact(24 + page_bytes);
-    let frames = frames.filter(|frame| frame[8..16] == *salt);
-    let logged: BTreeSet<u32> = frames
-        .filter_map(|frame| Some(u32::from_be_bytes(*frame.first_chunk()?)))
-        .collect();
+    if there >= pages {
+        return Ok(false);
+    }
+    let logged = wal.map_or(Ok(BTreeSet::new()), |wal| pages_of(&wal, page_bytes as u64))?;
     Ok((there.saturating_add(1)..=pages).any(|page| !logged.contains(&page)))
+}
+
+/// The pages that a write-ahead log has. It may be long: of each frame the head is read.
+fn pages_of(wal: &File, page_bytes: u64) -> io::Result<BTreeSet<u32>> {
+    let (mut head, mut frame) = ([0; 32], [0; 24]);
+    let (mut at, length) = (head.len() as u64, wal.metadata()?.len());
+    let frame_bytes = frame.len() as u64 + page_bytes;
+    let mut pages = BTreeSet::new();
+    if length < at {
+        return Ok(pages);
+    }
+    wal.read_exact_at(&mut head, 0)?;
+    while at + frame_bytes <= length {
+        wal.read_exact_at(&mut frame, at)?;
+        // Frames of this log begin with the page's number and bear its salt.
+        if frame[8..16] == head[16..24] {
+            pages.insert(u32::from_be_bytes([frame[0], frame[1], frame[2], frame[3]]));
+        }
+        at += frame_bytes;
+    }
+    Ok(pages)
 }
 
 /// Bytes of the head of a database (https://sqlite.org/fileformat2.html).

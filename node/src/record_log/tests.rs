@@ -230,6 +230,51 @@ async fn records_go_by_the_time_that_the_site_believes_and_not_by_a_clock_that_i
 }
 
 #[tokio::test]
+async fn sums_that_overlap_do_not_keep_the_write_ahead_log_from_starting_over() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let jobs = (1..=5_000).map(|job| entry(job, JobState::Completed, true));
+    log.append(jobs.collect()).await.expect("written");
+    let path = folder.path().join(FILE);
+    let mut connection = schema::open_or_set_aside(&path).expect("opens");
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let sum = |pause: u64| {
+        std::thread::sleep(std::time::Duration::from_millis(pause));
+        let slowly = move || {
+            std::thread::sleep(std::time::Duration::from_millis(200));
+            true
+        };
+        while !is_over.load(Ordering::Relaxed) {
+            let reader = log.reader_while(slowly).expect("a reader");
+            match summarise(&reader, &Filter::default(), &[Dimension::User]) {
+                Ok(_) | Err(LogError::GaveWay) => {}
+                Err(error) => panic!("{error}"),
+            }
+        }
+    };
+    let mut most = 0;
+    std::thread::scope(|scope| {
+        for pause in [0, 300] {
+            scope.spawn(move || sum(pause));
+        }
+        std::thread::sleep(std::time::Duration::from_millis(400));
+        for batch in 10..40 {
+            let jobs =
+                (batch * 500..(batch + 1) * 500).map(|job| entry(job, JobState::Failed, true));
+            let jobs: Vec<Entry> = jobs.collect();
+            let transaction = connection.transaction().expect("begun");
+            row::write(&transaction, &jobs, WallTime(0)).expect("written");
+            transaction.commit().expect("written");
+            writer::checkpoint(&connection, 256, &log.gives_way).expect("done");
+            let length = std::fs::metadata(folder.path().join(format!("{FILE}-wal")));
+            most = most.max(length.expect("there").len());
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    assert!(most < 4 << 20, "{most} bytes");
+}
+
+#[tokio::test]
 async fn a_feed_without_pause_does_not_outgrow_the_bounds() {
     let folder = tempfile::tempdir().expect("a folder");
     let bytes = 1 << 20;

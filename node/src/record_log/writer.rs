@@ -6,6 +6,8 @@
 //! long for it, and a step forgets more than came: the log is bounded under a feed without pause, too.
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
@@ -33,6 +35,12 @@ const LOOK_EVERY: Duration = Duration::from_secs(30);
 /// to be on disk, nor is it lost with it.
 const SYNC_AFTER: Duration = Duration::from_secs(1);
 
+/// Pages of the write-ahead log with which it is made to start over: 256 MiB. Without readers it has some 8,000.
+const WAL_PAGES_MAX: i64 = 1 << 16;
+
+/// How long records wait for readers to end then.
+const GIVE_WAY_MAX: Duration = Duration::from_secs(1);
+
 /// Time between two steps while there is more to forget.
 const STEP_EVERY: Duration = Duration::from_millis(100);
 
@@ -43,6 +51,10 @@ pub(super) struct Writer {
     keep: Keep,
     /// What time it is, as the site last believed it; 0 before it has said: then nothing is too old.
     believed: watch::Receiver<WallTime>,
+    /// Whether readers are to end, so that the write-ahead log can start over.
+    gives_way: Arc<AtomicBool>,
+    /// So many pages are too many in it.
+    wal_pages_max: i64,
     /// Whether the last step of pruning had more to do.
     more: bool,
     /// Rows that came since the last step was due.
@@ -56,7 +68,7 @@ impl Writer {
     pub(super) fn new(
         path: PathBuf,
         keep: Keep,
-        believed: watch::Receiver<WallTime>,
+        (believed, gives_way): (watch::Receiver<WallTime>, Arc<AtomicBool>),
         stats: watch::Sender<LogStats>,
     ) -> Self {
         let mut writer = Self {
@@ -64,6 +76,8 @@ impl Writer {
             connection: None,
             keep,
             believed,
+            gives_way,
+            wal_pages_max: WAL_PAGES_MAX,
             more: true,
             rows_since_step: 0,
             unsynced: None,
@@ -127,9 +141,16 @@ impl Writer {
         let Some(connection) = &self.connection else {
             return;
         };
-        let synced = connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(()));
-        if let Err(error) = synced {
-            tracing::warn!(%error, "the record log was not synced: a power cut may cost its last records");
+        match checkpoint(connection, self.wal_pages_max, &self.gives_way) {
+            // One that has not started over is made to when it has grown by as much.
+            Ok(pages) if pages > self.wal_pages_max => {
+                self.wal_pages_max = pages + WAL_PAGES_MAX;
+            }
+            Ok(pages) if pages <= WAL_PAGES_MAX => self.wal_pages_max = WAL_PAGES_MAX,
+            Ok(_) => {}
+            Err(error) => {
+                tracing::warn!(%error, "the record log was not synced: a power cut may cost its last records");
+            }
         }
     }
 
@@ -197,6 +218,28 @@ impl Writer {
             self.stats.send_modify(|stats| stats.bytes = bytes);
         }
     }
+}
+
+/// Brings what was written to the disk. Where readers, one behind the other, have kept the write-ahead log from starting
+/// over until it has more than `pages_max`, they end, and it does. Says how many it has then; more, if one has not ended.
+pub(super) fn checkpoint(
+    connection: &Connection,
+    pages_max: i64,
+    gives_way: &AtomicBool,
+) -> rusqlite::Result<i64> {
+    let pages: i64 =
+        connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |row| row.get(1))?;
+    if pages <= pages_max {
+        return Ok(pages);
+    }
+    gives_way.store(true, Ordering::Relaxed);
+    let is_busy = connection.busy_timeout(GIVE_WAY_MAX).and_then(|()| {
+        let start_over = "PRAGMA wal_checkpoint(TRUNCATE)";
+        connection.query_row(start_over, [], |row| row.get(0))
+    });
+    gives_way.store(false, Ordering::Relaxed);
+    connection.busy_timeout(schema::BUSY_MAX)?;
+    Ok(if is_busy? { pages } else { 0 })
 }
 
 /// Says how many rows are new.
