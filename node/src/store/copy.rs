@@ -7,14 +7,17 @@ use std::fs;
 use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 
-use fairmesh_round::{JOURNAL, JOURNAL_OLD, SIDE};
+use fairmesh_round::{FileName, JOURNAL, JOURNAL_OLD, SIDE};
 
-use super::data_dir::STORE;
+use super::data_dir::{STORE, bytes_below};
 use super::recovery::io_error;
 use super::{Room, StoreError};
 
 /// A copy is made where it leaves as much room again: sockets, and more of memory, may be there.
 const ROOM_TIMES: u64 = 2;
+
+/// What is copied beside the store.
+const FILES: [FileName; 3] = [SIDE, JOURNAL, JOURNAL_OLD];
 
 /// Where a copy is, and of what.
 #[derive(Debug)]
@@ -35,7 +38,11 @@ impl Copy {
         };
         let at = &copy.at;
         let room = Room::of(place).map_err(io_error("looking at", place))?;
-        let bytes = super::data_dir::bytes_below(of).map_err(io_error("reading", of))?;
+        let store = of.join(STORE.as_ref());
+        let mut bytes = bytes_below(&store).map_err(io_error("reading", &store))?;
+        for name in FILES {
+            bytes += fs::metadata(of.join(name.as_ref())).map_or(0, |file| file.len());
+        }
         if room.is_read_only || room.free < bytes.saturating_mul(ROOM_TIMES) {
             let error = std::io::Error::from(rustix::io::Errno::NOSPC);
             return Err(io_error("copying the data folder to", at)(error));
@@ -47,7 +54,7 @@ impl Copy {
             .create(at)
             .and_then(|()| folders.create(&store));
         made.map_err(io_error("making", &store))?;
-        for name in [SIDE, JOURNAL, JOURNAL_OLD] {
+        for name in FILES {
             let from = of.join(name.as_ref());
             if from.exists() {
                 fs::copy(&from, at.join(name.as_ref())).map_err(io_error("copying", &from))?;

@@ -355,3 +355,13 @@ fn a_store_that_is_lost_behind_a_flipped_bit_of_its_journal_gets_its_marks_back(
         );
     }
 }
+
+#[test]
+fn a_copy_of_a_folder_needs_room_for_what_is_copied_alone() {
+    let dir = data_folder();
+    let aside = fs::File::create(dir.path().join("records.sqlite.unreadable-1"));
+    aside.expect("made").set_len(1 << 42).expect("sparse");
+    let place = tempfile::tempdir().expect("a folder");
+    let (data, ..) = DataDir::open_copy(dir.path(), place.path(), NOW, LINEAGE).expect("there is");
+    assert_all_there(&data);
+}
