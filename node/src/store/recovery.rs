@@ -114,7 +114,16 @@ fn open_whole(dir: &Path) -> Result<Opened, Refusal> {
             Refusal::Fault(refused(dir, error))
         }
     };
-    let tree = open_sled(dir).map_err(refuse)?;
+    // What sled says of its own configuration is never anything else here, and it says it again.
+    let tree = open_sled(dir).or_else(|error| match error {
+        sled::Error::Unsupported(why) => {
+            tracing::warn!(folder = %dir.display(), why, "sled's `conf` is damaged and made anew");
+            fs::remove_file(dir.join("conf"))?;
+            open_sled(dir)
+        }
+        error => Err(error),
+    });
+    let tree = tree.map_err(refuse)?;
     let (tally, counts) = catch(|| Tally::check(&tree))
         .map_err(refuse)?
         .map_err(Refusal::Damage)?;

@@ -417,3 +417,27 @@ fn a_record_that_sled_lost_or_took_back_sets_the_store_aside() {
     }
     assert_eq!(open(&path).1, Recovery::default());
 }
+
+#[test]
+fn whatever_sleds_own_configuration_says_a_store_comes_up() {
+    let (_dir, path) = folder();
+    let record = put(Table::Meta, b"a", b"1");
+    open(&path).0.write(vec![record]).expect("written");
+    let good = fs::read(path.join("conf")).expect("there");
+    // Each fifth bit: over the bytes, all of their bits.
+    for bit in (0..good.len() * 8).step_by(5) {
+        let copy = copy_of(&path, &format!("conf-{bit}"));
+        let mut bytes = good.clone();
+        bytes[bit / 8] ^= 1 << (bit % 8);
+        fs::write(copy.join("conf"), bytes).expect("written");
+        let (store, recovery) = open(&copy);
+        let is_there = all(&store, Table::Meta).len() == 1;
+        assert!(is_there || recovery.set_aside.is_some(), "bit {bit}");
+    }
+    fs::write(path.join("conf"), [0xff; 70]).expect("written");
+    let (store, recovery) = open(&path);
+    assert_eq!(
+        (all(&store, Table::Meta).len(), recovery.set_aside),
+        (1, None)
+    );
+}
