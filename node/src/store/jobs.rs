@@ -66,8 +66,8 @@ pub(super) struct Jobs {
     /// Marks of jobs that are charged up to some moment before this one are not needed.
     before: WallTime,
     recent_max: usize,
-    /// Whether packing has failed since the site last said what is not needed.
-    is_stuck: bool,
+    /// Whether packing and merging have failed since the site last said what is not needed.
+    is_stuck: [bool; 2],
 }
 
 /// Segments that a thread is making one of.
@@ -142,7 +142,7 @@ impl Jobs {
             merge: None,
             before: WallTime(0),
             recent_max: RECENT_MAX,
-            is_stuck: false,
+            is_stuck: [false; 2],
         }))
     }
 
@@ -176,32 +176,40 @@ impl Jobs {
     /// Marks of jobs that are charged up to some moment before this one are not needed any more.
     pub(super) fn forget(&mut self, before: WallTime) {
         self.before = before;
-        self.is_stuck = false;
+        self.is_stuck = [false; 2];
         self.tidy();
     }
 
     /// Makes a segment of recent marks where they are many, and one of several where it is time. What fails costs
     /// room and memory, and is tried again in a while.
     pub(super) fn tidy(&mut self) {
-        if self.is_stuck {
-            return;
-        }
-        if let Err(error) = self.try_to_tidy() {
-            self.is_stuck = true;
-            tracing::warn!(folder = %self.dir.display(), %error, "marks of jobs cannot be packed");
+        // Marks do not stay in memory because older ones cannot be merged.
+        let works: [fn(&mut Self) -> io::Result<()>; 2] = [Self::try_to_pack, Self::try_to_merge];
+        for (of, work) in works.into_iter().enumerate() {
+            if self.is_stuck[of] {
+                continue;
+            }
+            if let Err(error) = work(self) {
+                self.is_stuck[of] = true;
+                tracing::warn!(folder = %self.dir.display(), %error, "marks of jobs cannot be packed");
+            }
         }
     }
 
-    fn try_to_tidy(&mut self) -> io::Result<()> {
+    fn try_to_pack(&mut self) -> io::Result<()> {
+        match self.recent.marks.len() >= self.recent_max {
+            true => self.pack_recent(),
+            false => Ok(()),
+        }
+    }
+
+    fn try_to_merge(&mut self) -> io::Result<()> {
         if self
             .merge
             .as_ref()
             .is_some_and(|merge| merge.thread.is_finished())
         {
             self.end_merge()?;
-        }
-        if self.recent.marks.len() >= self.recent_max {
-            self.pack_recent()?;
         }
         if self.merge.is_none()
             && let Some(of) = self.due()

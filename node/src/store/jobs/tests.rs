@@ -207,6 +207,36 @@ fn whatever_a_packing_that_was_cut_off_has_left_nothing_is_lost_or_twice() {
 }
 
 #[test]
+fn a_segment_that_cannot_be_merged_keeps_no_marks_in_memory() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let mut jobs = open(dir.path(), 0).expect("whole");
+    let mut all = 0..;
+    let mut add = |jobs: &mut Jobs| {
+        let entries = all.by_ref().take(50).map(|job| entry(job, 1));
+        jobs.append(entries.collect()).expect("written");
+        jobs.tidy();
+    };
+    while jobs.segments.is_empty() {
+        add(&mut jobs);
+    }
+    let segment = File::options().write(true).open(jobs.segments[0].1.path());
+    let segment = segment.expect("opens");
+    segment.write_all_at(&[0; 64], 0).expect("written");
+    for _ in 0..100 {
+        add(&mut jobs);
+        while jobs
+            .merge
+            .as_ref()
+            .is_some_and(|of| !of.thread.is_finished())
+        {
+            thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+    assert!(jobs.is_stuck[1] && jobs.recent.marks.len() < FEW);
+    assert_eq!(until(&jobs, 5_000), Some(1));
+}
+
+#[test]
 fn what_comes_behind_a_packing_that_could_not_be_ended_is_there() {
     let dir = tempfile::tempdir().expect("a folder");
     let mut jobs = open(dir.path(), 0).expect("whole");
