@@ -228,7 +228,7 @@ impl Driver {
                     Command::Stop(_) => return Err(error),
                     Command::Ask(question) => self.answer(question),
                     Command::Call(Call::Advert(_), _) | Command::Reconfigure(_) => {
-                        self.keep_for_later(Arrived::Command(command));
+                        keep_for_later(&mut self.later, Arrived::Command(command));
                     }
                     Command::Call(call, reply) => refuse(call, reply, &self.disk.refusal()),
                 },
@@ -257,13 +257,18 @@ impl Driver {
                     Arrived::Network(NetworkEvent::Connected(of) | NetworkEvent::Disconnected(of)) if *of == peer));
                 self.later.push_back(Arrived::Network(event));
             }
-            event => self.keep_for_later(Arrived::Network(event)),
+            event => keep_for_later(&mut self.later, Arrived::Network(event)),
         }
     }
+}
 
-    fn keep_for_later(&mut self, arrived: Arrived) {
-        if self.later.len() < LATER_MAX {
-            self.later.push_back(arrived);
-        }
+/// Keeps what cannot be dropped for when there is room: of configurations the last, whatever else waits.
+pub(super) fn keep_for_later(later: &mut VecDeque<Arrived>, arrived: Arrived) {
+    let is_config = |of: &Arrived| matches!(of, Arrived::Command(Command::Reconfigure(_)));
+    if is_config(&arrived) {
+        later.retain(|of| !is_config(of));
+    } else if later.len() >= LATER_MAX {
+        return;
     }
+    later.push_back(arrived);
 }

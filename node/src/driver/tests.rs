@@ -91,7 +91,12 @@ async fn node(data_dir: &Path, vo: VoId) -> NodeHandle {
 }
 
 async fn node_with(data_dir: &Path, vo: VoId, network: NetworkConfig) -> NodeHandle {
-    let options = NodeOptions {
+    let started = start(options(data_dir, vo, network)).await;
+    started.expect("starts").handle
+}
+
+fn options(data_dir: &Path, vo: VoId, network: NetworkConfig) -> NodeOptions {
+    NodeOptions {
         site: site_config(vo),
         secret: SECRET,
         network,
@@ -99,8 +104,7 @@ async fn node_with(data_dir: &Path, vo: VoId, network: NetworkConfig) -> NodeHan
         clock: Arc::new(SystemClock::start()),
         observer: None,
         random: 1,
-    };
-    start(options).await.expect("starts").handle
+    }
 }
 
 /// Ended jobs of one second on one core, half of them in the VO and half at the site.
@@ -343,4 +347,29 @@ async fn a_dry_run_that_waits_for_the_disk_keeps_nobody_else_waiting() {
     }
     assert!(was_answered, "the node's task waits for the disk");
     running.stop().await;
+}
+
+#[test]
+fn of_configurations_that_wait_for_room_the_last_is_taken_whatever_else_waits() {
+    let vo = charter(WallTime(0)).vo();
+    let config = |local_window| {
+        let config = SiteConfig {
+            local_window,
+            ..site_config(vo)
+        };
+        Arrived::Command(Command::Reconfigure(Box::new(config)))
+    };
+    let quarter = WindowLength::from_millis(900_000).expect("a window");
+    let mut later = VecDeque::new();
+    room::keep_for_later(&mut later, config(WindowLength::HOUR));
+    for _ in 0..5_000 {
+        room::keep_for_later(&mut later, Arrived::Timer);
+    }
+    room::keep_for_later(&mut later, config(quarter));
+    let windows = later.iter().filter_map(|of| match of {
+        Arrived::Command(Command::Reconfigure(config)) => Some(config.local_window),
+        _ => None,
+    });
+    assert_eq!(windows.collect::<Vec<_>>(), [quarter]);
+    assert!(later.len() < 2_000, "{}", later.len());
 }
