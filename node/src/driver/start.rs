@@ -212,6 +212,9 @@ impl From<StoreError> for StartError {
 fn try_open(options: &NodeOptions, starting: &Starting) -> Result<Folder, StartError> {
     let now = options.clock.now().wall;
     let folder = &options.data_dir;
+    // Whatever is refused here is refused before anything is touched; it is taken when nobody else has the folder.
+    let (files, ..) = next_incarnation(options)?;
+    let store = files.open_store(now)?;
     let (mut files, incarnation, mut late) = next_incarnation(options)?;
     match files.carry_out(&mut late) {
         // It is written before anything is signed under it.
@@ -219,7 +222,7 @@ fn try_open(options: &NodeOptions, starting: &Starting) -> Result<Folder, StartE
         written => written?,
     }
     // No two starts share an incarnation, so no two stores share a lineage.
-    let opened = DataDir::open(files, now, incarnation.0)?;
+    let opened = DataDir::open_with(files, store, now, incarnation.0)?;
     Folder::of(opened, incarnation, late, starting)
 }
 

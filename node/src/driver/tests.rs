@@ -349,6 +349,20 @@ async fn a_dry_run_that_waits_for_the_disk_keeps_nobody_else_waiting() {
     running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_node_on_a_folder_is_refused_and_writes_nothing_there() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let vo = charter(SystemClock::start().now().wall).vo();
+    let running = node(dir.path(), vo).await;
+    let side = || std::fs::read(dir.path().join("site.state")).expect("there");
+    let before = side();
+    let second = start(options(dir.path(), vo, NetworkConfig::default())).await;
+    let refused = second.err().expect("it is in use").to_string();
+    assert!(refused.contains("store"), "{refused}");
+    assert_eq!(side(), before);
+    running.stop().await;
+}
+
 #[test]
 fn of_configurations_that_wait_for_room_the_last_is_taken_whatever_else_waits() {
     let vo = charter(WallTime(0)).vo();

@@ -61,6 +61,11 @@ impl Files {
         Ok(Self::new(dir))
     }
 
+    /// Opens or starts the store beside them. Nobody else opens it, nor takes an incarnation, while it is open.
+    pub fn open_store(&self, now: WallTime) -> Result<(Store, Recovery), StoreError> {
+        Store::open(&self.path(&STORE), now)
+    }
+
     /// What a file holds.
     pub fn read(&self, name: &FileName) -> FileRead {
         match fs::read(self.path(name)) {
@@ -163,12 +168,22 @@ impl DataDir {
     /// Opens or starts the store in the folder `store`, and brings it up to the journal beside it. A
     /// store that is made takes `lineage`, which no other may ever have had.
     pub fn open(
+        files: Files,
+        now: WallTime,
+        lineage: u64,
+    ) -> Result<(Self, Recovery, Opening), StoreError> {
+        let store = files.open_store(now)?;
+        Self::open_with(files, store, now, lineage)
+    }
+
+    /// The same with the store that is in the folder, which was opened.
+    pub fn open_with(
         mut files: Files,
+        (store, recovery): (Store, Recovery),
         now: WallTime,
         lineage: u64,
     ) -> Result<(Self, Recovery, Opening), StoreError> {
         let dir = files.path(&STORE);
-        let (store, recovery) = Store::open(&dir, now)?;
         let of_store = store.get(Table::Meta, LINEAGE_KEY)?;
         if of_store.is_some() && store.get(Table::Meta, FORMAT_KEY)?.is_none() {
             return Err(StoreError::FirstEdition(dir));
