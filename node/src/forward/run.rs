@@ -235,13 +235,18 @@ fn step(
         }
         Came::Killed | Came::Ended(..) => {}
     }
-    match status(files, true, ask)? {
-        None => Ok(None),
+    match ask.map(|ask| ask.ask(String::new())).transpose()? {
+        Some(None) => return Ok(None),
+        Some(Some(Status::Nowhere)) | None => {}
+        // Also of one that has failed there: it was there, and may have run.
+        Some(Some(_)) => return settled(submitted(String::new())),
+    }
+    match status(files, true, None)? {
         Some(Status::Failed(why)) => settled(SettledAsk {
             refused: Some(why),
             ..SettledAsk::default()
         }),
-        Some(_) => settled(submitted(String::new())),
+        _ => Ok(None),
     }
 }
 
@@ -359,14 +364,18 @@ mod tests {
         said
     }
 
-    #[tokio::test(flavor = "multi_thread")]
-    async fn a_node_that_refuses_for_a_moment_is_told_again() -> anyhow::Result<()> {
+    /// What a node is asked and told where these two commands hand its job over, as long as it is told twice.
+    async fn told(
+        submit: &str,
+        ask: Option<&str>,
+    ) -> anyhow::Result<(tempfile::TempDir, Vec<String>)> {
         let folder = tempfile::tempdir()?;
         let socket = folder.path().join("control.sock");
         let node = node(&socket);
+        let here = |command: &str| format!("HERE='{}'; {command}", folder.path().display());
         let args = RunArgs {
-            submit: r#"test "$(stat -c %a "$FAIRMESH_FILES.run")" = 600 && echo 4711"#.to_owned(),
-            ask: None,
+            submit: here(submit),
+            ask: ask.map(here),
             withdraw: None,
             ask_max: 5,
             folder: folder.path().join("here"),
@@ -386,6 +395,27 @@ mod tests {
             asks = node => asks?,
             ended = tokio::time::timeout(Duration::from_secs(60), all) => ended??,
         };
+        Ok((folder, asks))
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_job_that_the_batch_system_had_is_not_sent_elsewhere() -> anyhow::Result<()> {
+        let submit = r#"touch "$HERE/ran"; exit 1"#;
+        let ask = r#"test -e "$HERE/ran" && echo failed || echo nowhere"#;
+        let (_folder, asks) = told(submit, Some(ask)).await?;
+        let mut told = asks.iter().filter(|ask| ask.starts_with("POST"));
+        assert!(told.all(|ask| ask.contains("submitted\":\"")), "{asks:?}");
+        // Of one that it never had it is sure.
+        let (_folder, asks) = self::told("exit 1", Some("echo nowhere")).await?;
+        let mut told = asks.iter().filter(|ask| ask.starts_with("POST"));
+        assert!(told.all(|ask| ask.contains("refused\":\"")), "{asks:?}");
+        Ok(())
+    }
+
+    #[tokio::test(flavor = "multi_thread")]
+    async fn a_node_that_refuses_for_a_moment_is_told_again() -> anyhow::Result<()> {
+        let submit = r#"test "$(stat -c %a "$FAIRMESH_FILES.run")" = 600 && echo 4711"#;
+        let (folder, asks) = told(submit, None).await?;
         let told = asks.iter().map(String::as_str);
         let told: Vec<&str> = told.filter(|ask| ask.starts_with("POST")).collect();
         assert!(asks[0].starts_with("GET 503"), "{asks:?}");
@@ -394,7 +424,8 @@ mod tests {
         // What the job runs is nobody else's to read, or to lock.
         assert!(told.iter().all(|ask| ask.contains("4711")), "{told:?}");
         for (name, wanted) in [("", 0o700), ("lock", 0o600)] {
-            let mode = args.folder.join(name).metadata()?.permissions().mode();
+            let metadata = folder.path().join("here").join(name).metadata()?;
+            let mode = metadata.permissions().mode();
             assert_eq!(mode & 0o777, wanted, "{name}");
         }
         Ok(())
