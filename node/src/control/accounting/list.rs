@@ -14,6 +14,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Bytes;
+use axum::http::StatusCode;
 use axum::response::Response;
 use fairmesh_model::{VoId, WallTime};
 use fairmesh_records::{Dimension, JobState};
@@ -165,7 +166,12 @@ async fn sums(
     let rests_on = shared.node().ask(rests_on).await?;
     let summed = move |wanted: &Wanted| {
         let summary = reader(&log, wanted).and_then(|reader| summarise(&reader, &filter, &by));
-        let summary = summary.map_err(|error| wanted.fault(error))?;
+        let summary = summary.map_err(|error| match error {
+            LogError::GaveWay if wanted.is() => {
+                ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error)
+            }
+            error => wanted.fault(error),
+        })?;
         Ok(SummaryBody::from(&summary))
     };
     beside.answer("accounting", rests_on, summed).await
