@@ -180,7 +180,10 @@ impl Question {
         for (id, known) in site.known_sites(now, vo) {
             match known {
                 Some(known) => candidates.push((id, Candidate::of(known))),
-                None => silent.push((id, site.site_name(id).map_or_else(|| id.to_string(), clean))),
+                None => {
+                    let name = site.site_name_in(vo, id);
+                    silent.push((id, name.map_or_else(|| id.to_string(), clean)));
+                }
             }
         }
         Ok(Gathered {
