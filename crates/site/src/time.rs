@@ -15,6 +15,7 @@ use fairmesh_model::{Millis, Now, SiteId, WallTime, mutant};
 
 use crate::notice::Notice;
 use crate::site::Site;
+use crate::vo::Vo;
 
 /// Longest time between the last head that a site has signed and a start at which its clock is believed without a word
 /// of others: a week is the least history that may be lost by that.
@@ -126,10 +127,13 @@ impl Site {
         self.notice(now.mono, Notice::OwnClockOff { what });
     }
 
-    /// A start long after this site has signed last: it was off, or its clock has leapt since, and nobody has said which.
+    /// A start long after this site has signed last: it was off, or its clock has leapt since, and no other member has said
+    /// which yet. Where there is none nobody ever would.
     pub(crate) fn doubt_clock(&mut self, now: WallTime) {
         let last = self.last_head_at;
-        self.has_leapt = last > WallTime(0) && now.since(last) > OFF_MAX;
+        let has_others = |vo: &Vo| vo.members().iter().any(|member| *member != self.id);
+        let may_hear = self.vos.values().any(has_others);
+        self.has_leapt = may_hear && last > WallTime(0) && now.since(last) > OFF_MAX;
     }
 
     /// Names a peer whose clock is off from ours, while it is.
