@@ -398,8 +398,14 @@ impl Site {
         }
     }
 
+    /// Days were merged, and some forgotten: there may be room again for these spans.
+    pub(crate) fn try_left_out(&mut self, now: Now, vo: VoId, spans: BTreeSet<Span>) {
+        self.own.publish_again(vo, spans.clone());
+        self.name_left_out(now, vo, spans);
+    }
+
     /// Names that usage of these spans is not published, while the site has any.
-    pub(crate) fn name_left_out(&mut self, now: Now, vo: VoId, mut spans: BTreeSet<Span>) {
+    fn name_left_out(&mut self, now: Now, vo: VoId, mut spans: BTreeSet<Span>) {
         spans.retain(|span| self.own.has(Some(vo), *span));
         let held = self.vos.get_mut(&vo).expect("it was listed");
         let window = held.window();

@@ -541,9 +541,7 @@ impl Site {
             self.change_own(Some(vo), |own| own.forget(Some(vo), past, window));
             self.change_audit(vo, |audit| audit.forget(past));
             self.forget_quota(vo, past);
-            // There may be room again, by what was merged and forgotten.
-            self.own.publish_again(vo, left_out.clone());
-            self.name_left_out(now, vo, left_out);
+            self.try_left_out(now, vo, left_out);
         }
         horizon = horizon.min(self.horizon_of_left(now.wall));
         self.warn_of_documents(now);

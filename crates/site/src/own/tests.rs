@@ -63,6 +63,24 @@ fn a_counter_is_held_alone_until_a_peer_has_it_as_it_is() {
 }
 
 #[test]
+fn what_a_head_had_no_room_for_is_held_alone_and_published_again() {
+    let span = Span::Window(Window(500_000));
+    let (mut own, left_out) = (Own::new(Incarnation(9), HOUR), BTreeSet::from([span]));
+    count(&mut own, &account(Some(VO), "/ann"), span, amount(5));
+    own.take_changes(VO, true, NEVER, HOUR);
+    own.landed(VO, &left_out);
+    assert_eq!(alone(&own), [(9, "/ann".to_owned(), 5)]);
+    own.landed(VO, &BTreeSet::new());
+    assert_eq!(alone(&own), []);
+    // A peer had it, and a later head has not.
+    own.hold_alone(VO, &left_out);
+    assert_eq!(alone(&own), [(9, "/ann".to_owned(), 5)]);
+    assert!(own.take_changes(VO, false, NEVER, HOUR).is_empty());
+    own.publish_again(VO, BTreeSet::from([span, Span::Day(1)]));
+    assert_eq!(own.take_changes(VO, false, NEVER, HOUR).len(), 1);
+}
+
+#[test]
 fn a_day_takes_its_windows_in_and_what_comes_late_goes_to_the_day() {
     let mut own = Own::new(Incarnation(9), HOUR);
     let ann = account(Some(VO), "/ann");
