@@ -40,7 +40,8 @@ impl Ledger {
         let due = self.due_parts.iter().flatten();
         let due = due.filter(|part| self.grants.whole(**part) == Some(whole));
         due.fold(0, |sum, part| {
-            sum.saturating_add(self.lacking(whole, *part))
+            let has_room = self.room_of(*part, self.me);
+            sum.saturating_add(self.lacking(whole, *part).min(has_room))
         })
     }
 
@@ -61,7 +62,9 @@ impl Ledger {
         if now >= slice.end || own.is_some_and(|own| !own.has_room_for(cell)) {
             return false;
         }
-        let there = lacking.min(self.spendable(whole));
+        // Others may have sent some of the part before there was anything to pass on.
+        let has_room = self.room_of(part, self.me);
+        let there = lacking.min(self.spendable(whole)).min(has_room);
         let amount = mutant!(PassedUnchecked, there, lacking);
         self.add(whole, cell, amount);
         amount < lacking

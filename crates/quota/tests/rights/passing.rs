@@ -322,8 +322,14 @@ fn a_site_has_no_more_of_a_part_either() {
     sent.add(Cell::Sent(site(1)), 40);
     let mut passed = Row::default();
     passed.add(Cell::Passed(ids[1].allocation), 50);
-    receive(&mut b, site(0), 1, [(ids[0], passed), (ids[1], sent)]);
-    assert_eq!(b.spendable(ids[1]), 60);
+    // Or where others' rights are there before it has passed on its own.
+    let mut late = Ledger::new(site(1), members(3), grants.clone());
+    for of in [&mut b, &mut late] {
+        let rows = [(ids[0], passed.clone()), (ids[1], sent.clone())];
+        receive(of, site(0), 1, rows);
+        of.tick(WallTime(1));
+        assert_eq!(of.spendable(ids[1]), 60);
+    }
     // A later version says as little of it, and is one of the same.
     let mut ended = alike;
     (ended.version, ended.id) = (2, Some(ids[1].allocation));
