@@ -102,6 +102,25 @@ fn a_clock_that_leaps_while_nobody_is_connected_forgets_no_usage_of_local_accoun
 }
 
 #[test]
+fn a_site_without_other_members_keeps_house_after_it_was_off_for_weeks() {
+    let mut mesh = Mesh::found_with(1, 1, slow(), |_| {});
+    mesh.tick_ms = 60_000;
+    let config = &mut mesh.nodes[0].config;
+    config.local_history = HistoryRule::None { horizon: 10 * 24 };
+    let config = Box::new(config.clone());
+    mesh.handle(0, Event::Reconfigured(config));
+    let end = mesh.now(0).wall;
+    let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
+    mesh.report(0, &[local]).expect("acknowledged");
+    mesh.run(HOUR);
+    assert!(!mesh.nodes[0].site.usage_by_account(None).is_empty());
+    mesh.nodes[0].ahead_ms = DAY.0 * 60;
+    mesh.restart(0);
+    mesh.run(DAY);
+    assert!(mesh.nodes[0].site.usage_by_account(None).is_empty());
+}
+
+#[test]
 fn jobs_of_a_batch_system_whose_clock_is_ahead_count_as_of_now_when_it_is_set_right() {
     with_seeds(|seed| {
         let (mut mesh, mut ledger) = (Mesh::found_with(seed, 3, slow(), |_| {}), Ledger::default());
