@@ -9,16 +9,19 @@ use std::path::PathBuf;
 use fairmesh_client::protocol::{
     Accounts, NameBlockBuf, Request, View, Want, Who, encode_answer, encode_request,
 };
-use fairmesh_gossip::wire::Response;
+use fairmesh_gossip::wire::{
+    HeadItem, PullAnswer, Push, Request as Asked, Response, Told as HeadTold,
+};
 use fairmesh_model::{
-    AccountPath, ContentHash, Factor, Millis, PriceList, Signed, SiteId, WallTime, Window, cbor,
+    AccountPath, ContentHash, Factor, Incarnation, Millis, PriceList, Signed, SiteId, WallTime,
+    Window, cbor,
 };
 use fairmesh_quota::{Cell, Row};
 use fairmesh_site::{Advert, Description, Errand, Message, Offer, Take, Told};
 use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 
-use super::heads::{key, table, two_heads};
+use super::heads::{TwoHeads, key, table, two_heads};
 use super::{DECODERS, decode};
 use crate::Vo;
 use crate::session;
@@ -172,6 +175,51 @@ const TEXTS: [(&str, &str); 30] = [
     ("part_name", "\u{1}\0\0\0\0\u{f}"),
 ];
 
+/// What a session of honest sites does not come to: each way to tell a head, parts, and proofs of a fork.
+fn of_gossip(vo: &Vo, heads: &TwoHeads, document: &[u8]) -> Vec<(&'static str, Vec<u8>)> {
+    let (name, part) = &heads.part;
+    let len = u32::try_from(part.len()).expect("a small part");
+    let rows = || vec![(name.clone(), ContentHash::of(part), len)];
+    let told = [
+        HeadTold::Deltas(vec![ByteBuf::from(heads.delta.clone())]),
+        HeadTold::Whole(vec![(name.clone(), ByteBuf::from(part.clone()))]),
+        HeadTold::Since(rows(), vec![name.clone()]),
+        HeadTold::Manifest(rows()),
+    ];
+    let [first, second] = [&heads.first, &heads.second].map(|head| ByteBuf::from(head.clone()));
+    let document = ByteBuf::from(document.to_vec());
+    let item = |told| HeadItem {
+        head: second.clone(),
+        told,
+    };
+    let pulled = Response::Pull(PullAnswer {
+        documents: vec![document.clone()],
+        proofs: vec![(first.clone(), second.clone())],
+        heads: told.map(item).into(),
+        more: true,
+        need_full: false,
+    });
+    let parts = Response::Parts(vec![ByteBuf::from(part.clone())]);
+    let wanted = vec![(key().site_id(), Incarnation(1), vec![name.clone()])];
+    let asked = Asked::Parts {
+        vo: vo.vo(),
+        wanted,
+    };
+    let packed = pulled.to_bytes();
+    assert_eq!(packed[0], 1, "so long an answer is packed");
+    vec![
+        ("gossip_packed_response", packed[1..].to_vec()),
+        (
+            "gossip_response",
+            [&[0], &cbor::to_vec(&pulled)[..]].concat(),
+        ),
+        ("gossip_response", parts.to_bytes()),
+        ("gossip_request", asked.to_bytes()),
+        ("gossip_push", Push::Document(document).to_bytes()),
+        ("gossip_push", Push::Proof(first, second).to_bytes()),
+    ]
+}
+
 /// At least one for each decoder.
 fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     let mut examples: BTreeMap<&str, Vec<Vec<u8>>> = BTreeMap::new();
@@ -191,24 +239,17 @@ fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     .expect("a valid VO");
     let [charter, policy] = vo.documents().map(<[u8]>::to_vec);
     let credit = vo.grant("/ann", 1_000, &[key().site_id()], |_| {});
+    let heads = two_heads();
+    for (name, bytes) in of_gossip(&vo, &heads, &policy) {
+        add(name, bytes);
+    }
     add("charter", charter);
     add("share_policy", policy);
     add("allocation", credit.expect("valid credit"));
-
-    let heads = two_heads();
     add("head", heads.second);
     add("gossip_delta", heads.delta);
     add("usage_table", table(7));
-    let refused = Response::Refused("x".repeat(2_000)).to_bytes();
-    assert_eq!(refused[0], 1, "so long an answer is packed");
-    add("gossip_packed_response", refused[1..].to_vec());
     for (name, bytes) in session::said() {
-        // Packed or not is said by its first byte.
-        if let [1, packed @ ..] = &bytes[..]
-            && name == "gossip_response"
-        {
-            add("gossip_packed_response", packed.to_vec());
-        }
         add(name, bytes);
     }
 
