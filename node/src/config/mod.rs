@@ -57,6 +57,9 @@ use crate::{condor, gridengine, lsf, pbs, slurm};
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
 
+/// Its port.
+pub(crate) const PORT_DEFAULT: u16 = 7600;
+
 /// A valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {

@@ -5,6 +5,7 @@
 //! here: VOs, which their authorities make (`policy_cmd`).
 
 pub mod key;
+mod own;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -50,14 +51,15 @@ pub struct InitArgs {
     /// they are to be filled in before a charter can be signed
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
     pub cores: Option<u32>,
-    /// Where the node listens; repeat it for several [default: /ip4/0.0.0.0/tcp/7600]
+    /// Where the node listens; repeat it for several [default: /ip4/0.0.0.0/tcp/7600, which is all addresses; with
+    /// --systemd the address of this machine by which others reach it]
     #[arg(long, value_name = "MULTIADDR")]
     pub listen: Vec<Multiaddr>,
     /// Where other sites reach it, for the charter; repeat it for several
     #[arg(long, value_name = "MULTIADDR")]
     pub address: Vec<Multiaddr>,
-    /// Write the paths that the packaged unit expects: state in /var/lib/fairmesh, sockets in /run/fairmesh, and the copy
-    /// of the key that systemd hands over
+    /// Write the paths that the packaged unit expects (state in /var/lib/fairmesh, sockets in /run/fairmesh, and the copy
+    /// of the key that systemd hands over), and an address to listen at, for the unit has no netlink
     #[arg(long)]
     pub systemd: bool,
     /// Print the site's id and nothing else
@@ -67,6 +69,11 @@ pub struct InitArgs {
 
 /// Runs the command.
 pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let mut args = args.clone();
+    if args.systemd && args.listen.is_empty() {
+        args.listen.extend(own::own_address(&args.address));
+    }
+    let args = &args;
     let name = args.name.clone().unwrap_or_else(host_name);
     let clean = name.chars().all(|c| is_visible(c) && c != '/');
     ensure!(

@@ -16,6 +16,10 @@ use libp2p::multiaddr::Protocol;
 use crate::network::config::ADDRESSES_MAX;
 use crate::network::peer_id_of;
 
+/// How `EAFNOSUPPORT` ends, which systemd answers with for a family of sockets that a unit leaves out. libp2p's errors
+/// give no other way to the system's than their words.
+const NO_SUCH_FAMILY: &str = "(os error 97)";
+
 /// Where peers are.
 pub(crate) type Addresses = BTreeMap<SiteId, Vec<Multiaddr>>;
 
@@ -84,7 +88,16 @@ pub(crate) fn listen_failure(
         TransportError::MultiaddrNotSupported(_) => {
             "not an address of the form /ip4/0.0.0.0/tcp/7400".to_owned()
         }
-        TransportError::Other(error) => innermost(error),
+        TransportError::Other(error) => {
+            let reason = innermost(error);
+            let hint = if reason.ends_with(NO_SUCH_FAMILY) {
+                ". All addresses take netlink: where a unit does not allow that, name this machine's address in \
+                 network.listen, or add AF_NETLINK to RestrictAddressFamilies (`systemctl edit fairmesh`)"
+            } else {
+                ""
+            };
+            reason + hint
+        }
     }
 }
 
