@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fairmesh_model::{Millis, MonoTime, SiteId, VoId, WallTime, mutated};
+use fairmesh_model::{Millis, MonoTime, SiteId, VoId, WallTime};
 
 use crate::site::Site;
 
@@ -278,7 +278,7 @@ impl Notices {
                 .retain(|of, _| *of == notice || of.paced() != paced);
         }
         let is_news = self.listed.insert(notice.clone(), now).is_none();
-        if self.listed.len() > NOTICES_MAX && !mutated!(NoticesUnbounded) {
+        if self.listed.len() > NOTICES_MAX {
             let oldest = self.listed.iter().min_by_key(|(_, at)| **at);
             let oldest = oldest.map(|(notice, _)| notice.clone());
             oldest.and_then(|oldest| self.listed.remove(&oldest));
@@ -325,5 +325,24 @@ impl Site {
     pub fn held_back(&self, notice: &Notice) -> u64 {
         let said = notice.paced().and_then(|of| self.notices.said.get(&of));
         said.map_or(0, |said| said.before)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn of_events_without_end_the_last_are_listed() {
+        let mut notices = Notices::default();
+        let row = |number: usize| Notice::BadRow {
+            what: number.to_string(),
+        };
+        for (number, at) in (0..NOTICES_MAX + 44).zip(1..) {
+            assert_eq!(notices.add(MonoTime(at), row(number)), Some(row(number)));
+        }
+        assert_eq!(notices.iter().count(), NOTICES_MAX);
+        let listed = |number| notices.iter().any(|listed| *listed == row(number));
+        assert!(!listed(43) && listed(44) && listed(NOTICES_MAX + 43));
     }
 }

@@ -8,9 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{
-    ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified, mutant, mutated,
-};
+use fairmesh_model::{ContentHash, Incarnation, Millis, MonoTime, SiteId, Verified, mutated};
 
 use super::{Absorbed, Kinds, Replica};
 use crate::content::Content;
@@ -227,8 +225,7 @@ impl Replica {
             if let Some(peer) = answered_by.filter(|_| !lost.is_empty()) {
                 fetch.offered_by.remove(&peer);
             }
-            let again = mutant!(LostPartsNotAsked, lost, Vec::new());
-            fetch.missing.extend(again);
+            fetch.missing.extend(lost);
         }
     }
 
