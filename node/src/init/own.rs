@@ -25,20 +25,22 @@ pub(super) fn own_address(told: &[Multiaddr]) -> Option<Multiaddr> {
 /// The address and port behind an address as a charter has it, where they are of this machine.
 fn of_machine(told: &Multiaddr, is_own: fn(IpAddr) -> bool) -> Option<(IpAddr, u16)> {
     let mut parts = told.iter();
-    let (host, v4, v6) = match parts.next()? {
-        Protocol::Ip4(ip) => (ip.to_string(), true, false),
-        Protocol::Ip6(ip) => (ip.to_string(), false, true),
-        Protocol::Dns4(name) => (name.into_owned(), true, false),
-        Protocol::Dns6(name) => (name.into_owned(), false, true),
-        Protocol::Dns(name) => (name.into_owned(), true, true),
-        _ => return None,
-    };
-    let Protocol::Tcp(port) = parts.next()? else {
+    let (host, Protocol::Tcp(port)) = (parts.next()?, parts.next()?) else {
         return None;
     };
-    let found = (host.as_str(), port).to_socket_addrs().ok()?;
-    let mut found = found.map(|found| found.ip());
-    let ip = found.find(|ip| if ip.is_ipv4() { v4 } else { v6 } && is_own(*ip))?;
+    let fits = |ip: &IpAddr| match host {
+        Protocol::Dns4(_) => ip.is_ipv4(),
+        Protocol::Dns6(_) => ip.is_ipv6(),
+        _ => true,
+    };
+    let name = match &host {
+        Protocol::Ip4(ip) => ip.to_string(),
+        Protocol::Ip6(ip) => ip.to_string(),
+        Protocol::Dns(name) | Protocol::Dns4(name) | Protocol::Dns6(name) => name.to_string(),
+        _ => return None,
+    };
+    let found = (name, port).to_socket_addrs().ok()?.map(|found| found.ip());
+    let ip = found.filter(fits).find(|ip| is_own(*ip))?;
     Some((ip, port))
 }
 
@@ -64,7 +66,7 @@ mod tests {
         for nobody in [
             "/ip4/127.0.0.1/tcp/7",
             "/dns4/localhost/tcp/7",
-            "/ip4/192.0.2.1/tcp/7",
+            "/ip4/198.51.100.1/tcp/7",
             "/ip4/0.0.0.0/tcp/7",
         ] {
             assert_eq!(told(nobody, is_own), None, "{nobody}");

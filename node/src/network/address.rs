@@ -89,14 +89,12 @@ pub(crate) fn listen_failure(
             "not an address of the form /ip4/0.0.0.0/tcp/7400".to_owned()
         }
         TransportError::Other(error) => {
-            let reason = innermost(error);
-            let hint = if reason.ends_with(NO_SUCH_FAMILY) {
-                ". All addresses take netlink: where a unit does not allow that, name this machine's address in \
-                 network.listen, or add AF_NETLINK to RestrictAddressFamilies (`systemctl edit fairmesh`)"
-            } else {
-                ""
-            };
-            reason + hint
+            let mut reason = innermost(error);
+            if !is_specified(address) && reason.ends_with(NO_SUCH_FAMILY) {
+                reason += ". All addresses take netlink: where a unit does not allow that, name this machine's address in \
+                           network.listen, or add AF_NETLINK to RestrictAddressFamilies (`systemctl edit fairmesh`)";
+            }
+            reason
         }
     }
 }

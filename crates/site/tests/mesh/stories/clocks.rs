@@ -72,20 +72,26 @@ fn a_site_alone_whose_clock_was_ahead_goes_on_when_it_is_set_right() {
     });
 }
 
+/// So many sites, the first of which keeps usage of its own accounts for ten days and has some.
+fn with_local_usage(sites: usize) -> Mesh {
+    let mut mesh = Mesh::found_with(1, sites, slow(), |_| {});
+    mesh.tick_ms = 60_000;
+    let config = &mut mesh.nodes[0].config;
+    config.local_history = HistoryRule::None { horizon: 10 * 24 };
+    let config = Box::new(config.clone());
+    mesh.handle(0, Event::Reconfigured(config));
+    let end = mesh.now(0).wall;
+    let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
+    mesh.report(0, &[local]).expect("acknowledged");
+    mesh.run(HOUR);
+    mesh
+}
+
 /// As in seed 3001054 of `simnet check`: the other site was down, and the clock went two years ahead.
 #[test]
 fn a_clock_that_leaps_while_nobody_is_connected_forgets_no_usage_of_local_accounts() {
     for restarts in [false, true] {
-        let mut mesh = Mesh::found_with(1, 2, slow(), |_| {});
-        mesh.tick_ms = 60_000;
-        let config = &mut mesh.nodes[0].config;
-        config.local_history = HistoryRule::None { horizon: 10 * 24 };
-        let config = Box::new(config.clone());
-        mesh.handle(0, Event::Reconfigured(config));
-        let end = mesh.now(0).wall;
-        let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
-        mesh.report(0, &[local]).expect("acknowledged");
-        mesh.run(HOUR);
+        let mut mesh = with_local_usage(2);
         mesh.cut(1);
         mesh.nodes[0].ahead_ms = DAY.0 * 60;
         if restarts {
@@ -103,16 +109,7 @@ fn a_clock_that_leaps_while_nobody_is_connected_forgets_no_usage_of_local_accoun
 
 #[test]
 fn a_site_without_other_members_keeps_house_after_it_was_off_for_weeks() {
-    let mut mesh = Mesh::found_with(1, 1, slow(), |_| {});
-    mesh.tick_ms = 60_000;
-    let config = &mut mesh.nodes[0].config;
-    config.local_history = HistoryRule::None { horizon: 10 * 24 };
-    let config = Box::new(config.clone());
-    mesh.handle(0, Event::Reconfigured(config));
-    let end = mesh.now(0).wall;
-    let local = job("l", "local", "a", "b", (end.before(HOUR), end), 3);
-    mesh.report(0, &[local]).expect("acknowledged");
-    mesh.run(HOUR);
+    let mut mesh = with_local_usage(1);
     assert!(!mesh.nodes[0].site.usage_by_account(None).is_empty());
     mesh.nodes[0].ahead_ms = DAY.0 * 60;
     mesh.restart(0);
