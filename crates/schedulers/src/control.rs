@@ -17,6 +17,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
+/// Whom every request is addressed to, by its `Host`: what is addressed to another the node does not answer.
+pub const HOST: &str = "fairmesh";
+
 /// How long an answer may take: longer than the server gives itself.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
@@ -140,7 +143,7 @@ impl Control {
         request: hyper::http::Result<Request<Full<Bytes>>>,
     ) -> Result<Bytes, AskError> {
         let mut request = request.map_err(|error| self.broken(error))?;
-        let host = hyper::header::HeaderValue::from_static("fairmesh");
+        let host = hyper::header::HeaderValue::from_static(HOST);
         request.headers_mut().insert(hyper::header::HOST, host);
         let exchanged = tokio::time::timeout(ANSWER_MAX, self.exchange(request)).await;
         let (status, body) =

@@ -111,7 +111,8 @@ impl Http {
     /// Posts a body and gives the answer's.
     pub(crate) fn post(&mut self, target: &str, body: &[u8]) -> String {
         let length = body.len();
-        let head = format!("POST {target} HTTP/1.1\r\nHost: n\r\nContent-Length: {length}\r\n\r\n");
+        let head =
+            format!("POST {target} HTTP/1.1\r\nHost: fairmesh\r\nContent-Length: {length}\r\n\r\n");
         self.0
             .write_all(&[head.as_bytes(), body].concat())
             .expect("sent");

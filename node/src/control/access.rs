@@ -1,4 +1,4 @@
-//! Who may write, who sees what, and how long an answer may take.
+//! Who may write, who sees what, what is addressed to the node, and how long an answer may take.
 //!
 //! Invariant: a writer is root, the node's own user, or a user that the owner named; whoever the
 //! system cannot name reads only. The decision is made for each request, so a reload counts at once.
@@ -10,10 +10,11 @@ use std::sync::{Arc, OnceLock};
 
 use axum::Extension;
 use axum::extract::{FromRequestParts, Request, State};
-use axum::http::StatusCode;
 use axum::http::request::Parts;
+use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
+use fairmesh_schedulers::control::HOST;
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
@@ -100,6 +101,25 @@ pub(super) fn hidden(whose: impl std::fmt::Display) -> ApiError {
 pub fn trusted(settings: &watch::Receiver<ControlSettings>) -> Trusted {
     let settings = settings.clone();
     Trusted::new(move |uid| may_read_all(Some(uid), &settings.borrow()))
+}
+
+/// Lets through what is addressed to the node.
+///
+/// Where a user has the socket carried to a port (`ssh -L`, a proxy), the kernel names him, whatever web page his browser
+/// shows while it asks there. A page chooses all but the `Host` (a forbidden header of the Fetch standard), which is what
+/// it asks for: an address, or a name that somebody could point there. Neither is [`HOST`].
+pub(super) async fn require_host(request: Request, next: Next) -> Response {
+    let host = request.headers().get(header::HOST);
+    let host = host.map_or("nobody".into(), |host| {
+        String::from_utf8_lossy(host.as_bytes())
+    });
+    if host.eq_ignore_ascii_case(HOST) {
+        return next.run(request).await;
+    }
+    let error = format!("this socket answers what is addressed to `{HOST}`, and this is to {host}");
+    ApiError::new(StatusCode::MISDIRECTED_REQUEST, error)
+        .hint("ask for http://fairmesh/v1/..., or send `Host: fairmesh`, which no web page can have a browser send")
+        .into_response()
 }
 
 /// Lets only writers through.

@@ -1,5 +1,6 @@
 //! The parameters behind `?` and small bodies, with our errors instead of the framework's.
 
+use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use axum::body::{Body, Bytes};
@@ -66,6 +67,34 @@ pub(super) struct Nothing {}
 pub(super) struct Wanted {
     pub(super) path: Option<String>,
     pub(super) origin: Origin,
+}
+
+/// A page of a long list: of what comes behind a path, so much at most.
+#[derive(Debug)]
+pub(super) struct Page {
+    pub(super) after: Option<AccountPath>,
+    pub(super) most: usize,
+}
+
+impl Page {
+    /// Of the parameters `after` and `limit`; without the latter, and at most, `most`.
+    pub(super) fn of(
+        after: Option<&str>,
+        limit: Option<NonZeroUsize>,
+        most: usize,
+    ) -> Result<Self, ApiError> {
+        Ok(Self {
+            after: after.map(parse_path).transpose()?,
+            most: limit.map_or(most, |limit| limit.get().min(most)),
+        })
+    }
+
+    /// Cuts a list to the page; its last one then, behind which the next page begins, where there was more.
+    pub(super) fn cut<'a, T>(&self, list: &'a mut Vec<T>) -> Option<&'a T> {
+        let is_more = list.len() > self.most;
+        list.truncate(self.most);
+        list.last().filter(|_| is_more)
+    }
 }
 
 /// A path as a parameter.

@@ -1,7 +1,7 @@
 //! The server of `control.sock`: HTTP/1.1 and JSON, for people, feeds and tools.
 //!
 //! `curl --unix-socket control.sock http://fairmesh/v1/status` works. Whoever can open the socket
-//! may read; SO_PEERCRED decides who may write.
+//! may read; SO_PEERCRED decides who may write. No other host than `fairmesh` is answered.
 //!
 //! Invariants: every answer names its schema and what it rests on; every failure is
 //! `{"error", "hint"}` with a status that fits; what was acknowledged is durable. Connections,
@@ -283,6 +283,7 @@ fn router(shared: Arc<Shared>) -> Router {
             )
             .hint(PATHS)
         })
+        .layer(axum::middleware::from_fn(access::require_host))
         .with_state(shared)
 }
 

@@ -1,10 +1,11 @@
-//! `GET /v1/shares[?path=][&depth=]`: the tree in force, target against actual.
+//! `GET /v1/shares[?path=][&depth=][&limit=][&after=]`: the tree in force, target against actual.
 //!
 //! Invariant: all numbers of an answer are of one moment, the one that look-ups are answered from, and
 //! making it does not hold up the driver. Entries of which anything that is told here is hidden from the reader
 //! are left out.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::http::StatusCode;
@@ -18,7 +19,7 @@ use serde::Deserialize;
 use super::answer::{LevelBody, RestsOn, ShareBody, SharesBody};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
-use super::extract::{Params, parse_path};
+use super::extract::{Page, Params, parse_path};
 use super::priority::fraction;
 use super::rests_on::rests_on;
 use super::{Shared, State};
@@ -34,6 +35,9 @@ pub(super) struct Query {
     path: Option<String>,
     /// How many levels below `path` are listed; all where it is not given.
     depth: Option<usize>,
+    /// At most so many entries, of what comes behind `after`.
+    limit: Option<NonZeroUsize>,
+    after: Option<String>,
 }
 
 pub(super) async fn get(
@@ -46,16 +50,24 @@ pub(super) async fn get(
         .path
         .as_deref()
         .map_or(Ok(AccountPath::root()), parse_path)?;
+    let page = Page::of(query.after.as_deref(), query.limit, ENTRIES_MAX)?;
+    let is_whole = query.limit.is_none();
     let moment = Moment::take(&shared).await?;
     let rests_on = moment.rests_on.clone();
     let made = move |wanted: &Wanted| {
-        let entries = moment.entries(&below, query.depth, |path| {
+        let (entries, next) = moment.entries(&below, query.depth, &page, |path| {
             wanted.is()
                 && [What::Usage, What::Priority]
                     .iter()
                     .all(|what| sight.sees_entry(*what, path))
-        });
-        Ok(SharesBody { entries: entries? })
+        })?;
+        if is_whole && next.is_some() {
+            let error = format!("more than {ENTRIES_MAX} entries");
+            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error).hint(
+                "ask for a part of the tree, /v1/shares?path=/VO-A, or for pages: ?limit=10000",
+            ));
+        }
+        Ok(SharesBody { entries, next })
     };
     beside.answer("shares", rests_on, made).await
 }
@@ -112,25 +124,33 @@ impl Moment {
         &self,
         below: &AccountPath,
         depth: Option<usize>,
+        page: &Page,
         is_seen: impl Fn(&AccountPath) -> bool,
-    ) -> Result<Vec<ShareBody>, ApiError> {
+    ) -> Result<(Vec<ShareBody>, Option<String>), ApiError> {
         let top = self.entry(below)?;
-        let wanted: Vec<EntryId> = self
+        // The tree's order is that of names, level by level, which the text of paths does not have.
+        let is_before = |entry: &EntryId, after: &AccountPath| {
+            let path = self.snapshot().path(*entry);
+            path.names().le(after.names())
+        };
+        let mut wanted: Vec<EntryId> = self
             .snapshot()
             .subtree(top)
+            .skip_while(|entry| {
+                page.after
+                    .as_ref()
+                    .is_some_and(|after| is_before(entry, after))
+            })
             .filter(|entry| *entry != EntryId::ROOT)
             .filter(|entry| {
                 let levels = self.snapshot().path(*entry).depth() - below.depth();
                 depth.is_none_or(|depth| levels <= depth)
             })
             .filter(|entry| is_seen(self.snapshot().path(*entry)))
-            .take(ENTRIES_MAX + 1)
+            .take(page.most + 1)
             .collect();
-        if wanted.len() > ENTRIES_MAX {
-            let error = format!("more than {ENTRIES_MAX} entries");
-            return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error)
-                .hint("ask for a part of the tree: /v1/shares?path=/VO-A"));
-        }
+        let next = page.cut(&mut wanted);
+        let next = next.map(|last| self.snapshot().path(*last).to_string());
         let mounts: BTreeMap<&AccountPath, VoId> = self
             .view
             .mounts()
@@ -138,7 +158,7 @@ impl Moment {
             .map(|(vo, path)| (path, *vo))
             .collect();
         let body = |entry: EntryId| self.share_body(entry, &mounts);
-        Ok(wanted.into_iter().map(body).collect())
+        Ok((wanted.into_iter().map(body).collect(), next))
     }
 
     fn share_body(&self, entry: EntryId, mounts: &BTreeMap<&AccountPath, VoId>) -> ShareBody {

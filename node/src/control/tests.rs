@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use axum::body::{Body, HttpBody as _};
 use axum::response::Response;
 use fairmesh_model::{HistoryRule, SigningKey, WindowLength};
-use fairmesh_policy::SitePolicy;
+use fairmesh_policy::parse_tree;
+use fairmesh_schedulers::control::HOST;
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
 use futures::FutureExt as _;
 use hyper::service::Service as _;
@@ -113,7 +114,10 @@ impl World {
         let shared = Arc::new(Shared::new(self.options.clone()));
         let router = router(shared).layer(axum::Extension(access::Peer { uid }));
         let service = TowerToHyperService::new(router.layer(axum::Extension(Arc::new(slot))));
-        let request = axum::http::Request::builder().method(method).uri(path);
+        let request = axum::http::Request::builder()
+            .method(method)
+            .uri(path)
+            .header("host", HOST);
         let request = request
             .body(Body::from(body.to_owned()))
             .expect("a request");
@@ -138,6 +142,9 @@ impl World {
     }
 }
 
+/// In this order by names, and `/bio-b` before `/bio/ann` by the bytes of paths.
+const SHARES: &str = "[shares]\n\"/bio\" = 90\n\"/bio/ann\" = 50\n\"/bio/ann-b\" = 20\n\"/bio/bob\" = 30\n\"/bio-b\" = 10\n";
+
 fn site_config() -> SiteConfig {
     let rule = Rule {
         account: Some(Pattern::parse("bio")),
@@ -145,7 +152,9 @@ fn site_config() -> SiteConfig {
         ..Rule::default()
     };
     SiteConfig {
-        policy: SitePolicy::default(),
+        policy: parse_tree(SHARES, "test.toml")
+            .and_then(|tree| tree.to_site_policy())
+            .expect("shares"),
         vos: std::collections::BTreeMap::new(),
         identity: IdentityMap::new(vec![rule]),
         introducers: BTreeSet::new(),
@@ -265,7 +274,7 @@ async fn every_read_answers_with_its_schema_and_coverage() {
         .expect("answers");
     assert_eq!(priority.body.account, "/bio/ann");
     let metrics = world
-        .raw(b"GET /v1/metrics HTTP/1.1\r\nhost: x\r\n\r\n".to_vec())
+        .raw(b"GET /v1/metrics HTTP/1.1\r\nhost: fairmesh\r\n\r\n".to_vec())
         .await;
     assert!(
         metrics.contains("fairmesh_records_total{outcome=\"counted\"} 0"),
@@ -305,10 +314,108 @@ async fn what_makes_no_sense_is_refused_in_words() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn long_lists_come_in_pages_to_who_asks_for_them() {
+    let world = World::start().await;
+    let users = ["ann", "ann-b", "bob", "cy", "dan"];
+    let records: String = users
+        .iter()
+        .enumerate()
+        .map(|(at, user)| {
+            format!(
+                "{{\"cluster\":\"c\",\"job\":\"{at}\",\"user\":\"{user}\",\"account\":\"bio\",\
+                     \"start_ms\":1700000000000,\"end_ms\":1700000060000,\"cores\":2}}\n"
+            )
+        })
+        .collect();
+    let report: Answer<ReportBody> = world
+        .control
+        .post("/v1/records", records.into())
+        .await
+        .expect("counts");
+    assert_eq!(report.body.counted, users.len() as u64);
+    // Where the list is, and where the path of one of it is.
+    for (asked, list, path) in [
+        ("/v1/usage", "/ledgers/0/by_account", "id"),
+        ("/v1/shares", "/entries", "path"),
+    ] {
+        let page = async |parameters: &[(&str, Option<&str>)]| -> (Vec<String>, Option<String>) {
+            let answer = world.control.get::<serde_json::Value>(asked, parameters);
+            let (answer, _) = answer.await.expect("answers");
+            let listed = answer.pointer(list).and_then(|list| list.as_array());
+            let listed = listed.expect("a list").iter();
+            let listed = listed.map(|one| one[path].as_str().expect("a path").to_owned());
+            let (above, _) = list.rsplit_once('/').expect("a path");
+            let next = answer.pointer(above).expect("what has it")["next"].as_str();
+            (listed.collect(), next.map(str::to_owned))
+        };
+        let (whole, next) = page(&[]).await;
+        assert_eq!(next, None, "{asked}");
+        assert!(whole.len() >= users.len(), "{asked}: {whole:?}");
+        let (mut joined, mut after) = (Vec::new(), None);
+        loop {
+            let (listed, next) = page(&[("limit", Some("2")), ("after", after.as_deref())]).await;
+            assert!(listed.len() <= 2, "{asked}: {listed:?}");
+            joined.extend(listed);
+            assert_eq!(
+                next.as_ref(),
+                joined.last().filter(|_| joined.len() < whole.len())
+            );
+            match next {
+                Some(next) => after = Some(next),
+                None => break,
+            }
+        }
+        assert_eq!(joined, whole, "{asked}");
+        let nothing = [("limit", Some("0"))];
+        let refused = world
+            .control
+            .get::<serde_json::Value>(asked, &nothing)
+            .await;
+        assert!(
+            matches!(&refused, Err(AskError::Refused { status: 400, error, .. }) if error.contains("limit")),
+            "{asked}: {refused:?}"
+        );
+    }
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn no_web_page_asks_or_reports_in_the_name_of_who_has_the_socket_carried_to_a_port() {
+    let world = World::start().await;
+    let post = |head: &str| {
+        let (body, length) = (RECORDS, RECORDS.len());
+        format!("POST /v1/records HTTP/1.1\r\n{head}content-length: {length}\r\n\r\n{body}")
+    };
+    // What a browser sends for another's page; for a name that was pointed here; what sends no name.
+    for asked in [
+        post("host: localhost:7681\r\norigin: https://evil.example\r\n"),
+        post("host: fairmesh.evil.example:7681\r\n"),
+        post("host: fairmesh:7681\r\n"),
+        "GET /v1/usage HTTP/1.1\r\nhost: evil.example\r\n\r\n".to_owned(),
+        "GET /nothing HTTP/1.1\r\nhost: 127.0.0.1\r\n\r\n".to_owned(),
+        "GET /v1/usage HTTP/1.0\r\n\r\n".to_owned(),
+    ] {
+        let said = world.raw(asked.clone().into_bytes()).await;
+        let (head, body) = said.split_once("\r\n\r\n").expect("a head");
+        assert!(head.contains(" 421 "), "{asked}: {said}");
+        assert!(
+            body.contains("http://fairmesh/v1/") && body.len() < 512,
+            "{asked}: {said}"
+        );
+    }
+    let said = world.raw(post("host: Fairmesh\r\n").into_bytes()).await;
+    assert!(
+        said.contains("\"counted\":2,"),
+        "nothing of it was known: {said}"
+    );
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn broken_http_costs_the_client_its_connection_and_nothing_else() {
     let world = World::start().await;
-    let cut =
-        b"POST /v1/records HTTP/1.1\r\nhost: x\r\ncontent-length: 1000\r\n\r\n{\"clu".to_vec();
+    let cut = b"POST /v1/records HTTP/1.1\r\nhost: fairmesh\r\ncontent-length: 1000\r\n\r\n{\"clu"
+        .to_vec();
     let mut long_head = b"GET /v1/status HTTP/1.1\r\nx: ".to_vec();
     long_head.resize(100_000, b'x');
     let refused = world.raw(b"\x00\xff nonsense\r\n\r\n".to_vec()).await;

@@ -1,9 +1,10 @@
-//! `GET /v1/usage[?vo=][&path=]` and `GET /v1/unmapped`: raw counters, exact.
+//! `GET /v1/usage[?vo=][&path=][&limit=][&after=]` and `GET /v1/unmapped`: raw counters, exact.
 //!
 //! `vo` is an id, the beginning of one (eight digits or more), or a name; `local` means the site's
 //! own accounts. Without it all are listed. `path` is a path in that VO's tree.
 
 use std::collections::BTreeMap;
+use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
@@ -17,7 +18,7 @@ use super::answer::{
 };
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
-use super::extract::{Nothing, Params, parse_path};
+use super::extract::{Nothing, Page, Params, parse_path};
 use super::rests_on::{answer, site_names};
 use super::text::clean;
 use crate::privacy::{Sight, What};
@@ -36,6 +37,9 @@ pub(crate) fn is_id(id: &str, beginning: &str) -> bool {
 pub(super) struct Query {
     vo: Option<String>,
     path: Option<String>,
+    /// Of each VO at most so many accounts, of those that come behind `after`.
+    limit: Option<NonZeroUsize>,
+    after: Option<String>,
 }
 
 pub(super) async fn get(
@@ -48,10 +52,11 @@ pub(super) async fn get(
         .path
         .as_deref()
         .map_or(Ok(AccountPath::root()), parse_path)?;
+    let page = Page::of(query.after.as_deref(), query.limit, usize::MAX)?;
     let listed = move |site: &Site, now: Now| ledgers(site, now, query.vo.as_deref(), &path);
     let (rests_on, ledgers) = shared.ask(listed).await?;
     let written = move |wanted: &Wanted| {
-        let bodies = ledgers.into_iter().map(|of| of.body(&sight, wanted));
+        let bodies = ledgers.into_iter().map(|of| of.body(&page, &sight, wanted));
         Ok(UsageBody {
             ledgers: bodies.collect(),
         })
@@ -190,8 +195,9 @@ pub(super) fn sums(
 }
 
 impl Ledger {
-    /// What the reader sees of it. Where he does not see the whole, the sum is that of what he sees.
-    fn body(self, sight: &Sight, wanted: &Wanted) -> LedgerBody {
+    /// What the reader sees of it, and of its accounts a page. Where he does not see the whole, the sum is that of what he
+    /// sees.
+    fn body(self, page: &Page, sight: &Sight, wanted: &Wanted) -> LedgerBody {
         let vo = self.account.vo;
         let (mut accounts, mut sites) = sums(&self.known, &self.account.path, wanted);
         // Of an account above his own he sees the sum, and not what others were charged right there.
@@ -215,15 +221,22 @@ impl Ledger {
             name,
             counters: counters_body(counters),
         };
-        let by_account = accounts.into_iter();
-        let by_account = by_account.map(|(path, of)| named(path.to_string(), None, of));
+        let by_account = accounts
+            .into_iter()
+            .skip_while(|(path, _)| page.after.as_ref().is_some_and(|after| path <= after))
+            .take(page.most.saturating_add(1));
+        let mut by_account: Vec<_> = by_account
+            .map(|(path, of)| named(path.to_string(), None, of))
+            .collect();
+        let next = page.cut(&mut by_account).map(|last| last.id.clone());
         let by_site = sites.into_iter();
         let by_site =
             by_site.map(|(id, of)| named(id.to_string(), self.sites.get(&id).cloned(), of));
         LedgerBody {
             vo: vo.map(|vo| vo.to_string()),
             vo_name: self.vo_name.clone(),
-            by_account: by_account.collect(),
+            by_account,
+            next,
             by_site: by_site.collect(),
             total: counters_body(total),
         }

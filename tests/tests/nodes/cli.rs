@@ -448,7 +448,7 @@ fn nonsense_on_the_sockets_stops_nothing() -> anyhow::Result<()> {
         let answer = String::from_utf8_lossy(&send(&control, &bytes, true)?).into_owned();
         assert!(!answer.starts_with("HTTP/1.1 200"), "{answer}");
     }
-    let cut = b"POST /v1/records HTTP/1.1\r\nhost: x\r\ncontent-length: 99\r\n\r\n{\"clu";
+    let cut = b"POST /v1/records HTTP/1.1\r\nhost: fairmesh\r\ncontent-length: 99\r\n\r\n{\"clu";
     send(&control, cut, true)?;
     let long = first.http("POST", "/v1/records", &vec![b'x'; 10 << 20])?;
     assert_eq!(

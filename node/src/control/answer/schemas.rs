@@ -68,10 +68,10 @@ fn file(name: &str) -> String {
 const PATHS: &str = "\
 get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
 get /v1/peers: The other sites: peers-1
-get /v1/shares path depth: The share tree in force, target against actual: shares-1
+get /v1/shares path depth limit after: The share tree in force, target against actual: shares-1
 get /v1/priority user account group subject path: Where somebody stands: priority-1
 get /v1/explain user* account group versus versus_account versus_group: Why somebody stands there: explain-1
-get /v1/usage vo path: Raw usage, exact: usage-1
+get /v1/usage vo path limit after: Raw usage, exact: usage-1
 get /v1/unmapped: Whom no identity rule maps: unmapped-1
 get /v1/accounting by* since until user account group vo state queue cluster: Sums of the job records that are kept: accounting-1
 get /v1/audit job by limit: What was taken back, by whom and why: audit-1
@@ -145,7 +145,7 @@ fn openapi(schemas: &[(String, String)]) -> String {
     let info = json!({
         "title": "Fairmesh: control.sock",
         "version": "1",
-        "description": "HTTP/1.1 over a Unix socket. Whoever can open it may read; SO_PEERCRED decides who may write.",
+        "description": "HTTP/1.1 over a Unix socket. Whoever can open it may read; SO_PEERCRED decides who may write. No `Host` but `fairmesh` is answered.",
     });
     let api = json!({
         "openapi": "3.1.0",

@@ -8,6 +8,9 @@ use serde::{Deserialize, Serialize};
 pub struct SharesBody {
     /// In path order, parents before children, without the root.
     pub entries: Vec<ShareBody>,
+    /// Where there are more than `limit`: the last path of this page, for `after` of the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
 }
 
 /// One entry of the share tree in force.
@@ -186,6 +189,9 @@ pub struct LedgerBody {
     pub vo_name: Option<String>,
     /// By account that was charged.
     pub by_account: Vec<NamedCounters>,
+    /// Where there are more accounts than `limit`: the last path of this page, for `after` of the next.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
     /// By site.
     pub by_site: Vec<NamedCounters>,
     /// All of it.
