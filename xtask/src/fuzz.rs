@@ -203,13 +203,15 @@ impl Campaign {
     }
 
     fn fuzzer(&self, target: &str) -> Result<Command, String> {
-        let corpus = self.folder.join("corpus").join(target);
-        fs::create_dir_all(&corpus).map_err(|error| format!("{}: {error}", corpus.display()))?;
         let built = self.folder.join("build");
         let mut command = Command::new(find(&built, target)?);
-        command
-            .arg(corpus)
-            .arg(self.folder.join("seeds").join(target));
+        // There are no examples of sessions: libFuzzer ends where it finds no folder.
+        for of in ["corpus", "seeds"] {
+            let folder = self.folder.join(of).join(target);
+            fs::create_dir_all(&folder)
+                .map_err(|error| format!("{}: {error}", folder.display()))?;
+            command.arg(folder);
+        }
         command.args(["-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1"]);
         if target == "session" {
             // Sessions are long from the beginning.
