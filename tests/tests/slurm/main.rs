@@ -2,6 +2,7 @@
 
 mod federation;
 mod forward;
+mod import;
 mod importance;
 mod loops;
 mod plugin;

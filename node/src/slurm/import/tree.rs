@@ -1,0 +1,332 @@
+//! Slurm's tree of accounts as entries of a share tree, and the entry of each association.
+//!
+//! Fair Tree compares an association with the children of the nearest account above it whose `Fairshare` is a number
+//! (`fs_assoc_ptr` in Slurm's `assoc_mgr.c`). So an account with `parent` has no entry, and what is in it stands one
+//! level higher, with its own weight. A user with `parent` has an infinite level fairshare: he is before all of that
+//! level that were served, and tied with those that were not. Such users count at the entry of the account, and where
+//! this has other children, an entry that no job uses keeps the account's place in front of them.
+//!
+//! Invariant: no two associations have one entry, apart from users with `parent` in one level; weights are as Slurm has
+//! them, or all of a level divided by ten. Nothing here is worse than n log n. Deliberately not here: rules and text.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::{Context as _, bail};
+use fairmesh_model::{AccountPath, clean};
+
+use super::assoc::{Assoc, Fairshare, ROOT};
+
+/// The entry that keeps users with `Fairshare=parent` in front of their level.
+pub(super) const PARENT_ENTRY: &str = "fairshare=parent";
+
+/// Units of one share: a share tree takes weights with seven decimals.
+const UNITS: u64 = 10_000_000;
+
+/// The largest weight that a share tree takes.
+const WEIGHT_MAX: u64 = 1_000_000_000 * UNITS;
+
+/// The weight of [`PARENT_ENTRY`]: as little as there is, so that it changes no percentage that people see.
+const LEAST: u64 = 1;
+
+/// Entries, and where jobs count.
+#[derive(Debug, Default)]
+pub(super) struct Tree<'a> {
+    /// Weights by path, in units.
+    pub(super) entries: BTreeMap<String, u64>,
+    /// Ascending by account, user and partition.
+    pub(super) places: Vec<Place<'a>>,
+    /// What to report.
+    pub(super) notes: Notes<'a>,
+}
+
+/// Where the jobs of one association count.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Place<'a> {
+    /// The account.
+    pub(super) account: &'a str,
+    /// The user.
+    pub(super) user: &'a str,
+    /// The partition, if it is for one.
+    pub(super) partition: Option<&'a str>,
+    /// The entry.
+    pub(super) path: String,
+    /// The same with `{account}` and `{user}` wherever these words give the names.
+    pub(super) template: String,
+}
+
+/// What somebody who knows Slurm's tree would look for in vain.
+#[derive(Debug, Default)]
+pub(super) struct Notes<'a> {
+    /// Accounts without an entry, because their `Fairshare` is `parent`.
+    pub(super) flattened: Vec<&'a str>,
+    /// Users who count at their account's entry, as `user of account`.
+    pub(super) parents: Vec<String>,
+    /// Entries of weight 0.
+    pub(super) zeros: Vec<String>,
+    /// Entries whose names Slurm has otherwise, as `name: path`.
+    pub(super) renamed: Vec<String>,
+    /// Accounts, the root apart.
+    pub(super) accounts: usize,
+}
+
+/// Where the children of an account stand.
+#[derive(Debug, Clone)]
+struct Home {
+    path: String,
+    template: String,
+    /// Whether the account has no entry of its own.
+    is_flat: bool,
+}
+
+impl<'a> Tree<'a> {
+    /// Makes the tree of associations that are sorted as `assoc::parse` does.
+    ///
+    /// # Errors
+    /// An account without the one above it, or a place that no path can name.
+    pub(super) fn new(associations: &'a [Assoc<'a>], file: &str) -> anyhow::Result<Self> {
+        let mut tree = Self::default();
+        let accounts = associations.iter().filter(|assoc| assoc.user.is_none());
+        let accounts: BTreeMap<&str, &Assoc<'_>> = accounts
+            .filter(|assoc| assoc.account != ROOT)
+            .map(|assoc| (&*assoc.account, assoc))
+            .collect();
+        tree.notes.accounts = accounts.len();
+        let root = Home {
+            path: "/".to_owned(),
+            template: "/".to_owned(),
+            is_flat: false,
+        };
+        let mut homes = BTreeMap::from([(ROOT, root)]);
+        for assoc in accounts.values() {
+            tree.settle(assoc, &accounts, &mut homes, file)?;
+        }
+        let mut with_parents = BTreeSet::new();
+        for assoc in associations {
+            let Some(user) = assoc.user.as_deref() else {
+                continue;
+            };
+            let at = || format!("{file}:{}: user {}", assoc.line, clean(user));
+            let home = homes.get(&*assoc.account).with_context(|| {
+                format!("{}: account {} is not listed", at(), clean(&assoc.account))
+            })?;
+            match assoc.fairshare {
+                Fairshare::Shares(shares) => {
+                    tree.add_user(assoc, user, home, shares).with_context(at)?
+                }
+                Fairshare::Parent => {
+                    with_parents.insert(home.path.clone());
+                    tree.notes.parents.push(format!(
+                        "{} of {}",
+                        clean(user),
+                        clean(&assoc.account)
+                    ));
+                    tree.place(assoc, user, home.path.clone(), home.template.clone());
+                }
+            }
+        }
+        tree.add_parent_entries(&with_parents)?;
+        let zeros = tree.entries.iter().filter(|(_, weight)| **weight == 0);
+        tree.notes.zeros = zeros.map(|(path, _)| path.clone()).collect();
+        Ok(tree)
+    }
+
+    /// Finds the place of an account, and of those above it that have none yet.
+    fn settle(
+        &mut self,
+        assoc: &'a Assoc<'a>,
+        accounts: &BTreeMap<&'a str, &'a Assoc<'a>>,
+        homes: &mut BTreeMap<&'a str, Home>,
+        file: &str,
+    ) -> anyhow::Result<()> {
+        let mut chain = vec![assoc];
+        let mut above: &'a str = &assoc.parent;
+        if homes.contains_key(&*assoc.account) {
+            return Ok(());
+        }
+        while !homes.contains_key(above) {
+            let line = chain[chain.len() - 1].line;
+            let Some(next) = accounts.get(above) else {
+                bail!(
+                    "{file}:{line}: account {} above it is not listed",
+                    clean(above)
+                );
+            };
+            if chain.len() > accounts.len() {
+                bail!("{file}:{line}: account {} is above itself", clean(above));
+            }
+            chain.push(next);
+            above = &next.parent;
+        }
+        for assoc in chain.into_iter().rev() {
+            let home = homes[&*assoc.parent].clone();
+            let home = match assoc.fairshare {
+                Fairshare::Parent => {
+                    self.notes.flattened.push(&assoc.account);
+                    // Its own words do not name the level that it is in.
+                    Home {
+                        template: home.path.clone(),
+                        is_flat: true,
+                        ..home
+                    }
+                }
+                Fairshare::Shares(shares) => {
+                    let at = || format!("{file}:{}: account {}", assoc.line, clean(&assoc.account));
+                    let name = element(&assoc.account);
+                    let path = self
+                        .add(&home.path, &name, u64::from(shares) * UNITS)
+                        .with_context(at)?;
+                    let is_as_named = self.is_as_named(&path, &home.path, &name, &[&assoc.account]);
+                    let template = match is_as_named {
+                        true => join(&home.path, "{account}"),
+                        false => path.clone(),
+                    };
+                    Home {
+                        path,
+                        template,
+                        is_flat: false,
+                    }
+                }
+            };
+            homes.insert(&assoc.account, home);
+        }
+        Ok(())
+    }
+
+    /// A user with a weight of his own: an entry among the children of his account.
+    fn add_user(
+        &mut self,
+        assoc: &'a Assoc<'a>,
+        user: &'a str,
+        home: &Home,
+        shares: u32,
+    ) -> anyhow::Result<()> {
+        let partition = assoc.partition.as_deref();
+        let behind = partition.map_or_else(String::new, |of| format!("@{}", element(of)));
+        // A user may be in several accounts that stand for one level.
+        let before = match home.is_flat {
+            true => format!("{}:", element(&assoc.account)),
+            false => String::new(),
+        };
+        let name = format!("{before}{}{behind}", element(user));
+        let path = self.add(&home.path, &name, u64::from(shares) * UNITS)?;
+        let names: &[&str] = match home.is_flat {
+            true => &[&assoc.account, user],
+            false => &[user],
+        };
+        let template = match (
+            self.is_as_named(&path, &home.path, &name, names),
+            home.is_flat,
+        ) {
+            (true, true) => join(&home.path, &format!("{{account}}:{{user}}{behind}")),
+            (true, false) => join(&home.template, &format!("{{user}}{behind}")),
+            (false, _) => path.clone(),
+        };
+        self.place(assoc, user, path, template);
+        Ok(())
+    }
+
+    fn place(&mut self, assoc: &'a Assoc<'a>, user: &'a str, path: String, template: String) {
+        self.places.push(Place {
+            account: &assoc.account,
+            user,
+            partition: assoc.partition.as_deref(),
+            path,
+            template,
+        });
+    }
+
+    /// Adds an entry; where the name is taken, under another one. Gives its path.
+    fn add(&mut self, above: &str, name: &str, weight: u64) -> anyhow::Result<String> {
+        let mut path = join(above, name);
+        let mut suffix = 1;
+        while self.entries.contains_key(&path) {
+            suffix += 1;
+            path = join(above, &format!("{name}#{suffix}"));
+        }
+        AccountPath::check(&path)?;
+        self.entries.insert(path.clone(), weight);
+        Ok(path)
+    }
+
+    /// Whether a rule's placeholders give the last name of the path; notes it where they do not.
+    fn is_as_named(&mut self, path: &str, above: &str, name: &str, words: &[&str]) -> bool {
+        let is_as_named = path == join(above, name)
+            && words
+                .iter()
+                .all(|word| element(word) == word.replace('/', "|"));
+        if !is_as_named {
+            let words: Vec<String> = words.iter().map(|word| clean(word)).collect();
+            self.notes
+                .renamed
+                .push(format!("{}: {path}", words.join(":")));
+        }
+        is_as_named
+    }
+
+    /// Entries that no job uses, in front of levels with users whose `Fairshare` is `parent`.
+    fn add_parent_entries(&mut self, levels: &BTreeSet<String>) -> anyhow::Result<()> {
+        for level in levels {
+            let first = join(level, "");
+            let mut below = self.entries.range(first.clone()..);
+            let has_others = below
+                .next()
+                .is_some_and(|(path, _)| path.starts_with(&first));
+            if has_others {
+                self.add(level, PARENT_ENTRY, LEAST)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The entries with their weights as text, ascending by path.
+    pub(super) fn weights(&self) -> impl Iterator<Item = (&str, String)> {
+        let heavy = self
+            .entries
+            .iter()
+            .filter(|(_, weight)| **weight > WEIGHT_MAX);
+        // The ratios of a level stay as they are.
+        let divided: BTreeSet<&str> = heavy.map(|(path, _)| above(path)).collect();
+        self.entries.iter().map(move |(path, weight)| {
+            let weight = match divided.contains(above(path)) {
+                true => (weight / 10).max(LEAST),
+                false => *weight,
+            };
+            (path.as_str(), decimal(weight))
+        })
+    }
+}
+
+/// A weight as people write it.
+fn decimal(units: u64) -> String {
+    let (whole, rest) = (units / UNITS, units % UNITS);
+    let rest = format!("{rest:07}");
+    match rest.trim_end_matches('0') {
+        "" => whole.to_string(),
+        rest => format!("{whole}.{rest}"),
+    }
+}
+
+/// A name of Slurm's as one name of a path. A slash becomes `|`, as in rules; braces would be placeholders there.
+fn element(name: &str) -> String {
+    let replaced = |c| match c {
+        '/' => '|',
+        '{' => '(',
+        '}' => ')',
+        c => c,
+    };
+    match name {
+        "." | ".." => format!("({name})"),
+        name => name.chars().map(replaced).collect(),
+    }
+}
+
+fn join(above: &str, name: &str) -> String {
+    match above {
+        "/" => format!("/{name}"),
+        above => format!("{above}/{name}"),
+    }
+}
+
+fn above(path: &str) -> &str {
+    path.rsplit_once('/').map_or("", |(above, _)| above)
+}
