@@ -109,25 +109,28 @@ fn an_account_with_parent_vanishes_and_its_users_stay_apart() {
 }
 
 #[test]
-fn a_user_with_parent_counts_at_the_account_which_keeps_its_place_in_front() {
+fn users_with_parent_have_one_entry_in_their_level_or_the_accounts_own() {
     let listed = "physics|root||60\nphysics||ann|parent\nphysics||bob|3\nphysics||cat|3\nchem|root||40\n\
                   chem||dan|parent\nchem||eve|parent\nops|root||parent\nops||fay|parent\n";
     let expected = [
         "/chem 40",
-        "/fairshare=parent 0.0000001",
+        "/fairshare=parent parent",
         "/physics 60",
         "/physics/bob 3",
         "/physics/cat 3",
-        "/physics/fairshare=parent 0.0000001",
+        "/physics/fairshare=parent parent",
     ];
     assert_eq!(weights(listed), expected);
     let expected = [
-        "ann physics - /physics",
+        "ann physics - /physics/fairshare=parent",
         "- chem - /{account}",
-        "- ops - /",
+        "- ops - /fairshare=parent",
         "- physics - /{account}/{user}",
     ];
     assert_eq!(rule_lines(listed), expected);
+    let shares = import(listed, "assoc.txt").expect("a list").shares;
+    let line = "\"/physics/fairshare=parent\" = { share = 0.0000001, since = \"9999-12-31\" }\n";
+    assert!(shares.contains(line), "{shares}");
 }
 
 #[test]
@@ -155,8 +158,9 @@ fn an_association_for_a_partition_has_an_entry_of_its_own() {
 
 #[test]
 fn names_that_paths_or_rules_take_otherwise_are_changed() {
-    let listed = "a/b{x}|root||1\na/b{x}||ann|1\n.|root||2\n.||bob|1\ncms|root||3\nroot||cms|4\ncms||c/d|1\ncms||c d|1\n";
+    let listed = "a/b{x}|root||1\na/b{x}||ann|1\n.|root||2\n.||bob|1\ncms|root||3\nroot||cms|4\ncms||c/d|1\ncms||c d|1\n*|root||5\n";
     let expected = [
+        "/(*) 5",
         "/(.) 2",
         "/(.)/bob 1",
         "/a|b(x) 1",
@@ -174,12 +178,6 @@ fn names_that_paths_or_rules_take_otherwise_are_changed() {
         "- root - /cms#2",
     ];
     assert_eq!(rule_lines(listed), expected);
-}
-
-#[test]
-fn heavy_weights_keep_their_ratio() {
-    let listed = "a|root||2147483646\nb|root||3\na||ann|10\n";
-    assert_eq!(weights(listed), ["/a 214748364.6", "/a/ann 10", "/b 0.3"]);
 }
 
 #[test]

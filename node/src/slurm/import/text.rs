@@ -7,7 +7,13 @@ use std::fmt::Write as _;
 
 use super::assoc::Listing;
 use super::rules::Rule;
-use super::tree::{PARENT_ENTRY, Tree};
+use super::tree::{Tree, Weight};
+
+/// The smallest weight that there is.
+const LEAST: &str = "0.0000001";
+
+/// The last day that there is.
+const NEVER: &str = "9999-12-31";
 
 /// Names that a line of the report has at most.
 const NAMES_MAX: usize = 5;
@@ -15,16 +21,24 @@ const NAMES_MAX: usize = 5;
 /// `[shares]`, one line an entry.
 pub(super) fn shares(tree: &Tree<'_>) -> String {
     let mut text = "# Shares of Slurm's accounts, made by `fairmesh slurm import`.\n".to_owned();
-    let idle = format!("/{PARENT_ENTRY}");
-    if tree.entries.keys().any(|path| path.ends_with(&idle)) {
+    if tree
+        .entries
+        .values()
+        .any(|weight| *weight == Weight::Parent)
+    {
         text.push_str(
-            "# Users whose Fairshare is `parent` count at the entry of their account. No job uses the entry\n\
-             # \"fairshare=parent\" below it: it keeps them the first of the account, as Fair Tree does.\n",
+            "# Users whose Fairshare is `parent` count at \"fairshare=parent\". Its period never begins, so their usage counts\n\
+             # for the account and not for them, and they are the first of the account, as in Fair Tree.\n",
         );
     }
     text.push_str("[shares]\n");
-    for (path, weight) in tree.weights() {
-        writeln!(text, "{} = {weight}", quoted(path)).expect("a string takes all text");
+    for (path, weight) in &tree.entries {
+        let path = quoted(path);
+        let line = match weight {
+            Weight::Shares(shares) => writeln!(text, "{path} = {shares}"),
+            Weight::Parent => writeln!(text, "{path} = {{ share = {LEAST}, since = \"{NEVER}\" }}"),
+        };
+        line.expect("a string takes all text");
     }
     text
 }
@@ -75,7 +89,7 @@ pub(super) fn report(listing: &Listing<'_>, tree: &Tree<'_>, rules: &[Rule<'_>])
         ),
         (
             &notes.parents,
-            "users with Fairshare=parent count at the entry of their account",
+            "users with Fairshare=parent are the first of their account, whatever they use",
         ),
         (&notes.zeros, "entries with a share of 0 are served last"),
         (&notes.renamed, "names are written differently in paths"),

@@ -2,12 +2,12 @@
 //!
 //! Fair Tree compares an association with the children of the nearest account above it whose `Fairshare` is a number
 //! (`fs_assoc_ptr` in Slurm's `assoc_mgr.c`). So an account with `parent` has no entry, and what is in it stands one
-//! level higher, with its own weight. A user with `parent` has an infinite level fairshare: he is before all of that
-//! level that were served, and tied with those that were not. Such users count at the entry of the account, and where
-//! this has other children, an entry that no job uses keeps the account's place in front of them.
+//! level higher, with its own weight. A user with `parent` has an infinite level fairshare (`fair_tree.c`): such users go
+//! before all of that level that used something, and tie with those that used nothing. They have one entry together,
+//! whose period never begins: what they use counts for the account and never for this entry.
 //!
 //! Invariant: no two associations have one entry, apart from users with `parent` in one level; weights are as Slurm has
-//! them, or all of a level divided by ten. Nothing here is worse than n log n. Deliberately not here: rules and text.
+//! them. Nothing here is worse than n log n. Deliberately not here: rules and text.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,23 +16,23 @@ use fairmesh_model::{AccountPath, clean};
 
 use super::assoc::{Assoc, Fairshare, ROOT};
 
-/// The entry that keeps users with `Fairshare=parent` in front of their level.
-pub(super) const PARENT_ENTRY: &str = "fairshare=parent";
+/// The entry of users with `Fairshare=parent` in a level that has other entries.
+const PARENT_ENTRY: &str = "fairshare=parent";
 
-/// Units of one share: a share tree takes weights with seven decimals.
-const UNITS: u64 = 10_000_000;
-
-/// The largest weight that a share tree takes.
-const WEIGHT_MAX: u64 = 1_000_000_000 * UNITS;
-
-/// The weight of [`PARENT_ENTRY`]: as little as there is, so that it changes no percentage that people see.
-const LEAST: u64 = 1;
+/// What an entry weighs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Weight {
+    /// As Slurm has it.
+    Shares(u32),
+    /// That of users with `parent`: so little that it changes no percentage, and no usage ever counts.
+    Parent,
+}
 
 /// Entries, and where jobs count.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'a> {
-    /// Weights by path, in units.
-    pub(super) entries: BTreeMap<String, u64>,
+    /// Weights by path.
+    pub(super) entries: BTreeMap<String, Weight>,
     /// Ascending by account, user and partition.
     pub(super) places: Vec<Place<'a>>,
     /// What to report.
@@ -59,7 +59,7 @@ pub(super) struct Place<'a> {
 pub(super) struct Notes<'a> {
     /// Accounts without an entry, because their `Fairshare` is `parent`.
     pub(super) flattened: Vec<&'a str>,
-    /// Users who count at their account's entry, as `user of account`.
+    /// Users with `Fairshare=parent`, as `user of account`.
     pub(super) parents: Vec<String>,
     /// Entries of weight 0.
     pub(super) zeros: Vec<String>,
@@ -100,7 +100,7 @@ impl<'a> Tree<'a> {
         for assoc in accounts.values() {
             tree.settle(assoc, &accounts, &mut homes, file)?;
         }
-        let mut with_parents = BTreeSet::new();
+        let mut parents = Vec::new();
         for assoc in associations {
             let Some(user) = assoc.user.as_deref() else {
                 continue;
@@ -110,22 +110,17 @@ impl<'a> Tree<'a> {
                 format!("{}: account {} is not listed", at(), clean(&assoc.account))
             })?;
             match assoc.fairshare {
+                Fairshare::Parent => parents.push((assoc, user, home)),
                 Fairshare::Shares(shares) => {
                     tree.add_user(assoc, user, home, shares).with_context(at)?
                 }
-                Fairshare::Parent => {
-                    with_parents.insert(home.path.clone());
-                    tree.notes.parents.push(format!(
-                        "{} of {}",
-                        clean(user),
-                        clean(&assoc.account)
-                    ));
-                    tree.place(assoc, user, home.path.clone(), home.template.clone());
-                }
             }
         }
-        tree.add_parent_entries(&with_parents)?;
-        let zeros = tree.entries.iter().filter(|(_, weight)| **weight == 0);
+        tree.add_parents(&parents)?;
+        tree.places
+            .sort_by_key(|place| (place.account, place.user, place.partition));
+        let zeros = tree.entries.iter();
+        let zeros = zeros.filter(|(_, weight)| **weight == Weight::Shares(0));
         tree.notes.zeros = zeros.map(|(path, _)| path.clone()).collect();
         Ok(tree)
     }
@@ -173,7 +168,7 @@ impl<'a> Tree<'a> {
                     let at = || format!("{file}:{}: account {}", assoc.line, clean(&assoc.account));
                     let name = element(&assoc.account);
                     let path = self
-                        .add(&home.path, &name, u64::from(shares) * UNITS)
+                        .add(&home.path, &name, Weight::Shares(shares))
                         .with_context(at)?;
                     let is_as_named = self.is_as_named(&path, &home.path, &name, &[&assoc.account]);
                     let template = match is_as_named {
@@ -208,7 +203,7 @@ impl<'a> Tree<'a> {
             false => String::new(),
         };
         let name = format!("{before}{}{behind}", element(user));
-        let path = self.add(&home.path, &name, u64::from(shares) * UNITS)?;
+        let path = self.add(&home.path, &name, Weight::Shares(shares))?;
         let names: &[&str] = match home.is_flat {
             true => &[&assoc.account, user],
             false => &[user],
@@ -236,7 +231,7 @@ impl<'a> Tree<'a> {
     }
 
     /// Adds an entry; where the name is taken, under another one. Gives its path.
-    fn add(&mut self, above: &str, name: &str, weight: u64) -> anyhow::Result<String> {
+    fn add(&mut self, above: &str, name: &str, weight: Weight) -> anyhow::Result<String> {
         let mut path = join(above, name);
         let mut suffix = 1;
         while self.entries.contains_key(&path) {
@@ -263,50 +258,37 @@ impl<'a> Tree<'a> {
         is_as_named
     }
 
-    /// Entries that no job uses, in front of levels with users whose `Fairshare` is `parent`.
-    fn add_parent_entries(&mut self, levels: &BTreeSet<String>) -> anyhow::Result<()> {
+    /// Users with `parent`, at an entry for all of them in one level. Where they are all that an account has, it is the
+    /// account's own.
+    fn add_parents(&mut self, parents: &[(&'a Assoc<'a>, &'a str, &Home)]) -> anyhow::Result<()> {
+        let levels: BTreeSet<&str> = parents.iter().map(|(.., home)| &*home.path).collect();
+        let mut names: BTreeMap<&str, String> = BTreeMap::new();
         for level in levels {
             let first = join(level, "");
             let mut below = self.entries.range(first.clone()..);
             let has_others = below
                 .next()
                 .is_some_and(|(path, _)| path.starts_with(&first));
-            if has_others {
-                self.add(level, PARENT_ENTRY, LEAST)?;
+            if has_others || level == "/" {
+                let path = self.add(level, PARENT_ENTRY, Weight::Parent)?;
+                names.insert(level, path[first.len()..].to_owned());
             }
+        }
+        for (assoc, user, home) in parents {
+            let whose = format!("{} of {}", clean(user), clean(&assoc.account));
+            self.notes.parents.push(whose);
+            let (path, template) = match names.get(&*home.path) {
+                Some(name) => (join(&home.path, name), join(&home.template, name)),
+                None => (home.path.clone(), home.template.clone()),
+            };
+            self.place(assoc, user, path, template);
         }
         Ok(())
     }
-
-    /// The entries with their weights as text, ascending by path.
-    pub(super) fn weights(&self) -> impl Iterator<Item = (&str, String)> {
-        let heavy = self
-            .entries
-            .iter()
-            .filter(|(_, weight)| **weight > WEIGHT_MAX);
-        // The ratios of a level stay as they are.
-        let divided: BTreeSet<&str> = heavy.map(|(path, _)| above(path)).collect();
-        self.entries.iter().map(move |(path, weight)| {
-            let weight = match divided.contains(above(path)) {
-                true => (weight / 10).max(LEAST),
-                false => *weight,
-            };
-            (path.as_str(), decimal(weight))
-        })
-    }
 }
 
-/// A weight as people write it.
-fn decimal(units: u64) -> String {
-    let (whole, rest) = (units / UNITS, units % UNITS);
-    let rest = format!("{rest:07}");
-    match rest.trim_end_matches('0') {
-        "" => whole.to_string(),
-        rest => format!("{whole}.{rest}"),
-    }
-}
-
-/// A name of Slurm's as one name of a path. A slash becomes `|`, as in rules; braces would be placeholders there.
+/// A name of Slurm's as one name of a path. A slash becomes `|`, as in rules; braces would be placeholders there,
+/// and `*` all accounts without a line.
 fn element(name: &str) -> String {
     let replaced = |c| match c {
         '/' => '|',
@@ -315,7 +297,7 @@ fn element(name: &str) -> String {
         c => c,
     };
     match name {
-        "." | ".." => format!("({name})"),
+        "." | ".." | "*" => format!("({name})"),
         name => name.chars().map(replaced).collect(),
     }
 }
@@ -325,8 +307,4 @@ fn join(above: &str, name: &str) -> String {
         "/" => format!("/{name}"),
         above => format!("{above}/{name}"),
     }
-}
-
-fn above(path: &str) -> &str {
-    path.rsplit_once('/').map_or("", |(above, _)| above)
 }
