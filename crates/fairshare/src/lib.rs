@@ -31,7 +31,7 @@ pub use explain::{Explanation, explain};
 pub use history::{OLD_DAYS, WeightTable, horizon_windows};
 pub use order::{Bands, Order, RankedEntry, Ranking};
 pub use projection::{Context, JobPriority, Priority, Projection};
-pub use target::{ShareRule, Target};
+pub use target::Target;
 pub use tree::{
     BuildError, EntryId, EntryKind, EntrySpec, InFlight, Reach, Resolved, Snapshot, Sums,
     TreeReader, TreeSpec, TreeWriter, UsageItem,

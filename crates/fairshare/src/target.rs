@@ -9,17 +9,6 @@
 use ethnum::U256;
 use fairmesh_model::{Share, Weight};
 
-/// How the shares of a tree are read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum ShareRule {
-    /// Weights among siblings; a weight of zero goes last; accounts without a line belong to the others.
-    #[default]
-    Weights,
-    /// FSGrid as published: fractions of the parent that need not add up, zero like any other, and accounts
-    /// without a line at deviation 0.
-    AsPublished,
-}
-
 /// A target share of the parent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Target {

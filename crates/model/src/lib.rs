@@ -32,7 +32,7 @@ pub use date::{Date, DateError};
 pub use documents::{
     Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance, DistanceError,
     HistoryRule, MachineClass, MemberSite, Named, PartOf, PolicyMount, PriceList, QuotaMode, Role,
-    Scope, Settlement, ShareEntry, ShareLine, SharePolicy, ShareRule, ShareRuleError, Snapshot,
+    Scope, Settlement, ShareEntry, ShareLine, ShareLineError, SharePolicy, ShareProblem, Snapshot,
     Terms, UsageMode, check_shares,
 };
 pub use factor::Factor;
@@ -45,5 +45,5 @@ pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};
 pub use visible::{clean, hides, is_visible};
-pub use weight::{Weight, WeightError};
+pub use weight::{ShareRule, Weight, WeightError};
 pub use window::{Span, Window, WindowLength};

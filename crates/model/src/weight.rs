@@ -21,6 +21,17 @@ pub const WEIGHT_DECIMALS: usize = 7;
 /// below 2^57.
 pub const WEIGHT_MAX: u64 = 10_000_000_000;
 
+/// How the shares of a tree are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum ShareRule {
+    /// Weights among siblings; a weight of zero goes last; accounts without a line belong to the others.
+    #[default]
+    Weights,
+    /// FSGrid as published: fractions of the parent that need not add up, zero like any other, and accounts
+    /// without a line at deviation 0.
+    AsPublished,
+}
+
 /// What an entry weighs among its siblings, in units of 10^-7.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,

@@ -1,9 +1,10 @@
-use fairmesh_model::{AccountPath, HistoryRule, Scope, Share, Span, Weight, Window, WindowLength};
+use fairmesh_model::{
+    AccountPath, HistoryRule, Scope, Share, ShareRule, Span, Weight, Window, WindowLength,
+};
 use proptest::prelude::*;
 
 use super::*;
 use crate::history::WeightTable;
-use crate::target::ShareRule;
 use crate::tree::{EntrySpec, Reach, TreeSpec};
 
 /// A tree of `rows` (path, percent, usage), measured by `distance`.

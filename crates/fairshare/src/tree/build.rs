@@ -5,13 +5,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share};
+use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule};
 
 use super::siblings::{Siblings, reduce};
 use super::spec::{BuildError, EntryKind, EntrySpec, TreeSpec};
 use super::topology::{Node, Topology, at};
 use super::unlisted::UnlistedAccounts;
-use crate::target::ShareRule;
 
 /// An entry that is to be added, and whether somebody wrote its line.
 struct Line {

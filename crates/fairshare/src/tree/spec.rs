@@ -6,12 +6,11 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share, Window};
+use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Window};
 
 use super::topology::Topology;
 use super::writer::TreeWriter;
 use crate::history::WeightTable;
-use crate::target::ShareRule;
 
 /// An entry of a built tree. The ids of entries with a line, and of the entries `*`, run in path order (every
 /// entry before those below it); accounts without a line follow in the order in which they were first used.

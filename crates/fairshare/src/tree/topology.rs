@@ -12,7 +12,9 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{AccountPath, Distance, HashSecret, Scope, Share, Span, Window, mutated};
+use fairmesh_model::{
+    AccountPath, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutated,
+};
 
 use super::siblings::Siblings;
 use super::spec::{EntryId, EntryKind};
@@ -20,7 +22,7 @@ use super::sums::Sums;
 use super::unlisted::{Unlisted, UnlistedAccounts};
 use crate::deviation::{DeviationVector, Level, VECTOR_LEVELS_MAX};
 use crate::history::WeightTable;
-use crate::target::{ShareRule, Target};
+use crate::target::Target;
 
 /// Entries from a leaf to the root.
 pub(crate) const CHAIN_MAX: usize = VECTOR_LEVELS_MAX + 1;

@@ -7,11 +7,10 @@ use fairmesh_fairshare::projection::{
     BitsProjection, Context, PaperProjection, PaperRoundedProjection, Projection, RankProjection,
 };
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, Priority, Ranking, Reach, ShareRule, Snapshot, TreeReader, TreeSpec,
-    WeightTable,
+    EntryId, EntrySpec, Priority, Ranking, Reach, Snapshot, TreeReader, TreeSpec, WeightTable,
 };
 use fairmesh_model::{
-    AccountPath, Distance, HistoryRule, Scope, Share, Span, Weight, Window, WindowLength,
+    AccountPath, Distance, HistoryRule, Scope, Share, ShareRule, Span, Weight, Window, WindowLength,
 };
 use serde_json::Value;
 

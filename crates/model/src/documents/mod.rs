@@ -21,6 +21,6 @@ pub use prices::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, MachineClass, Price
 pub use rules::{ChargingRule, Discounts, HistoryRule, Terms, UsageMode};
 pub use share_policy::{POLICY_ENTRIES_MAX, PolicyMount, ShareEntry, SharePolicy};
 pub use share_rules::{
-    FORMER_PATHS_MAX, LEVEL_TOTAL_MAX, ShareLine, ShareRule, ShareRuleError, check_shares, gcd,
+    FORMER_PATHS_MAX, LEVEL_TOTAL_MAX, ShareLine, ShareLineError, ShareProblem, check_shares, gcd,
 };
 pub use snapshot::{NAMES_MAX, Named, Snapshot, VALID_MAX};

@@ -32,7 +32,7 @@ pub struct ShareLine<'a> {
 
 /// What is wrong with a tree. Nothing changed; its author is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum ShareRule {
+pub enum ShareProblem {
     /// Weights that cannot be divided exactly.
     #[error(
         "the shares below `{parent}` cannot be divided exactly: their sum has too many digits. Write smaller numbers or fewer decimals"
@@ -93,56 +93,56 @@ pub enum ShareRule {
     TooMany,
 }
 
-/// A rule that an entry breaks.
+/// The first rule that an entry breaks.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{path}`: {rule}")]
-pub struct ShareRuleError {
+#[error("`{path}`: {problem}")]
+pub struct ShareLineError {
     /// The entry at fault.
     pub path: AccountPath,
     /// What is wrong.
-    pub rule: ShareRule,
+    pub problem: ShareProblem,
 }
 
 /// Checks all lines of one tree. O(n log n).
 ///
 /// # Errors
 /// The first rule that an entry breaks, entries ascending by path.
-pub fn check_shares(lines: &BTreeMap<&AccountPath, ShareLine<'_>>) -> Result<(), ShareRuleError> {
+pub fn check_shares(lines: &BTreeMap<&AccountPath, ShareLine<'_>>) -> Result<(), ShareLineError> {
     let mut claimed: BTreeMap<&AccountPath, &AccountPath> = BTreeMap::new();
     for (path, line) in lines {
-        check_others(lines, path, line).map_err(|rule| error(path, rule))?;
+        check_others(lines, path, line).map_err(|problem| error(path, problem))?;
         if line.was.len() > FORMER_PATHS_MAX {
-            return Err(error(path, ShareRule::TooMany));
+            return Err(error(path, ShareProblem::TooMany));
         }
         for was in line.was {
-            check_former(lines, path, was).map_err(|rule| error(path, rule))?;
+            check_former(lines, path, was).map_err(|problem| error(path, problem))?;
             if let Some(other) = claimed.insert(was, path) {
                 let (was, other) = (was.clone(), other.clone());
-                return Err(error(path, ShareRule::ClaimedTwice { was, other }));
+                return Err(error(path, ShareProblem::ClaimedTwice { was, other }));
             }
         }
     }
     check_levels(lines)
 }
 
-fn error(path: &AccountPath, rule: ShareRule) -> ShareRuleError {
+fn error(path: &AccountPath, problem: ShareProblem) -> ShareLineError {
     let path = path.clone();
-    ShareRuleError { path, rule }
+    ShareLineError { path, problem }
 }
 
 fn check_others(
     lines: &BTreeMap<&AccountPath, ShareLine<'_>>,
     path: &AccountPath,
     line: &ShareLine<'_>,
-) -> Result<(), ShareRule> {
+) -> Result<(), ShareProblem> {
     let above = path.parent();
     if let Some(others) = above.filter(AccountPath::is_others)
         && lines.contains_key(&others)
     {
-        return Err(ShareRule::BelowOthers { others });
+        return Err(ShareProblem::BelowOthers { others });
     }
     match line.divides.filter(|_| path.is_others()) {
-        Some(key) => Err(ShareRule::OthersDivided { key }),
+        Some(key) => Err(ShareProblem::OthersDivided { key }),
         None => Ok(()),
     }
 }
@@ -151,21 +151,21 @@ fn check_former(
     lines: &BTreeMap<&AccountPath, ShareLine<'_>>,
     path: &AccountPath,
     was: &AccountPath,
-) -> Result<(), ShareRule> {
+) -> Result<(), ShareProblem> {
     if was.is_root() {
-        return Err(ShareRule::Root);
+        return Err(ShareProblem::Root);
     }
     if let Some(line) = lines.get(was) {
         let was = was.clone();
         return Err(match was == *path || line.was.contains(path) {
-            true => ShareRule::Cycle { was },
-            false => ShareRule::StillExists { was },
+            true => ShareProblem::Cycle { was },
+            false => ShareProblem::StillExists { was },
         });
     }
     let mut above = was.ancestors();
     let divided = above.find(|above| lines.get(above).is_some_and(|line| line.is_divided));
     match divided {
-        Some(above) => Err(ShareRule::NotOurs {
+        Some(above) => Err(ShareProblem::NotOurs {
             was: was.clone(),
             above,
         }),
@@ -173,7 +173,7 @@ fn check_former(
     }
 }
 
-fn check_levels(lines: &BTreeMap<&AccountPath, ShareLine<'_>>) -> Result<(), ShareRuleError> {
+fn check_levels(lines: &BTreeMap<&AccountPath, ShareLine<'_>>) -> Result<(), ShareLineError> {
     let mut levels: BTreeMap<&str, (u128, u64, &AccountPath)> = BTreeMap::new();
     for (path, line) in lines {
         let Some(parent) = path.parent_str() else {
@@ -189,7 +189,7 @@ fn check_levels(lines: &BTreeMap<&AccountPath, ShareLine<'_>>) -> Result<(), Sha
     match too_fine {
         Some((_, (_, _, first))) => {
             let parent = first.parent().expect("a line has one");
-            Err(error(first, ShareRule::TooFine { parent }))
+            Err(error(first, ShareProblem::TooFine { parent }))
         }
         None => Ok(()),
     }
