@@ -77,7 +77,7 @@ impl Target {
         (self.part, self.whole)
     }
 
-    /// As a percentage with seven decimals, for people: rounded to the nearest, and at most 100.
+    /// As a percentage with seven decimals, for people and pictures: rounded to the nearest, and at most 100.
     pub fn rounded(self) -> Share {
         let twice = u128::from(self.part) * u128::from(Share::ONE) * 2 + u128::from(self.whole);
         let units = twice / (u128::from(self.whole) * 2);

@@ -15,7 +15,7 @@ use fairmesh_model::{
 
 use crate::in_force::{DocumentRef, InForce, VoEntry};
 use crate::level::{LevelRule, Levels};
-use crate::site_policy::SitePolicy;
+use crate::site_policy::{SiteEntry, SitePolicy};
 use crate::weights::weights;
 
 /// Most entries that mounts of other VOs' policies add to one VO's tree: one policy may be mounted in many
@@ -133,6 +133,33 @@ impl CompiledTree {
     pub fn get(&self, path: &AccountPath) -> Option<&CompiledEntry> {
         let at = self.entries.binary_search_by(|entry| entry.path.cmp(path));
         at.ok().map(|at| &self.entries[at])
+    }
+}
+
+impl CompiledTree {
+    /// A tree of entries as they are written, without what VOs divide.
+    pub fn of_entries<'a>(
+        entries: impl Iterator<Item = (&'a AccountPath, &'a SiteEntry)> + Clone,
+    ) -> Self {
+        let weights = weights(entries.clone(), ShareRule::Weights);
+        let entries = entries.filter(|(path, _)| !path.is_root());
+        let entry = |(path, entry): (&AccountPath, &SiteEntry)| CompiledEntry {
+            path: path.clone(),
+            share: entry.share,
+            weight: weights.get(path).copied().unwrap_or_default(),
+            at_most: entry.at_most,
+            scope: LevelRule::OWNERS.scope,
+            distance: LevelRule::OWNERS.distance,
+            vo: None,
+            vo_path: None,
+            policy_of: None,
+            since: entry.since,
+            from: Origin::Site,
+        };
+        Self {
+            entries: entries.map(entry).collect(),
+            ..Self::default()
+        }
     }
 }
 

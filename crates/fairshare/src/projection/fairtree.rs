@@ -139,7 +139,7 @@ impl Walk<'_> {
 
     /// The entries below one. Below `*` they are the accounts without a line, and one that has used nothing.
     fn children(&self, entry: EntryId) -> Vec<Item> {
-        let children = self.snapshot.children(entry).map(|child| Item {
+        let children = self.snapshot.all_children(entry).map(|child| Item {
             entry: child,
             level_fairshare: self.level_fairshare(child),
             is_user: self.snapshot.is_leaf(child),

@@ -88,7 +88,8 @@ impl Snapshot {
         (entry != EntryId::ROOT).then(|| EntryId(self.topology.node(entry).parent))
     }
 
-    /// `entry` and all entries below it: in path order, but for accounts without a line, which follow by path.
+    /// `entry` and all entries below it that are present: in path order, and then the accounts without a line by
+    /// path.
     pub fn subtree(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
         let listed = self.topology.subtree(entry);
         let others = match u32::try_from(listed.start)
@@ -102,11 +103,19 @@ impl Snapshot {
             .into_iter()
             .flatten()
             .flat_map(|(_, accounts)| accounts);
-        ids(listed).chain(unlisted.map(|id| EntryId(*id)))
+        ids(listed)
+            .chain(unlisted.map(|id| EntryId(*id)))
+            .filter(|entry| self.is_present(*entry))
     }
 
-    /// The entries right below `entry`, in path order: O(children).
+    /// The entries right below `entry` that are present, in path order: O(children).
     pub fn children(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
+        let all = self.all_children(entry);
+        all.filter(|entry| self.is_present(*entry))
+    }
+
+    /// The same, and an entry `*` that is not present.
+    pub(crate) fn all_children(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
         let end = self.topology.subtree(entry).end;
         let from = move |at: usize| ids(at..end).next();
         let first = match self.kind(entry) {
