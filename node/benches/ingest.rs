@@ -121,6 +121,7 @@ async fn node(folder: &tempfile::TempDir, clock: Arc<SystemClock>) -> NodeHandle
     };
     let options = NodeOptions {
         site: SiteConfig {
+            share_rule: fairmesh_model::ShareRule::Weights,
             policy: SitePolicy::new(BTreeMap::from([(local, SiteEntry::local(Share::WHOLE))]))
                 .expect("valid"),
             vos: BTreeMap::new(),

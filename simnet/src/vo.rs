@@ -454,6 +454,7 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         introducers.extend(first.map(|(member, _)| site_id(*member)));
     }
     SiteConfig {
+        share_rule: fairmesh_model::ShareRule::Weights,
         policy: SitePolicy::new(entries).expect("VOs beside VOs, without repeats"),
         vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
         identity: IdentityMap::new(rules),

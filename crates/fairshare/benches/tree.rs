@@ -30,14 +30,14 @@ fn tree(leaves: u32) -> (TreeWriter, Vec<EntryId>) {
     let mut spec = TreeSpec::new(vec![weights.clone(), weights], 0);
     let mut add = |text: &str, scope| {
         let path = AccountPath::parse(text).expect("a path");
-        let share = Share::from_percent(1).expect("a percentage");
         spec.entries.push(EntrySpec {
             path,
-            share,
+            weight: 1,
             at_most: Share::WHOLE,
             scope,
             distance: Distance::Absolute,
             history: 1,
+            since: None,
         });
     };
     add("/vo", Scope::Local);

@@ -2,9 +2,9 @@
 //!
 //! Invariants: a [`Deviation`] is exact; comparing two of them, from whatever parents, is a total
 //! order; a missing level counts as 0, and so does the actual share where the parent has no usage.
-//! The order of two entries is the lexicographic order of their vectors. An entry that has more than it
-//! may have at most is behind all that do not, at its level: it is a place in the order and no bar, so it
-//! is served where nobody else waits. Who waits only the scheduler knows.
+//! The order of two entries is the lexicographic order of their vectors. At each level, entries that have more
+//! than they may have at most come after all that do not, and entries with a share of zero after those, the
+//! less used first. Both are places in the order and no bars: such a job runs where nobody else waits.
 //! Deliberately not here: one number made of a vector (`projection`).
 //! Source: FSGrid (the absolute distance); Rodrigo, Östberg and Elmroth, "Priority Operators for
 //! Fairshare Scheduling", JSSPP 2014 (the relative one).
@@ -18,12 +18,16 @@ use fairmesh_model::{Distance, Share, mutated};
 use serde::{Serialize, Serializer};
 
 use crate::ratio;
+use crate::target::Target;
+
+/// Levels of the longest vector: those of the deepest path, and one for an account among the others there.
+pub const VECTOR_LEVELS_MAX: usize = PATH_DEPTH_MAX + 1;
 
 /// One level of an entry's way down from the root: what it should have of its parent, and has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Level {
     /// The target, a fraction of the parent.
-    pub target: Share,
+    pub target: Target,
     /// The most that it may have of the parent before it is behind all others at this level; the whole is
     /// no limit.
     pub at_most: Share,
@@ -35,42 +39,66 @@ pub struct Level {
     pub parent_usage: u128,
 }
 
-/// An exact signed fraction, or minus infinity.
+/// Which entries of a level go first, whatever their distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// A share of zero, under the rule of weights: after all siblings.
+    Last,
+    /// More than it may have at most: after all that have not.
+    Over,
+    /// All others.
+    Within,
+}
+
+/// A class, and an exact signed fraction or minus infinity.
 ///
-/// Minus infinity stands for use of a zero share under a relative distance: it lies below every
-/// number, and two of them are equal, however much was used. One that is over its limit lies below every
-/// one that is not.
+/// Minus infinity stands for use of a zero target under a relative distance, as published: it lies below every
+/// number, and two of them are equal, however much was used.
 #[derive(Debug, Clone, Copy)]
 pub struct Deviation {
-    over: bool,
+    class: Class,
     negative: bool,
     magnitude: U256,
     /// Zero stands for infinity.
     denominator: U256,
 }
 
-/// The levels of one entry from the root down, at most [`PATH_DEPTH_MAX`].
+/// The levels of one entry from the root down, at most [`VECTOR_LEVELS_MAX`].
 #[derive(Clone)]
 pub struct DeviationVector {
-    levels: [Level; PATH_DEPTH_MAX],
+    levels: [Level; VECTOR_LEVELS_MAX],
     depth: usize,
 }
 
 impl Level {
     /// A level that nobody has: it deviates by 0.
     pub const MISSING: Self = Self {
-        target: Share::ZERO,
+        target: Target::NONE,
         at_most: Share::WHOLE,
         distance: Distance::Absolute,
         usage: 0,
         parent_usage: 0,
     };
 
-    /// The deviation: `target − usage/parent_usage`, measured as `distance` says.
+    /// The deviation: `target − usage/parent_usage`, measured as `distance` says. That of a share of zero is
+    /// `−usage/parent_usage` under every distance.
     pub fn deviation(&self) -> Deviation {
-        Deviation {
-            over: self.is_over(),
-            ..self.distance_from_target()
+        let class = self.class();
+        let distance = match class {
+            Class::Last => self.absolute(),
+            Class::Over | Class::Within => self.distance_from_target(),
+        };
+        Deviation { class, ..distance }
+    }
+
+    /// Which entries of the level it goes before or after, whatever their distances.
+    pub fn class(&self) -> Class {
+        if self.target.is_last() && !mutated!(ZeroLikeAny) {
+            Class::Last
+        } else if self.is_over() {
+            Class::Over
+        } else {
+            Class::Within
         }
     }
 
@@ -98,10 +126,11 @@ impl Level {
         U256::from(self.parent_usage.max(1))
     }
 
-    /// `target × parent − usage`, in 10^-9 of a unit of usage: the sign and the magnitude.
+    /// `target × parent − usage`, times the target's denominator: the sign and the magnitude.
     fn excess(&self) -> (bool, U256) {
-        let due = U256::from(self.target.units()) * self.parent_usage_or_one();
-        let used = U256::from(self.usage) * U256::from(Share::ONE);
+        let (part, whole) = self.target.wide();
+        let due = part * self.parent_usage_or_one();
+        let used = U256::from(self.usage) * whole;
         if used > due {
             (true, used - due)
         } else {
@@ -111,18 +140,19 @@ impl Level {
 
     fn absolute(&self) -> Deviation {
         let (negative, magnitude) = self.excess();
-        let denominator = self.parent_usage_or_one() * U256::from(Share::ONE);
+        let (_, whole) = self.target.wide();
         Deviation {
-            over: false,
+            class: Class::Within,
             negative,
             magnitude,
-            denominator,
+            denominator: self.parent_usage_or_one() * whole,
         }
     }
 
     /// `k × d + (1 − k) × d/target` with `d` the absolute deviation and `k` below 1.
     fn mixed(&self, k: Share) -> Deviation {
-        if self.target == Share::ZERO {
+        let (part, whole) = self.target.wide();
+        if part == U256::ZERO {
             return if self.usage == 0 {
                 Deviation::ZERO
             } else {
@@ -130,22 +160,21 @@ impl Level {
             };
         }
         let (negative, excess) = self.excess();
-        let target = U256::from(self.target.units());
         if k == Share::ZERO {
             return Deviation {
-                over: false,
+                class: Class::Within,
                 negative,
                 magnitude: excess,
-                denominator: target * self.parent_usage_or_one(),
+                denominator: part * self.parent_usage_or_one(),
             };
         }
         let (one, k) = (U256::from(Share::ONE), U256::from(k.units()));
-        let magnitude = excess * (k * target + (one - k) * one);
+        let magnitude = excess * (k * part + (one - k) * whole);
         Deviation {
-            over: false,
+            class: Class::Within,
             negative,
             magnitude,
-            denominator: one * one * target * self.parent_usage_or_one(),
+            denominator: one * whole * part * self.parent_usage_or_one(),
         }
     }
 }
@@ -153,7 +182,7 @@ impl Level {
 impl Deviation {
     /// On target.
     pub const ZERO: Self = Self {
-        over: false,
+        class: Class::Within,
         negative: false,
         magnitude: U256::ZERO,
         denominator: U256::ONE,
@@ -161,7 +190,7 @@ impl Deviation {
 
     /// Use of what must not be used at all, measured relatively.
     pub const MINUS_INFINITY: Self = Self {
-        over: false,
+        class: Class::Within,
         negative: true,
         magnitude: U256::ONE,
         denominator: U256::ZERO,
@@ -172,9 +201,9 @@ impl Deviation {
         self.negative && self.magnitude != U256::ZERO
     }
 
-    /// Whether the entry has more than it may have at most.
-    pub const fn is_over(&self) -> bool {
-        self.over
+    /// Which entries of the level it goes before or after, whatever their distances.
+    pub const fn class(&self) -> Class {
+        self.class
     }
 
     /// The absolute value as numerator and denominator; `None` for minus infinity.
@@ -185,8 +214,8 @@ impl Deviation {
 
 impl Ord for Deviation {
     fn cmp(&self, other: &Self) -> Ordering {
-        if self.over != other.over {
-            return other.over.cmp(&self.over);
+        if self.class != other.class {
+            return self.class.cmp(&other.class);
         }
         let (Some(mine), Some(theirs)) = (self.parts(), other.parts()) else {
             return self.parts().is_some().cmp(&other.parts().is_some());
@@ -237,14 +266,14 @@ impl Serialize for Deviation {
 impl DeviationVector {
     /// The vector of the root, and of everything that has no level: all levels missing.
     pub const EMPTY: Self = Self {
-        levels: [Level::MISSING; PATH_DEPTH_MAX],
+        levels: [Level::MISSING; VECTOR_LEVELS_MAX],
         depth: 0,
     };
 
-    /// The vector of `levels`, from the root down; levels beyond [`PATH_DEPTH_MAX`] are left out.
+    /// The vector of `levels`, from the root down; levels beyond [`VECTOR_LEVELS_MAX`] are left out.
     pub fn new(levels: &[Level]) -> Self {
         let mut vector = Self::EMPTY;
-        vector.depth = levels.len().min(PATH_DEPTH_MAX);
+        vector.depth = levels.len().min(VECTOR_LEVELS_MAX);
         vector.levels[..vector.depth].copy_from_slice(&levels[..vector.depth]);
         vector
     }
@@ -268,6 +297,14 @@ impl DeviationVector {
             .map(|level| self.deviation(level).cmp(&other.deviation(level)))
             .find(|order| order.is_ne())
             .unwrap_or(Ordering::Equal)
+    }
+
+    /// Adds a level; beyond [`VECTOR_LEVELS_MAX`] it is left out.
+    pub(crate) fn push(&mut self, level: Level) {
+        if let Some(next) = self.levels.get_mut(self.depth) {
+            *next = level;
+            self.depth += 1;
+        }
     }
 
     pub(crate) fn level_mut(&mut self, level: usize) -> &mut Level {

@@ -4,12 +4,15 @@
 //! `v` is the deviation; so it never inverts two deviations, a missing level is exactly the middle
 //! digit, and a quick path may only be taken where its error cannot change the result.
 //! Relative distances reach below −1, without end; there `v` is `d/(1 − d)`, which runs from 0 to −1
-//! and meets `d` at 0. A level over its limit has the lowest digit, whatever its deviation.
+//! and meets `d` at 0.
+//! A level over its limit has the lowest digit. In a level where a line has a share of zero, some of the lowest
+//! digits are kept free: one for those over their limits, and the ones below it for shares of zero, the less
+//! used the higher. A sibling that would have one of them gets the lowest that is not kept free.
 //! Deliberately not here: packing digits into a priority (`projection::bits`).
 
-use fairmesh_model::{Distance, Share, mutant};
+use fairmesh_model::{Distance, mutant};
 
-use crate::deviation::Level;
+use crate::deviation::{Class, Level};
 use crate::ratio;
 
 /// How far the quick path's 64-bit fraction may be off, in units of 2^-64: two for the cut ratio,
@@ -18,15 +21,39 @@ const QUICK_ERROR: i128 = 8;
 
 /// The digit of `level`, of 1 to 64 bits.
 pub(crate) fn digit(level: &Level, bits: u32) -> u64 {
-    if level.is_over() {
-        return 0;
+    let reserved = match level.target.is_beside_last() {
+        true => reserved(bits),
+        false => 0,
+    };
+    match level.class() {
+        Class::Last => {
+            // From the middle (nothing used) down to 0, in the room below the digit of `Over`.
+            let (unused, room) = (exact_digit(level, bits), reserved.saturating_sub(2));
+            let scaled = u128::from(unused) * u128::from(room) / u128::from(middle(bits));
+            u64::try_from(scaled).unwrap_or(room).min(room)
+        }
+        Class::Over => reserved.saturating_sub(1),
+        Class::Within => within(level, bits).max(reserved),
     }
+}
+
+fn within(level: &Level, bits: u32) -> u64 {
     if level.distance == Distance::Absolute
         && let Some(digit) = quick_digit(level, bits)
     {
         return digit;
     }
     exact_digit(level, bits)
+}
+
+/// How many of the lowest digits are kept free: a third of the bits' worth, and at most all below the middle.
+/// In a tree of three levels 128 of two million.
+pub(crate) const fn reserved(bits: u32) -> u64 {
+    match bits {
+        0 | 1 => 0,
+        2 => 1,
+        _ => 1 << (bits / 3),
+    }
 }
 
 /// The digit of a level that deviates by nothing.
@@ -43,10 +70,11 @@ fn exact_digit(level: &Level, bits: u32) -> u64 {
     let Some((magnitude, denominator)) = deviation.parts() else {
         return 0;
     };
-    let (above, below) = match (deviation.is_negative(), level.distance) {
+    let is_absolute = level.distance == Distance::Absolute || deviation.class() == Class::Last;
+    let (above, below) = match (deviation.is_negative(), is_absolute) {
         (false, _) => (denominator + magnitude, denominator),
-        (true, Distance::Absolute) => (denominator.saturating_sub(magnitude), denominator),
-        (true, _) => (denominator, denominator + magnitude),
+        (true, true) => (denominator.saturating_sub(magnitude), denominator),
+        (true, false) => (denominator, denominator + magnitude),
     };
     let digit = ratio::floor_shifted(above, below, bits - 1);
     u64::try_from(digit).unwrap_or(u64::MAX).min(largest(bits))
@@ -54,7 +82,8 @@ fn exact_digit(level: &Level, bits: u32) -> u64 {
 
 /// One 64-bit division instead of long ones; `None` where the result is too near a digit's edge.
 fn quick_digit(level: &Level, bits: u32) -> Option<u64> {
-    let target = fraction_of_two_to_64(level.target);
+    let (part, whole) = level.target.ratio();
+    let target = fraction_of_two_to_64(part, whole)?;
     let fraction = (1i128 << 64) + target - actual_64(level);
     let shift = 65 - bits;
     let (low, high) = (
@@ -66,13 +95,12 @@ fn quick_digit(level: &Level, bits: u32) -> Option<u64> {
         .map(|digit| mutant!(DigitOneLess, digit, digit.saturating_sub(1)))
 }
 
-/// `share × 2^64`, rounded down.
-fn fraction_of_two_to_64(share: Share) -> i128 {
-    // 2^64 / 10^9 is 18,446,744,073.709551616.
-    let units = u64::from(share.units());
-    let whole = u128::from(units * 18_446_744_073);
-    let rest = u128::from(units * 709_551_616 / 1_000_000_000);
-    i128::try_from(whole + rest).expect("at most 2^64")
+/// `part / whole × 2^64`, rounded down; `None` beyond the whole.
+fn fraction_of_two_to_64(part: u64, whole: u64) -> Option<i128> {
+    if part > whole {
+        return None;
+    }
+    i128::try_from((u128::from(part) << 64) / u128::from(whole)).ok()
 }
 
 /// `usage / parent_usage × 2^64`, off by at most two units and a floor.
@@ -94,22 +122,25 @@ fn actual_64(level: &Level) -> i128 {
         .expect("at most 2^64")
 }
 
-/// The digit as a fraction of the largest, for a key that sorts before the exact comparison.
-pub(crate) fn sort_key(level: &Level) -> u64 {
-    digit(level, 62)
+/// A key that sorts before the exact comparison: it never inverts two levels of one class and one measure.
+pub(crate) fn sort_key(level: &Level) -> (Class, u64) {
+    (level.class(), within(level, 62))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use ethnum::U256;
+    use fairmesh_model::Share;
     use proptest::prelude::*;
+
+    use crate::target::Target;
 
     proptest! {
         #[test]
-        fn the_quick_path_is_exact(units in 0u32..=Share::ONE, bits in 1u32..=64, a in any::<u128>(), b in any::<u128>(), cut in 0u32..127) {
+        fn the_quick_path_is_exact(units in 0u64..=1 << 40, of in 1u64..1 << 41, bits in 1u32..=64, a in any::<u128>(), b in any::<u128>(), cut in 0u32..127) {
             let (a, b) = (a >> cut, b >> cut);
-            let target = Share::from_units(units).expect("in range");
+            let target = Target::of_siblings(units.min(of), of);
             let level = Level { target, usage: a.min(b), parent_usage: a.max(b), ..Level::MISSING };
             if let Some(quick) = quick_digit(&level, bits) {
                 prop_assert_eq!(quick, exact_digit(&level, bits));
@@ -118,8 +149,9 @@ mod tests {
 
         #[test]
         fn on_target_is_the_middle_digit(units in 1u32..=Share::ONE, scale in 1u64.., bits in 1u32..=64) {
-            let target = Share::from_units(units).expect("in range");
-            for distance in [Distance::Absolute, Distance::Relative, Distance::Mix { k: target }] {
+            let k = Share::from_units(units).expect("in range");
+            let target = Target::of_siblings(u64::from(units), u64::from(Share::ONE));
+            for distance in [Distance::Absolute, Distance::Relative, Distance::Mix { k }] {
                 let usage = u128::from(scale) * u128::from(units);
                 let parent_usage = u128::from(scale) * u128::from(Share::ONE);
                 prop_assert_eq!(digit(&Level { target, distance, usage, parent_usage, ..Level::MISSING }, bits), middle(bits));
@@ -130,7 +162,7 @@ mod tests {
     #[test]
     fn the_ends_are_the_ends() {
         let whole = Level {
-            target: Share::WHOLE,
+            target: Target::of_siblings(1, 1),
             ..Level::MISSING
         };
         let none = Level {
@@ -146,9 +178,34 @@ mod tests {
     }
 
     #[test]
+    fn shares_of_zero_have_the_lowest_digits_in_the_order_of_their_use() {
+        let zero = |usage| Level {
+            target: Target::of_siblings(0, 1),
+            usage,
+            parent_usage: 1_000,
+            ..Level::MISSING
+        };
+        let over = Level {
+            target: Target::of_siblings(1, 2).beside_last(),
+            at_most: Share::from_percent(60).expect("a percentage"),
+            ..zero(999)
+        };
+        let within = Level {
+            at_most: Share::WHOLE,
+            ..over
+        };
+        for bits in 12..=62 {
+            let digits = [zero(999), zero(400), zero(0), over, within];
+            let digits = digits.map(|level| digit(&level, bits));
+            assert!(digits.is_sorted(), "{bits}: {digits:?}");
+            assert!(digits[0] < digits[2] && digits[2] < digits[3] && digits[3] < digits[4]);
+        }
+    }
+
+    #[test]
     fn a_digit_fits_the_wide_arithmetic() {
         let level = Level {
-            target: Share::WHOLE,
+            target: Target::of_siblings(1, 1),
             distance: Distance::Mix {
                 k: Share::from_units(1).expect("a share"),
             },

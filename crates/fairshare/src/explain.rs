@@ -15,7 +15,7 @@ use serde::Serialize;
 use crate::deviation::{Deviation, DeviationVector, Level};
 use crate::history::ONE;
 use crate::order::Order;
-use crate::tree::{EntryId, Snapshot};
+use crate::tree::{EntryId, EntryKind, Snapshot};
 
 /// One level of an entry.
 #[derive(Debug, Clone, Serialize)]
@@ -26,8 +26,13 @@ pub struct LevelExplanation {
     pub global: bool,
     /// How its distance from the target is measured.
     pub distance: Distance,
-    /// What it should have of its parent.
+    /// What it should have of its parent, rounded to seven decimals of a percent.
     pub target: Share,
+    /// The same, exactly: its weight, and the sum of its siblings' weights, divided by what divides all of them.
+    pub weight: (u64, u64),
+    /// What the entry at this level is.
+    #[serde(skip)]
+    pub kind: EntryKind,
     /// What it has, rounded down; 0 where the parent has no usage.
     pub actual: Share,
     /// The most that it may have before all others of its level go first; `None` where there is no limit.
@@ -120,9 +125,11 @@ fn explain_level(snapshot: &Snapshot, entry: EntryId) -> LevelExplanation {
     );
     LevelExplanation {
         path: snapshot.path(entry).clone(),
-        global: snapshot.topology.node(entry).scope == Scope::Global,
+        global: snapshot.topology.scope(entry) == Scope::Global,
         distance: level.distance,
-        target: level.target,
+        target: level.target.rounded(),
+        weight: level.target.ratio(),
+        kind: snapshot.kind(entry),
         actual: u32::try_from(actual)
             .ok()
             .and_then(Share::from_units)

@@ -17,6 +17,7 @@ pub mod explain;
 pub mod history;
 pub mod order;
 pub mod projection;
+pub mod target;
 pub mod tree;
 
 mod digit;
@@ -25,12 +26,13 @@ mod ratio;
 pub use charging::{
     ChargeError, Job, Rate, Resources, Tariff, charge, rate, split_amount, split_counters,
 };
-pub use deviation::{Deviation, DeviationVector, Level};
+pub use deviation::{Class, Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
 pub use history::{OLD_DAYS, WeightTable, horizon_windows};
 pub use order::{Bands, Order, RankedEntry, Ranking};
 pub use projection::{Context, JobPriority, Priority, Projection};
+pub use target::Target;
 pub use tree::{
-    BuildError, EntryId, EntrySpec, InFlight, Reach, Resolved, Snapshot, Sums, TreeReader,
-    TreeSpec, TreeWriter, UsageItem,
+    BuildError, EntryId, EntryKind, EntrySpec, InFlight, Reach, Resolved, Snapshot, Sums,
+    TreeReader, TreeSpec, TreeWriter, UsageItem,
 };

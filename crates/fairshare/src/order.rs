@@ -16,7 +16,7 @@ use std::cmp::Ordering;
 
 use fairmesh_model::{AccountPath, Distance, Share, mutant, mutated};
 
-use crate::deviation::Level;
+use crate::deviation::{Class, Level};
 use crate::digit::sort_key;
 use crate::projection::{Context, Priority, Projection};
 use crate::tree::{EntryId, Snapshot};
@@ -59,7 +59,7 @@ struct Candidate {
     entry: EntryId,
     /// The class of the vector down to the level above.
     class: u32,
-    key: u64,
+    key: (Class, u64),
     level: Level,
 }
 
@@ -76,6 +76,7 @@ impl Ranking {
             candidates.sort_unstable_by(Candidate::order);
             count = assign(&candidates, &mut ranks);
         }
+        leave_out_absent(snapshot, &mut ranks, &mut count);
         Self { ranks, count }
     }
 
@@ -135,17 +136,23 @@ impl Order {
         let (mut factors, mut least) = (vec![Share::ZERO; entries.len()], Share::WHOLE);
         let (mut above, mut last, mut step) = (None, None, Share::ONE);
         for (first, priority, entry) in entries {
+            let context = Context::of(&snapshot, entry);
             let stands = Some((first, priority));
             if above.is_some_and(|(before, _)| before != first) {
                 least = Share::WHOLE;
             }
+            // A factor has fewer digits than a priority, and cutting those of each level may turn two that
+            // are near each other: the later one then gets what the earlier one has.
+            let factor = least.min(projection.factor(&priority, &context));
+            if !snapshot.is_present(entry) {
+                ranks[entry.index()] = count + u32::from(above != stands);
+                factors[entry.index()] = in_band(factor, first);
+                continue;
+            }
             count += u32::from(above != stands);
             above = stands;
             ranks[entry.index()] = count;
-            // A factor has fewer digits than a priority, and cutting those of each level may turn two that
-            // are near each other: the later one then gets what the earlier one has.
-            let context = Context::of(&snapshot, entry);
-            least = least.min(projection.factor(&priority, &context));
+            least = factor;
             let factor = in_band(least, first);
             factors[entry.index()] = factor;
             let before = last.replace(factor).unwrap_or(factor);
@@ -230,6 +237,24 @@ fn candidate(
     })
 }
 
+/// Numbers the ranks without those that nobody has: an entry `*` that nobody wrote and no account belongs to
+/// ranks with the next one after it, so a tree that lists all its accounts has the ranks that it always had.
+fn leave_out_absent(snapshot: &Snapshot, ranks: &mut [u32], count: &mut u32) {
+    let last = usize::try_from(*count).expect("a count of entries");
+    let mut before = vec![0u32; last + 2];
+    for entry in snapshot.ids().filter(|entry| snapshot.is_present(*entry)) {
+        let rank = usize::try_from(ranks[entry.index()]).expect("a rank of an entry");
+        before[rank + 1] = 1;
+    }
+    for rank in 1..before.len() {
+        before[rank] += before[rank - 1];
+    }
+    for rank in ranks {
+        *rank = before[usize::try_from(*rank).expect("a rank of an entry")] + 1;
+    }
+    *count = before[last + 1];
+}
+
 /// Gives every run of equal candidates the next rank, and returns the last.
 fn assign(candidates: &[Candidate], ranks: &mut [u32]) -> u32 {
     let mut rank = 0;
@@ -262,9 +287,13 @@ impl Candidate {
 
     fn deviates_as(&self, other: &Self) -> Ordering {
         let (mine, theirs) = (&self.level, &other.level);
-        let comparable = self.key != other.key && same_measure(mine.distance, theirs.distance);
-        if comparable {
-            return self.key.cmp(&other.key);
+        let (class, key) = self.key;
+        if class != other.key.0 {
+            return class.cmp(&other.key.0);
+        }
+        let one_measure = class == Class::Last || same_measure(mine.distance, theirs.distance);
+        if key != other.key.1 && one_measure {
+            return key.cmp(&other.key.1);
         }
         if mine == theirs {
             Ordering::Equal

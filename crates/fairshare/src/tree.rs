@@ -11,16 +11,19 @@ pub mod spec;
 pub mod reader;
 pub mod writer;
 
+mod build;
 mod cells;
 mod digest;
+mod siblings;
 mod snapshot;
 mod sums;
 mod sweep;
 mod topology;
+mod unlisted;
 
 pub use reader::{Resolved, TreeReader};
 pub use snapshot::Snapshot;
-pub use spec::{BuildError, EntryId, EntrySpec, TreeSpec};
+pub use spec::{BuildError, EntryId, EntryKind, EntrySpec, TreeSpec};
 pub use sums::Sums;
 pub use writer::{InFlight, Reach, TreeWriter, UsageItem};
 

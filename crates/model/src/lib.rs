@@ -11,6 +11,7 @@
 
 pub mod mutant;
 
+pub mod date;
 pub mod factor;
 pub mod hashing;
 pub mod ids;
@@ -19,6 +20,7 @@ pub mod path;
 pub mod time;
 pub mod units;
 pub mod visible;
+pub mod weight;
 pub mod window;
 
 pub mod cbor;
@@ -26,10 +28,12 @@ pub mod documents;
 pub mod record;
 pub mod signed;
 
+pub use date::{Date, DateError};
 pub use documents::{
     Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance, DistanceError,
     HistoryRule, MachineClass, MemberSite, Named, PartOf, PolicyMount, PriceList, QuotaMode, Role,
-    Scope, Settlement, ShareEntry, SharePolicy, Snapshot, Terms, UsageMode,
+    Scope, Settlement, ShareEntry, ShareLine, ShareLineError, SharePolicy, ShareProblem, Snapshot,
+    Terms, UsageMode, check_shares,
 };
 pub use factor::Factor;
 pub use hashing::HashSecret;
@@ -41,4 +45,5 @@ pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};
 pub use visible::{clean, hides, is_visible};
+pub use weight::{ShareRule, Weight, WeightError};
 pub use window::{Span, Window, WindowLength};

@@ -21,6 +21,9 @@ pub const PATH_BYTES_MAX: usize = 512;
 /// in the FSGrid paper reaches five.
 pub const PATH_DEPTH_MAX: usize = 16;
 
+/// The name that stands for all accounts of a level that have no line in the share tree.
+pub const OTHERS: &str = "*";
+
 /// An absolute name in a share tree, such as `/P-B1/U-B11`. Cheap to clone.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
@@ -164,6 +167,16 @@ impl AccountPath {
             rest if rest.starts_with('/') => Some(Self(Arc::from(rest))),
             _ => None,
         }
+    }
+
+    /// Whether this is the entry of all accounts without a line, such as `/cms/*`.
+    pub fn is_others(&self) -> bool {
+        self.0.ends_with("/*")
+    }
+
+    /// The entry of all accounts below this one that have no line; `None` where it would be too long or deep.
+    pub fn others(&self) -> Option<Self> {
+        self.child(OTHERS).ok()
     }
 
     /// This path and its ancestors, deepest first, the root last.

@@ -9,11 +9,14 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Distance, PolicyMount, Scope, Share, VoId, mutant};
+use fairmesh_model::{
+    AccountPath, Date, Distance, PolicyMount, Scope, Share, ShareRule, VoId, Weight, mutant,
+};
 
 use crate::in_force::{DocumentRef, InForce, VoEntry};
 use crate::level::{LevelRule, Levels};
-use crate::site_policy::SitePolicy;
+use crate::site_policy::{SiteEntry, SitePolicy};
+use crate::weights::weights;
 
 /// Most entries that mounts of other VOs' policies add to one VO's tree: one policy may be mounted in many
 /// places. Ten times what one policy may have.
@@ -34,8 +37,11 @@ pub enum Origin {
 pub struct CompiledEntry {
     /// Its path in the site's tree.
     pub path: AccountPath,
-    /// Its target share of its parent, after the owner's weight and cap.
-    pub share: Share,
+    /// Its share as it was written.
+    pub share: Weight,
+    /// What it weighs among its siblings, after the owner's weight and cap: only the ratios mean anything. Where
+    /// shares are read as published, its target in 10^-9 of its parent.
+    pub weight: u64,
     /// The most that it may have before its siblings all go first; the whole is no limit.
     pub at_most: Share,
     /// By whose usage it is compared with its siblings: this site's, unless the owner says otherwise, at
@@ -49,8 +55,19 @@ pub struct CompiledEntry {
     pub vo_path: Option<AccountPath>,
     /// The other VO whose policy this is a part of, where the VO mounts that.
     pub policy_of: Option<VoId>,
+    /// Usage before this date does not count for it and the entries below it.
+    pub since: Option<Date>,
     /// Who says so.
     pub from: Origin,
+}
+
+/// A former path of an entry. Usage there, and below it, counts at the entry.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FormerPath {
+    /// The former path.
+    pub was: AccountPath,
+    /// The entry.
+    pub now: AccountPath,
 }
 
 /// The tree in force. The root is implied.
@@ -60,6 +77,10 @@ pub struct CompiledTree {
     pub root_vo: Option<VoId>,
     /// All entries, ascending by path, parents before children.
     pub entries: Vec<CompiledEntry>,
+    /// Former paths of entries: each once, and none of them an entry. In path order.
+    pub former: Vec<FormerPath>,
+    /// How shares are read.
+    pub rule: ShareRule,
     /// What could not be placed.
     pub warnings: Vec<CompileWarning>,
 }
@@ -85,6 +106,16 @@ pub enum CompileWarning {
         /// Why.
         why: &'static str,
     },
+    /// A former path is an entry of another document, or another document's former path.
+    #[error("`{now}` was `{was}`, {why}: usage at `{was}` does not count at `{now}`")]
+    NotMoved {
+        /// The entry.
+        now: AccountPath,
+        /// Its former path.
+        was: AccountPath,
+        /// What is in the way.
+        why: &'static str,
+    },
     /// Under its mount an entry is too long or too deep; it is left out with what lies below it.
     #[error("`{vo_path}` does not fit below `{mount}` and is left out: {reason}")]
     DoesNotFit {
@@ -105,18 +136,51 @@ impl CompiledTree {
     }
 }
 
+impl CompiledTree {
+    /// A tree of entries as they are written, without what VOs divide.
+    pub fn of_entries<'a>(
+        entries: impl Iterator<Item = (&'a AccountPath, &'a SiteEntry)> + Clone,
+    ) -> Self {
+        let weights = weights(entries.clone(), ShareRule::Weights);
+        let entries = entries.filter(|(path, _)| !path.is_root());
+        let entry = |(path, entry): (&AccountPath, &SiteEntry)| CompiledEntry {
+            path: path.clone(),
+            share: entry.share,
+            weight: weights.get(path).copied().unwrap_or_default(),
+            at_most: entry.at_most,
+            scope: LevelRule::OWNERS.scope,
+            distance: LevelRule::OWNERS.distance,
+            vo: None,
+            vo_path: None,
+            policy_of: None,
+            since: entry.since,
+            from: Origin::Site,
+        };
+        Self {
+            entries: entries.map(entry).collect(),
+            ..Self::default()
+        }
+    }
+}
+
 /// Puts every VO in `mounts`, by alias, where `site` mounts it, and of those in `read`, by id, what these mount.
 pub fn compile(
     site: &SitePolicy,
     mounts: &BTreeMap<String, InForce>,
     read: &BTreeMap<VoId, InForce>,
+    rule: ShareRule,
 ) -> CompiledTree {
-    let mut tree = CompiledTree::default();
+    let mut tree = CompiledTree {
+        rule,
+        ..CompiledTree::default()
+    };
+    let listed = || site.entries().filter(|(_, entry)| !entry.is_dropped());
+    let weights = weights(listed(), rule);
     let mut levels = Levels::new(LevelRule::OWNERS);
     for (path, entry) in site.entries() {
         levels.say(|| path.clone(), entry.usage, entry.distance);
     }
-    for (path, entry) in site.entries().filter(|(_, entry)| !entry.is_dropped()) {
+    for (path, entry) in listed() {
         let alias = entry.mount.as_ref().map(|mount| &mount.alias);
         let vo = alias.and_then(|alias| mounts.get(alias));
         if path.is_root() {
@@ -125,15 +189,18 @@ pub fn compile(
             let level = levels.rule_of(path);
             tree.entries.push(CompiledEntry {
                 path: path.clone(),
-                share: entry.target(),
+                share: entry.share,
+                weight: weights.get(path).copied().unwrap_or_default(),
                 at_most: entry.at_most,
                 scope: level.scope,
                 distance: level.distance,
                 vo: vo.map(|vo| vo.vo),
                 vo_path: vo.map(|_| AccountPath::root()),
                 policy_of: None,
+                since: entry.since,
                 from: Origin::Site,
             });
+            tree.move_here(path, entry.was.iter().cloned());
         }
         match (alias, vo) {
             (_, Some(vo)) => tree.mount(path, vo, read),
@@ -145,6 +212,7 @@ pub fn compile(
         }
     }
     tree.entries.sort_unstable_by(|a, b| a.path.cmp(&b.path));
+    tree.settle_former();
     tree
 }
 
@@ -156,15 +224,19 @@ impl CompiledTree {
                 Ok(path) => {
                     self.entries.push(CompiledEntry {
                         path: path.clone(),
-                        share: mutant!(MountedShareWhole, entry.share, Share::WHOLE),
+                        share: entry.share,
+                        weight: mutant!(MountedShareWhole, entry.share, Weight::HUNDRED).units(),
                         at_most: entry.at_most,
                         scope: mutant!(MountedLocally, entry.level.scope, Scope::Local),
                         distance: entry.level.distance,
                         vo: Some(vo.vo),
                         vo_path: Some(entry.path.clone()),
                         policy_of: None,
+                        since: entry.since,
                         from: Origin::Document(entry.from.clone()),
                     });
+                    let former = entry.was.iter().filter_map(|was| mount.join(was).ok());
+                    self.move_here(&path, former);
                     if let Some(of) = &entry.mount {
                         self.divide(&path, (vo, entry), of, read.get(&of.vo), &mut room);
                     }
@@ -214,17 +286,51 @@ impl CompiledTree {
             if let Some(of) = &part.mount {
                 self.undivided(&path, of, "what is mounted mounts nothing in turn");
             }
+            let former = part
+                .was
+                .iter()
+                .filter_map(|was| at.join(&was.relative_to(&of.path)?).ok());
+            self.move_here(&path, former);
             self.entries.push(CompiledEntry {
                 path,
                 share: part.share,
+                weight: part.share.units(),
                 at_most: part.at_most,
                 scope: part.level.scope,
                 distance: part.level.distance,
                 vo: Some(vo.vo),
                 vo_path: Some(vo_path),
                 policy_of: Some(of.vo),
+                since: part.since,
                 from: Origin::Document(part.from.clone()),
             });
+        }
+    }
+
+    fn move_here(&mut self, now: &AccountPath, former: impl Iterator<Item = AccountPath>) {
+        self.former.extend(former.map(|was| FormerPath {
+            was,
+            now: now.clone(),
+        }));
+    }
+
+    /// Leaves out former paths that are entries, or that an entry before claims: one document is checked by
+    /// itself, but two of them can contradict each other.
+    fn settle_former(&mut self) {
+        let mut former = std::mem::take(&mut self.former);
+        former.sort_by(|a, b| (&a.was, &a.now).cmp(&(&b.was, &b.now)));
+        for FormerPath { was, now } in former {
+            let is_claimed = self.former.last().is_some_and(|last| last.was == was);
+            let why = match self.get(&was) {
+                Some(_) => "which is an entry",
+                None if is_claimed => "which is another entry's former path",
+                None => {
+                    self.former.push(FormerPath { was, now });
+                    continue;
+                }
+            };
+            self.warnings
+                .push(CompileWarning::NotMoved { now, was, why });
         }
     }
 

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use fairmesh_model::{
-    AccountPath, ContentHash, Millis, PolicyMount, Share, VoId, WallTime, mutated,
+    AccountPath, ContentHash, Date, Millis, PolicyMount, Share, VoId, WallTime, Weight, mutated,
 };
 
 use crate::error::DocumentKind;
@@ -49,14 +49,18 @@ impl std::fmt::Display for DocumentRef {
 pub struct VoEntry {
     /// Its path in the VO's tree.
     pub path: AccountPath,
-    /// Its target share of its parent.
-    pub share: Share,
+    /// Its weight among its siblings.
+    pub share: Weight,
     /// The most that it may have before its siblings all go first; the whole is no limit.
     pub at_most: Share,
     /// How it is compared with its siblings.
     pub level: LevelRule,
     /// Whose policy divides it, if another VO's.
     pub mount: Option<PolicyMount>,
+    /// Paths that it had before, in the VO's tree: usage there counts here.
+    pub was: Vec<AccountPath>,
+    /// Usage before this date does not count for it and the entries below it.
+    pub since: Option<Date>,
     /// The policy that says so.
     pub from: DocumentRef,
 }

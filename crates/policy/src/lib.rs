@@ -26,6 +26,7 @@ pub mod tree_file;
 
 pub mod compile;
 pub mod plan;
+pub mod weights;
 
 pub use compile::{CompileWarning, CompiledEntry, CompiledTree, Origin, compile};
 pub use error::{DocumentKind, PolicyError};
@@ -36,6 +37,7 @@ pub use plan::{PlanKind, PlanLine, PlanShare, plan};
 pub use site_policy::{Mount, SiteEntry, SitePolicy, SitePolicyError};
 pub use tree_file::{TreeFile, TreeFileError, parse_draft, parse_tree, to_toml};
 pub use vo_policies::{Adopted, Compared, MOUNTED_MAX, VoPolicies, Vouched};
+pub use weights::weights;
 
 #[cfg(test)]
 mod testing;

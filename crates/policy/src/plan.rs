@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Share};
+use fairmesh_model::{AccountPath, Share, Weight};
 
 use crate::compile::CompiledTree;
 
@@ -22,8 +22,8 @@ const FINE_PER_UNIT: u128 = 1_000_000_000;
 /// An entry's share in one of the two trees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 pub struct PlanShare {
-    /// Target share of the parent.
-    pub share: Share,
+    /// Its share, as it was written.
+    pub share: Weight,
     /// The most that it may have of the parent before its siblings all go first; the whole is no limit.
     pub at_most: Share,
     /// Effective share of the whole site, in units of 10^-9.
@@ -93,7 +93,7 @@ fn absolute_shares(tree: &CompiledTree) -> BTreeMap<&AccountPath, PlanShare> {
     let parent = |path: &AccountPath| path.parent().expect("the root is no entry");
     let mut sums: BTreeMap<AccountPath, u128> = BTreeMap::new();
     for entry in &tree.entries {
-        *sums.entry(parent(&entry.path)).or_default() += u128::from(entry.share.units());
+        *sums.entry(parent(&entry.path)).or_default() += u128::from(entry.weight);
     }
     let mut fine: BTreeMap<AccountPath, u128> = BTreeMap::from([(AccountPath::root(), FINE)]);
     let mut shares = BTreeMap::new();
@@ -101,7 +101,7 @@ fn absolute_shares(tree: &CompiledTree) -> BTreeMap<&AccountPath, PlanShare> {
         let above = parent(&entry.path);
         let whole = fine.get(&above).copied().unwrap_or(0);
         let sum = sums.get(&above).copied().unwrap_or(0).max(1);
-        let absolute = whole * u128::from(entry.share.units()) / sum;
+        let absolute = whole * u128::from(entry.weight) / sum;
         fine.insert(entry.path.clone(), absolute);
         let units = (absolute + FINE_PER_UNIT / 2) / FINE_PER_UNIT;
         let share = PlanShare {

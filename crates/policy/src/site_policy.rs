@@ -1,7 +1,7 @@
 //! The site policy: the local owner's own tree, with VOs mounted where he says.
 //!
-//! The owner keeps the last word. A mount's target is what he gives it, times its `weight`, and at
-//! most its `cap`; a dropped mount counts as not written. Entries under a mount come from the VO.
+//! The owner has the final decision. A mount's share is multiplied by its `weight`, and its target is at most
+//! its `cap` (`weights`); a dropped mount counts as not written. Entries under a mount come from the VO.
 //!
 //! Invariant: every entry's parent is an entry too (or the root), nothing lies below a mount, and
 //! no VO is mounted twice (its users would have two places). Deliberately not here: signatures (this
@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Distance, Scope, Share};
+use fairmesh_model::{AccountPath, Date, Distance, Scope, Share, Weight};
 
 /// The owner's tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -21,8 +21,8 @@ pub struct SitePolicy {
 /// One entry of the owner's tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct SiteEntry {
-    /// Target share of the parent, before a mount's `weight` and `cap`.
-    pub share: Share,
+    /// Its weight among its siblings, before a mount's `weight` and `cap`.
+    pub share: Weight,
     /// The most that it may have of the parent before its siblings all go first; the whole is no limit.
     pub at_most: Share,
     /// By whose usage the entries right below this one are compared, and those further down until one of
@@ -30,8 +30,12 @@ pub struct SiteEntry {
     pub usage: Option<Scope>,
     /// How far those are from their targets, in the same way.
     pub distance: Option<Distance>,
-    /// The VO that divides it, if not the owner himself.
+    /// The VO that divides it, if not the owner.
     pub mount: Option<Mount>,
+    /// Paths that it had before: usage there counts here.
+    pub was: Vec<AccountPath>,
+    /// Usage before this date does not count for it and the entries below it.
+    pub since: Option<Date>,
 }
 
 /// A place where a VO's tree goes.
@@ -51,7 +55,7 @@ pub struct Mount {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum SitePolicyError {
     /// An entry without the one above it.
-    #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <percent>`")]
+    #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <share>`")]
     MissingParent {
         /// The entry.
         path: AccountPath,
@@ -157,18 +161,20 @@ impl SitePolicy {
 
 impl SiteEntry {
     /// An entry of the owner's own.
-    pub const fn local(share: Share) -> Self {
+    pub const fn local(share: Weight) -> Self {
         Self {
             share,
             at_most: Share::WHOLE,
             usage: None,
             distance: None,
             mount: None,
+            was: Vec::new(),
+            since: None,
         }
     }
 
     /// A VO's place.
-    pub fn mounted(share: Share, alias: &str) -> Self {
+    pub fn mounted(share: Weight, alias: &str) -> Self {
         let mount = Mount {
             alias: alias.to_owned(),
             cap: None,
@@ -192,15 +198,15 @@ impl SiteEntry {
         self.mount.as_ref().is_some_and(|mount| mount.drop)
     }
 
-    /// The target: the share times the weight, and at most the cap.
-    pub fn target(&self) -> Share {
+    /// The target as published, in 10^-9 of the parent: the share times the weight, and at most the cap.
+    pub(crate) fn published(&self) -> u64 {
         let Some(mount) = &self.mount else {
-            return self.share;
+            return self.share.units();
         };
         let weight = mount.weight.unwrap_or(Share::WHOLE);
-        let weighed = u64::from(self.share.units()) * u64::from(weight.units());
-        let weighed = Share::from_ratio(weighed, u64::from(Share::ONE) * u64::from(Share::ONE));
-        weighed.min(mount.cap.unwrap_or(Share::WHOLE))
+        let weighed = u128::from(self.share.units()) * u128::from(weight.units());
+        let weighed = u64::try_from(weighed / u128::from(Share::ONE)).unwrap_or(u64::MAX);
+        weighed.min(mount.cap.map_or(u64::MAX, |cap| u64::from(cap.units())))
     }
 }
 
@@ -217,7 +223,8 @@ fn check_entry(
         let is_plain = |mount: &Mount| [mount.cap, mount.weight] == [None; 2] && !mount.drop;
         let mount = entry.mount.as_ref();
         let plain = mount.map_or(entry.says().is_some(), is_plain);
-        let good = plain && [entry.share, entry.at_most] == [Share::WHOLE; 2];
+        let is_whole = (entry.share, entry.at_most) == (Weight::HUNDRED, Share::WHOLE);
+        let good = plain && is_whole && entry.was.is_empty() && entry.since.is_none();
         return if good {
             Ok(())
         } else {
@@ -239,37 +246,5 @@ fn check_entry(
             parent,
         }),
         _ => Ok(()),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn percent(percent: u32) -> Share {
-        Share::from_percent(percent).expect("at most 100")
-    }
-
-    #[test]
-    fn the_owner_weighs_first_and_caps_last() {
-        for (share, weight, cap, target) in [
-            (30, None, None, 30),
-            (30, Some(50), None, 15),
-            (30, None, Some(10), 10),
-            (30, Some(50), Some(10), 10),
-            (30, Some(50), Some(20), 15),
-            (30, Some(100), Some(100), 30),
-            (30, Some(0), None, 0),
-            (30, None, Some(0), 0),
-        ] {
-            let mut entry = SiteEntry::mounted(percent(share), "vo");
-            let mount = entry.mount.as_mut().expect("a mount");
-            (mount.weight, mount.cap) = (weight.map(percent), cap.map(percent));
-            assert_eq!(
-                entry.target(),
-                percent(target),
-                "{share} {weight:?} {cap:?}"
-            );
-        }
     }
 }

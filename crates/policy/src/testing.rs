@@ -5,8 +5,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, Distance, HistoryRule, Role, Share, ShareEntry,
-    SharePolicy, Signed, SigningKey, Snapshot, UsageMode, VoId, WallTime, WindowLength,
+    AccountPath, ChargingRule, Charter, Distance, HistoryRule, Role, ShareEntry, SharePolicy,
+    Signed, SigningKey, Snapshot, UsageMode, VoId, WallTime, Weight, WindowLength,
 };
 
 use crate::vo_policies::VoPolicies;
@@ -30,8 +30,8 @@ pub(crate) fn path(text: &str) -> AccountPath {
     AccountPath::parse(text).expect("a valid path")
 }
 
-pub(crate) fn percent(percent: u32) -> Share {
-    Share::from_percent(percent).expect("at most 100")
+pub(crate) const fn percent(percent: u32) -> Weight {
+    Weight::whole(percent)
 }
 
 /// Charter 1 with one authority key and one policy key.

@@ -9,10 +9,13 @@
 //! "/VO-B" = { share = 70, delegate = { keys = ["5f…"], threshold = 1 } }
 //! ```
 //!
-//! Invariant: a share is the decimal that was written, read from the text itself and never through
-//! a float. `usage` and `distance` say how the entries right below theirs are compared. Shares are percent of
-//! the parent and need not add up to 100; the order of lines means nothing; what is not understood is refused,
-//! with its line and what to do about it.
+//! `"/VO-A/*"` stands for the accounts below `/VO-A` that have no line. `was = ["/old"]` lists former paths of
+//! an entry, and `since = "2026-07-01"` begins a period: usage before it does not count there.
+//!
+//! Invariant: a share is the decimal that was written, read from the text itself and never through a float.
+//! Shares are weights among siblings; limits are percent of the parent. `usage` and `distance` say how the
+//! entries right below theirs are compared. The order of lines means nothing; what is not understood is
+//! refused, with its line and what to do about it.
 //! Deliberately not here: files (the caller has the text) and signatures.
 
 mod problem;
@@ -22,7 +25,8 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use fairmesh_model::{
-    AccountPath, Distance, PolicyMount, Role, Scope, Share, ShareEntry, SharePolicy,
+    AccountPath, Date, Distance, PolicyMount, Role, Scope, Share, ShareEntry, ShareLine,
+    SharePolicy, Weight,
 };
 
 pub use problem::{Problem, TreeFileError};
@@ -34,23 +38,20 @@ use crate::site_policy::{Mount, SiteEntry, SitePolicy};
 #[derive(Debug, Clone)]
 pub struct TreeFile {
     file: String,
+    text: String,
     entries: BTreeMap<AccountPath, FileEntry>,
 }
 
-/// A line and column, both from 1.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Position {
-    line: usize,
-    column: usize,
-}
+/// Where something stands: bytes from the start of the text. Lines and columns are counted for errors only.
+type Offset = usize;
 
 /// A value and where it stands.
-type Located<T> = Option<(Position, T)>;
+type Located<T> = Option<(Offset, T)>;
 
 #[derive(Debug, Clone)]
 struct FileEntry {
-    at: Position,
-    share: Share,
+    at: Offset,
+    share: Weight,
     at_most: Located<Share>,
     mount: Located<String>,
     cap: Located<Share>,
@@ -60,6 +61,8 @@ struct FileEntry {
     distance: Option<Distance>,
     delegate: Located<Role>,
     policy: Located<PolicyMount>,
+    was: Vec<AccountPath>,
+    since: Option<Date>,
 }
 
 impl TreeFile {
@@ -92,6 +95,8 @@ impl TreeFile {
                 distance: entry.distance,
                 delegate,
                 mount: entry.policy.as_ref().map(|(_, mount)| mount.clone()),
+                was: entry.was.clone(),
+                since: entry.since,
             };
             shares.insert(path.clone(), share);
         }
@@ -138,19 +143,31 @@ impl TreeFile {
         })
     }
 
-    fn error(&self, at: Position, path: &AccountPath, problem: Problem) -> TreeFileError {
-        TreeFileError {
-            file: self.file.clone(),
-            line: at.line,
-            column: at.column,
-            key: Some(path.to_string()),
-            problem,
-        }
+    fn error(&self, at: Offset, path: &AccountPath, problem: Problem) -> TreeFileError {
+        error_at((&self.file, &self.text), at, Some(path.as_str()), problem)
+    }
+}
+
+/// What is wrong at a place of a file's text.
+fn error_at(
+    (file, text): (&str, &str),
+    at: Offset,
+    key: Option<&str>,
+    problem: Problem,
+) -> TreeFileError {
+    let before = text.get(..at).unwrap_or("");
+    let last_line = before.rsplit('\n').next().unwrap_or("");
+    TreeFileError {
+        file: file.to_owned(),
+        line: before.matches('\n').count() + 1,
+        column: last_line.chars().count() + 1,
+        key: key.map(str::to_owned),
+        problem,
     }
 }
 
 impl FileEntry {
-    fn only_in_site_policy(&self) -> Option<(Position, &'static str)> {
+    fn only_in_site_policy(&self) -> Option<(Offset, &'static str)> {
         let mount = self.mount.as_ref().map(|(at, _)| (*at, "mount"));
         mount.or(self.only_with_mount())
     }
@@ -159,18 +176,35 @@ impl FileEntry {
         self.delegate.is_some() || self.policy.is_some()
     }
 
-    fn only_with_mount(&self) -> Option<(Position, &'static str)> {
+    fn only_with_mount(&self) -> Option<(Offset, &'static str)> {
         let cap = self.cap.map(|(at, _)| (at, "cap"));
         let weight = self.weight.map(|(at, _)| (at, "weight"));
         let drop = self.drop.map(|(at, _)| (at, "drop"));
         cap.or(weight).or(drop)
     }
 
-    fn only_in_share_policy(&self) -> Option<(Position, &'static str)> {
+    fn only_in_share_policy(&self) -> Option<(Offset, &'static str)> {
         let policy = self.policy.as_ref();
         let policy = policy.map(|(at, _)| (*at, "mount = { vo = …, path = … }"));
         let delegate = self.delegate.as_ref().map(|(at, _)| (*at, "delegate"));
         delegate.or(policy)
+    }
+
+    /// The line as the rules of share trees read it.
+    fn line(&self) -> ShareLine<'_> {
+        let mount = self.mount.as_ref().map(|_| "mount");
+        let divided = self.policy.as_ref().map(|_| "mount");
+        let delegate = self.delegate.as_ref().map(|_| "delegate");
+        let divided = delegate.or(divided).or(mount);
+        let levels = self.usage.map(|_| "usage");
+        let levels = levels.or(self.distance.map(|_| "distance"));
+        let was = (!self.was.is_empty()).then_some("was");
+        ShareLine {
+            weight: self.share,
+            was: &self.was,
+            is_divided: divided.is_some(),
+            divides: divided.or(levels).or(was),
+        }
     }
 
     fn to_site_entry(&self) -> SiteEntry {
@@ -186,6 +220,8 @@ impl FileEntry {
             usage: self.usage,
             distance: self.distance,
             mount,
+            was: self.was.clone(),
+            since: self.since,
         }
     }
 }
@@ -196,7 +232,7 @@ pub fn to_toml(policy: &SharePolicy) -> String {
     let root = ShareEntry {
         usage: policy.usage,
         distance: policy.distance,
-        ..ShareEntry::of(Share::WHOLE)
+        ..ShareEntry::of(Weight::HUNDRED)
     };
     let at_root = AccountPath::root();
     let root = Some((&at_root, &root)).filter(|(_, root)| !fields(root).is_empty());
@@ -226,7 +262,10 @@ fn fields(entry: &ShareEntry) -> String {
         let (vo, path) = (mount.vo, quoted(mount.path.as_str()));
         format!(", mount = {{ vo = \"{vo}\", path = {path} }}")
     });
-    let fields = [limit, usage, distance, delegate, mount];
+    let was: Vec<_> = entry.was.iter().map(|was| quoted(was.as_str())).collect();
+    let was = (!was.is_empty()).then(|| format!(", was = [{}]", was.join(", ")));
+    let since = entry.since.map(|since| format!(", since = \"{since}\""));
+    let fields = [limit, usage, distance, delegate, mount, was, since];
     fields.into_iter().flatten().collect()
 }
 

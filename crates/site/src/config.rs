@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    ChargingRule, Discounts, HistoryRule, Millis, PriceList, QuotaMode, Share, SiteId, UsageRecord,
-    VoId, WindowLength,
+    ChargingRule, Discounts, HistoryRule, Millis, PriceList, QuotaMode, Share, ShareRule, SiteId,
+    UsageRecord, VoId, WindowLength,
 };
 use fairmesh_policy::SitePolicy;
 use fairmesh_quota::price::Pricing;
@@ -19,6 +19,8 @@ use crate::identity::{IdentityMap, Pattern};
 pub struct SiteConfig {
     /// The owner's share tree.
     pub policy: SitePolicy,
+    /// How shares are read: as weights, unless the owner serves by FSGrid's published formula.
+    pub share_rule: ShareRule,
     /// The VOs that the site takes part in, by the alias that the tree mounts them under.
     pub vos: BTreeMap<String, VoId>,
     /// Who is who.

@@ -95,7 +95,7 @@ impl Shares {
         window: WindowLength,
     ) {
         for tree in self.trees(Source::Own(account.vo), Some(span)) {
-            let entry = tree.view.locate(account).entry;
+            let entry = tree.place(account);
             let span = tree.span_of(account.vo, span, window);
             tree.writer.apply(entry, span, charge, Reach::Own);
         }
@@ -112,7 +112,7 @@ impl Shares {
             let (span, path) = &moved.key;
             for tree in self.trees(Source::Own(vo), Some(*span)) {
                 let path = path.clone();
-                let entry = tree.view.locate(&Account { vo, path }).entry;
+                let entry = tree.place(&Account { vo, path });
                 let span = tree.span_of(vo, *span, window);
                 tree.change(entry, span, moved, Reach::Own);
             }
@@ -169,7 +169,7 @@ impl Tree {
     fn change_in_flight(&mut self, vo: VoId, changes: &[Moved<AccountPath>]) {
         for moved in changes {
             let (vo, path) = (Some(vo), moved.key.clone());
-            let entry = self.view.locate(&Account { vo, path }).entry;
+            let entry = self.place(&Account { vo, path });
             let change = difference(moved);
             let locally = mutant!(ExpectedLocally, 0, change);
             self.writer.change_in_flight(entry, locally, change);
@@ -178,7 +178,7 @@ impl Tree {
 
     fn change_running(&mut self, moved: &Moved<Place>) {
         let (place, before, after) = (&moved.key, moved.before, moved.after);
-        let entry = self.view.locate(&place.account).entry;
+        let entry = self.place(&place.account);
         let Some(span) = place.span else {
             return self.writer.change_in_flight(entry, difference(moved), 0);
         };
@@ -190,8 +190,14 @@ impl Tree {
         }
     }
 
+    /// The entry where usage of an account is booked: an account without a line gets one.
+    fn place(&mut self, account: &Account) -> EntryId {
+        let path = self.view.tree_path(account);
+        self.writer.place(&path.unwrap_or_else(AccountPath::root))
+    }
+
     /// The entry of a member's account, looked up once in the life of the newest tree.
-    fn entry_of(&self, vo: VoId, published: &mut Published, id: PathId) -> EntryId {
+    fn entry_of(&mut self, vo: VoId, published: &mut Published, id: PathId) -> EntryId {
         let known = published.paths.place(id).filter(|_| self.is_newest);
         let known = known.and_then(|place| self.view.reader().entry_at(place));
         known.unwrap_or_else(|| {
@@ -199,7 +205,7 @@ impl Tree {
                 vo: Some(vo),
                 path: published.paths.path(id).clone(),
             };
-            let entry = self.view.locate(&account).entry;
+            let entry = self.place(&account);
             if self.is_newest {
                 let place = u32::try_from(entry.index()).expect("entries are numbered in 32 bits");
                 published.paths.set_place(id, place);

@@ -65,16 +65,11 @@ impl View {
         Some(self.locate(&self.account(origin)?).entry)
     }
 
-    /// The deepest entry of the site's tree that `account` is or lies below. An account of a VO
-    /// that is not mounted here counts against the root.
+    /// Where usage of `account` counts in the site's tree. An account of a VO that is not mounted here counts
+    /// against the root.
     pub fn locate(&self, account: &Account) -> Resolved {
-        self.tree_path(account).map_or(
-            Resolved {
-                entry: EntryId::ROOT,
-                exact: false,
-            },
-            |path| self.reader.resolve(&path),
-        )
+        let path = self.tree_path(account);
+        self.reader.resolve(&path.unwrap_or_else(AccountPath::root))
     }
 
     /// Where `account` would be in the site's tree; `None` where its VO is not mounted, or the

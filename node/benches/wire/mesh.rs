@@ -316,6 +316,7 @@ fn config(vo: VoId, introducers: BTreeSet<SiteId>, timing: Timing) -> anyhow::Re
     };
     Ok(SiteConfig {
         policy: SitePolicy::new(entries)?,
+        share_rule: fairmesh_model::ShareRule::Weights,
         vos: BTreeMap::from([("grid".to_owned(), vo)]),
         identity: IdentityMap::new(vec![rule]),
         introducers,

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use fairmesh_model::{AccountPath, Share, VoId};
+use fairmesh_model::{AccountPath, VoId, Weight};
 use fairmesh_policy::{SiteEntry, SitePolicy, parse_tree};
 use toml_edit::{Document, Item, TableLike};
 
@@ -75,12 +75,11 @@ fn site_policy(
 
 /// Every VO at `/alias`, all with the same share.
 fn default_policy(vos: &BTreeMap<String, VoId>) -> SitePolicy {
-    let share = Share::from_ratio(1, vos.len() as u64);
     let entries = vos.keys().map(|alias| {
         let path = AccountPath::root()
             .child(alias)
             .expect("aliases were checked");
-        (path, SiteEntry::mounted(share, alias))
+        (path, SiteEntry::mounted(Weight::whole(1), alias))
     });
     SitePolicy::new(entries.collect()).expect("one level, each VO once")
 }

@@ -17,6 +17,7 @@ impl Config {
     pub fn to_site_config(&self) -> SiteConfig {
         SiteConfig {
             policy: self.policy.clone(),
+            share_rule: self.projection.share_rule(),
             vos: self.vos.clone(),
             identity: IdentityMap::new(self.identity.clone()),
             introducers: self.peers.iter().map(|peer| peer.site).collect(),

@@ -152,6 +152,7 @@ fn site_config() -> SiteConfig {
         ..Rule::default()
     };
     SiteConfig {
+        share_rule: fairmesh_model::ShareRule::Weights,
         policy: parse_tree(SHARES, "test.toml")
             .and_then(|tree| tree.to_site_policy())
             .expect("shares"),

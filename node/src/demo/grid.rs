@@ -395,6 +395,7 @@ fn site_config(
         rules.extend(vo.entries.keys().map(|path| rule(vo, *id, path)));
     }
     Ok(SiteConfig {
+        share_rule: fairmesh_model::ShareRule::Weights,
         policy: SitePolicy::new(entries)?,
         vos: founded.map(|(vo, id)| (vo.name.clone(), *id)).collect(),
         identity: IdentityMap::new(rules),

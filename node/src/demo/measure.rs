@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{AccountPath, ContentHash, Counters, Seq, SiteId, StreamId, VoId};
+use fairmesh_fairshare::Target;
+use fairmesh_model::{AccountPath, ContentHash, Counters, Seq, SiteId, StreamId, VoId, Weight};
 use fairmesh_site::HeadId;
 use serde::{Serialize, Serializer};
 use tokio::sync::mpsc;
@@ -227,27 +228,33 @@ pub(super) fn share_lines(plan: &Plan, usage: &BTreeMap<AccountPath, Counters>) 
             *sums.entry(ancestor).or_default() += counters.charge;
         }
     }
-    let mut lines = Vec::new();
-    let mut push = |path: AccountPath, target: String| {
-        let of = |path: &AccountPath| sums.get(path).copied().unwrap_or(0);
-        let usage_ms = of(&path);
-        let parent = path.parent().map_or(0, |parent| of(&parent));
-        let milli = u128::from(usage_ms) * 100_000 / u128::from(parent.max(1));
-        lines.push(ShareLine {
-            path,
-            target,
-            actual_milli_percent: u64::try_from(milli).unwrap_or(0),
-            usage_ms,
-        });
-    };
+    let mut promised: Vec<(AccountPath, Weight)> = Vec::new();
     for vo in &plan.vos {
         let mount = AccountPath::root()
             .child(&vo.name)
             .expect("a VO's name is a name");
-        push(mount.clone(), vo.share.to_string());
+        promised.push((mount.clone(), vo.share));
         for (path, share) in &vo.entries {
-            push(mount.join(path).expect("short"), share.to_string());
+            promised.push((mount.join(path).expect("short"), *share));
         }
     }
-    lines
+    let mut totals: BTreeMap<Option<AccountPath>, u64> = BTreeMap::new();
+    for (path, share) in &promised {
+        *totals.entry(path.parent()).or_default() += share.units();
+    }
+    let line = |(path, share): (AccountPath, Weight)| {
+        let total = totals[&path.parent()];
+        let target = Target::of_siblings(share.units(), total).rounded();
+        let of = |path: &AccountPath| sums.get(path).copied().unwrap_or(0);
+        let usage_ms = of(&path);
+        let parent = path.parent().map_or(0, |parent| of(&parent));
+        let milli = u128::from(usage_ms) * 100_000 / u128::from(parent.max(1));
+        ShareLine {
+            path,
+            target: target.to_string(),
+            actual_milli_percent: u64::try_from(milli).unwrap_or(0),
+            usage_ms,
+        }
+    };
+    promised.into_iter().map(line).collect()
 }

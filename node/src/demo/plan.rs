@@ -9,7 +9,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, bail};
 use fairmesh_cluster::{AccountKey, Trace, paper};
-use fairmesh_model::{AccountPath, Millis, Share, UsageMode, WallTime};
+use fairmesh_model::{AccountPath, Millis, UsageMode, WallTime, Weight};
 use flate2::read::MultiGzDecoder;
 
 /// First moment of a load that has no calendar of its own: 1 January 2005, the paper's year.
@@ -20,9 +20,9 @@ pub(super) struct PlanVo {
     /// Its name, its alias in the configuration, and its place in every site's tree.
     pub(super) name: String,
     /// What every site owner gives it.
-    pub(super) share: Share,
+    pub(super) share: Weight,
     /// Its own tree.
-    pub(super) entries: BTreeMap<AccountPath, Share>,
+    pub(super) entries: BTreeMap<AccountPath, Weight>,
 }
 
 /// What a demonstration runs.
@@ -63,11 +63,13 @@ impl Plan {
                 let name = paper::VOS[entry.vo].to_owned();
                 vos.push(PlanVo {
                     name,
-                    share: entry.share(),
+                    share: entry.share().into(),
                     entries: BTreeMap::new(),
                 });
             } else {
-                vos[entry.vo].entries.insert(account.path, entry.share());
+                vos[entry.vo]
+                    .entries
+                    .insert(account.path, entry.share().into());
             }
         }
         Self {
@@ -92,7 +94,7 @@ impl Plan {
     /// With one more project of the first VO, to which no share is promised.
     pub(super) fn with_project(mut self, name: &str) -> anyhow::Result<Self> {
         let path = AccountPath::root().child(name)?;
-        self.vos[0].entries.insert(path, Share::ZERO);
+        self.vos[0].entries.insert(path, Weight::ZERO);
         Ok(self)
     }
 
@@ -155,7 +157,7 @@ impl Plan {
         let entries = &mut self.vos[0].entries;
         let is_project = |path: &&AccountPath| path.depth() == 1;
         let projects: Vec<AccountPath> = entries.keys().filter(is_project).cloned().collect();
-        let mut shares: Vec<Share> = projects.iter().map(|path| entries[path]).collect();
+        let mut shares: Vec<Weight> = projects.iter().map(|path| entries[path]).collect();
         let by = shares.len().min(1);
         shares.rotate_left(by);
         entries.extend(projects.into_iter().zip(shares));
@@ -180,22 +182,17 @@ impl Plan {
 
 /// Every VO the same share, and every user of a VO the same share of it.
 fn equal_shares(trace: &Trace) -> Vec<PlanVo> {
-    let mut accounts: Vec<BTreeMap<AccountPath, Share>> = vec![BTreeMap::new(); trace.vos.len()];
+    let mut accounts: Vec<BTreeMap<AccountPath, Weight>> = vec![BTreeMap::new(); trace.vos.len()];
     for job in &trace.jobs {
-        accounts[job.vo].insert(job.account.clone(), Share::ZERO);
+        accounts[job.vo].insert(job.account.clone(), Weight::whole(1));
     }
-    let vo_share = Share::from_ratio(1, trace.vos.len() as u64);
     let names = trace.vos.iter().cloned();
     names
         .zip(accounts)
-        .map(|(name, mut entries)| {
-            let each = Share::from_ratio(1, entries.len().max(1) as u64);
-            entries.values_mut().for_each(|share| *share = each);
-            PlanVo {
-                name,
-                share: vo_share,
-                entries,
-            }
+        .map(|(name, entries)| PlanVo {
+            name,
+            share: Weight::whole(1),
+            entries,
         })
         .collect()
 }

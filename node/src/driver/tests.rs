@@ -67,6 +67,7 @@ fn site_config(vo: VoId) -> SiteConfig {
     ]);
     SiteConfig {
         policy: SitePolicy::new(entries).expect("a valid tree"),
+        share_rule: fairmesh_model::ShareRule::Weights,
         vos: BTreeMap::from([("grid".to_owned(), vo)]),
         identity: IdentityMap::new(vec![
             rule("grid", Some(vo), "/{user}"),

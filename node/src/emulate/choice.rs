@@ -9,6 +9,8 @@ use fairmesh_fairshare::projection::{
     RankProjection,
 };
 
+use fairmesh_model::ShareRule;
+
 /// A projection, by name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum, serde::Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -29,6 +31,14 @@ pub enum ProjectionName {
 impl ProjectionName {
     /// The word for the projection that keeps the exact order.
     pub const EXACT: &str = "rank";
+
+    /// How shares are read under it: FSGrid's number is computed as published, everything else by weights.
+    pub const fn share_rule(self) -> ShareRule {
+        match self {
+            Self::Paper => ShareRule::AsPublished,
+            Self::Bits | Self::Rank | Self::Percental | Self::Fairtree => ShareRule::Weights,
+        }
+    }
 
     /// The projection, prepared for one state of a tree.
     pub fn prepare(self, snapshot: &Snapshot) -> Box<dyn Projection> {

@@ -10,11 +10,10 @@
 
 use ethnum::U256;
 use fairmesh_fairshare::{
-    EntryId, EntrySpec, Level, Order, Reach, Snapshot, TreeReader, TreeSpec, UsageItem, WeightTable,
+    EntryId, Level, Order, RankedEntry, Reach, Snapshot, TreeReader, TreeSpec, UsageItem,
+    WeightTable,
 };
-use fairmesh_model::{
-    AccountPath, Distance, HistoryRule, Scope, Share, Span, Window, WindowLength,
-};
+use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
 
 use super::choice::ProjectionName;
 use super::decimal::decimal;
@@ -83,30 +82,23 @@ pub fn emulate(
     };
     let history = WeightTable::new(history, WindowLength::HOUR);
     let mut spec = TreeSpec::new(vec![history], 0);
-    spec.entries
-        .extend(tree.shares().map(|(path, share)| EntrySpec {
-            path: path.clone(),
-            share,
-            at_most: tree.at_most(path),
-            scope: Scope::Local,
-            distance: tree.distance(path).unwrap_or(distance),
-            history: 0,
-        }));
+    spec.rule = projection.share_rule();
+    spec.entries = tree.specs(spec.rule, distance);
+    spec.moves = tree.moves();
     let mut writer = spec
         .build(&[NOW])
         .expect("a share tree has no gaps and no doubles");
     let reader = writer.reader();
     let mut items = Vec::new();
     for (path, charge) in &charges.charges {
-        let found = reader.resolve(path);
-        if !found.exact && unknown == Unknown::Refuse {
+        if unknown == Unknown::Refuse && reader.entry(path).is_none() {
             return Err(UsageError {
                 file: charges.file.clone(),
                 line: charge.line,
-                problem: unknown_path(&reader, path, found.entry),
+                problem: unknown_path(&reader, path),
             });
         }
-        items.extend(booked(found.entry, charge.amount));
+        items.extend(booked(writer.place(path), charge.amount));
     }
     writer.load(items);
     let root = AccountPath::root();
@@ -120,11 +112,12 @@ pub fn emulate(
     })
 }
 
-pub(super) fn unknown_path(reader: &TreeReader, path: &AccountPath, deepest: EntryId) -> String {
+pub(super) fn unknown_path(reader: &TreeReader, path: &AccountPath) -> String {
+    let deepest = path.ancestors().find(|above| reader.entry(above).is_some());
     format!(
         "`{path}` is not in the tree; the deepest entry above it is `{}`: name that, or add \
-         `\"{path}\" = <percent>` to the tree",
-        reader.path(deepest)
+         `\"{path}\" = <share>` to the tree",
+        deepest.unwrap_or_else(AccountPath::root)
     )
 }
 
@@ -145,9 +138,11 @@ fn report(order: &Order, lists_root: bool) -> Vec<EmulatedEntry> {
     let listed: Vec<EntryId> = snapshot
         .ids()
         .filter(|entry| lists_root || *entry != EntryId::ROOT)
+        .filter(|entry| snapshot.is_present(*entry))
         .collect();
     let mut ranked = order.ranking().among(&listed);
-    ranked.sort_unstable_by_key(|item| item.entry);
+    let path = |item: &RankedEntry| snapshot.path(item.entry);
+    ranked.sort_by(|a, b| path(a).names().cmp(path(b).names()));
     ranked
         .iter()
         .map(|item| {
@@ -173,37 +168,41 @@ fn shares(snapshot: &Snapshot, entry: EntryId, level: Option<&Level>) -> (String
     };
     let actual = U256::from(level.usage) * U256::new(100);
     let whole = U256::from(level.parent_usage.max(1));
-    (level.target.to_string(), decimal(false, actual, whole))
+    let (part, of) = level.target.ratio();
+    let target = decimal(false, U256::from(part) * U256::new(100), U256::from(of));
+    (target, decimal(false, actual, whole))
 }
 
 /// The deviation of a level in percent: what `Level::deviation` orders by, as decimal text.
 fn deviation_percent(level: &Level) -> String {
     let one = U256::from(Share::ONE);
-    let (target, whole) = (
-        U256::from(level.target.units()),
-        U256::from(level.parent_usage.max(1)),
-    );
-    let (due, used) = (target * whole, U256::from(level.usage) * one);
+    let (part, of) = level.target.ratio();
+    let (part, of) = (U256::from(part), U256::from(of));
+    let whole = U256::from(level.parent_usage.max(1));
+    let (due, used) = (part * whole, U256::from(level.usage) * of);
     let (negative, excess) = (used > due, used.abs_diff(due));
     let k = match level.distance {
+        _ if level.target.is_last() => one,
         Distance::Absolute => one,
         Distance::Relative => U256::ZERO,
         Distance::Mix { k } => U256::from(k.units()),
     };
     let percent = excess * U256::new(100);
     if k == one {
-        return decimal(negative, percent, whole * one);
+        return decimal(negative, percent, whole * of);
     }
-    if target == U256::ZERO {
+    if part == U256::ZERO {
         return if level.usage == 0 { "0" } else { "-inf" }.to_owned();
     }
     // k × d + (1 − k) × d / target, over one denominator.
-    let weight = k * target + (one - k) * one;
-    decimal(negative, percent * weight, whole * one * one * target)
+    let weight = k * part + (one - k) * of;
+    decimal(negative, percent * weight, whole * of * one * part)
 }
 
 #[cfg(test)]
 mod tests {
+    use fairmesh_fairshare::Target;
+
     use super::*;
 
     #[test]
@@ -243,7 +242,10 @@ mod tests {
             (12_345_678_901_234_567_890, 1 << 100),
         ];
         let half = Share::from_units(500_000_000).expect("a half");
-        for target in shares.map(|units| Share::from_units(units).expect("a share")) {
+        for target in shares
+            .map(|units| Share::from_units(units).expect("a share"))
+            .map(|share| Target::published(share.into()))
+        {
             for (usage, parent_usage) in usages {
                 for distance in [
                     Distance::Absolute,

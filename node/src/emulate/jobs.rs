@@ -71,11 +71,11 @@ impl Jobs {
         let mut placed: Vec<(JobPriority, &Job)> = Vec::with_capacity(self.jobs.len());
         for job in &self.jobs {
             let found = reader.resolve(&job.path);
-            if !found.exact {
+            if reader.entry(&job.path).is_none() {
                 return Err(UsageError {
                     file: self.file.clone(),
                     line: job.line,
-                    problem: unknown_path(reader, &job.path, found.entry),
+                    problem: unknown_path(reader, &job.path),
                 });
             }
             let priority = order.priority(found.entry);

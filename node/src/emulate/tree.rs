@@ -8,17 +8,17 @@
 //! Invariant: parents of all entries are entries, or the root. Deliberately not here: whose usage counts
 //! at a level; whoever emulates has one table of charges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use fairmesh_model::{AccountPath, Distance, PolicyMount, Scope, Share, SharePolicy};
-use fairmesh_policy::{TreeFileError, parse_tree};
+use fairmesh_fairshare::EntrySpec;
+use fairmesh_model::{AccountPath, Distance, PolicyMount, Scope, Share, SharePolicy, ShareRule};
+use fairmesh_policy::{SiteEntry, TreeFileError, parse_tree, weights};
 
 /// Entries and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct ShareTree {
-    shares: BTreeMap<AccountPath, Share>,
-    limits: BTreeMap<AccountPath, Share>,
+    shares: BTreeMap<AccountPath, SiteEntry>,
     /// What entries say of the level below them, and the root; those that say nothing are left out.
     terms: BTreeMap<AccountPath, Terms>,
     lists_root: bool,
@@ -48,20 +48,22 @@ impl ShareTree {
     pub fn parse(text: &str, file_name: &str) -> Result<Self, TreeFileError> {
         let file = parse_tree(text, file_name)?;
         let mut tree = Self::default();
-        let mut dropped = Vec::new();
+        let mut dropped = BTreeSet::new();
         for (path, entry, policy) in file.entries() {
             tree.say(path, (entry.usage, entry.distance, policy));
             if path.is_root() {
                 tree.lists_root = true;
             } else if entry.is_dropped() {
-                dropped.push(path);
+                dropped.insert(path.clone());
             } else {
-                tree.limits.insert(path.clone(), entry.at_most);
-                tree.shares.insert(path.clone(), entry.target());
+                tree.shares.insert(path.clone(), entry);
             }
         }
-        tree.shares
-            .retain(|path, _| !dropped.iter().any(|above| path.starts_with(above)));
+        let is_dropped =
+            |path: &AccountPath| path.ancestors().any(|above| dropped.contains(&above));
+        if !dropped.is_empty() {
+            tree.shares.retain(|path, _| !is_dropped(path));
+        }
         Ok(tree)
     }
 
@@ -73,9 +75,14 @@ impl ShareTree {
         for (below, entry) in &policy.shares {
             let path = policy.path.join(below).ok()?;
             tree.say(&path, (entry.usage, entry.distance, entry.mount.as_ref()));
-            let at_most = entry.at_most.unwrap_or(Share::WHOLE);
-            tree.limits.insert(path.clone(), at_most);
-            tree.shares.insert(path, entry.share);
+            let was = entry.was.iter().map(|was| policy.path.join(was));
+            let entry = SiteEntry {
+                at_most: entry.at_most.unwrap_or(Share::WHOLE),
+                was: was.collect::<Result<_, _>>().ok()?,
+                since: entry.since,
+                ..SiteEntry::local(entry.share)
+            };
+            tree.shares.insert(path, entry);
         }
         Some(tree)
     }
@@ -89,7 +96,6 @@ impl ShareTree {
         let mut union = Self::default();
         for tree in trees {
             union.shares.extend(tree.shares);
-            union.limits.extend(tree.limits);
             union.terms.extend(tree.terms);
             union.lists_root |= tree.lists_root;
         }
@@ -104,13 +110,33 @@ impl ShareTree {
     }
 
     /// The entries, ascending by path, without the root.
-    pub fn shares(&self) -> impl Iterator<Item = (&AccountPath, Share)> {
-        self.shares.iter().map(|(path, share)| (path, *share))
+    pub fn entries(&self) -> impl Iterator<Item = (&AccountPath, &SiteEntry)> + Clone {
+        self.shares.iter()
     }
 
-    /// The most that an entry may have of its parent; the whole is no limit.
-    pub fn at_most(&self, path: &AccountPath) -> Share {
-        self.limits.get(path).copied().unwrap_or(Share::WHOLE)
+    /// The entries as a tree is built of them, each compared as the entries above it say, or else by `distance`.
+    pub fn specs(&self, rule: ShareRule, distance: Distance) -> Vec<EntrySpec> {
+        let weights = weights(&self.shares, rule);
+        let spec = |(path, entry): (&AccountPath, &SiteEntry)| EntrySpec {
+            path: path.clone(),
+            weight: weights[path],
+            at_most: entry.at_most,
+            scope: Scope::Local,
+            distance: self.distance(path).unwrap_or(distance),
+            history: 0,
+            since: None,
+        };
+        self.shares.iter().map(spec).collect()
+    }
+
+    /// Former paths, and the entries that they have become.
+    pub fn moves(&self) -> Vec<(AccountPath, AccountPath)> {
+        let moves = |(path, entry): (&AccountPath, &SiteEntry)| {
+            let was = entry.was.iter();
+            was.map(|was| (was.clone(), path.clone()))
+                .collect::<Vec<_>>()
+        };
+        self.shares.iter().flat_map(moves).collect()
     }
 
     /// How an entry's distance from its target is measured, if any entry above it says so.
@@ -150,31 +176,38 @@ impl ShareTree {
 mod tests {
     use super::*;
 
-    fn shares(text: &str) -> Vec<(String, String)> {
-        let tree = ShareTree::parse(text, "tree.toml").expect("a valid tree");
-        tree.shares()
-            .map(|(path, share)| (path.to_string(), share.to_string()))
-            .collect()
-    }
-
     #[test]
-    fn mounts_and_delegations_are_entries_with_targets() {
+    fn mounts_and_delegations_are_entries_with_weights() {
         let key = "a7".repeat(32);
         let text = format!(
             "[shares]\n\"/a\" = {{ share = 30, mount = \"a\", weight = 50 }}\n\"/a/p\" = 12.5\n\
              \"/b\" = {{ share = 40, delegate = {{ keys = [\"{key}\"] }} }}\n\
              \"/c\" = {{ share = 9, mount = \"c\", drop = true }}\n\"/c/p\" = 1\n"
         );
-        let expected = [("/a", "15"), ("/a/p", "12.5"), ("/b", "40")];
+        let tree = ShareTree::parse(&text, "tree.toml").expect("a valid tree");
+        let weights = |rule| {
+            let specs = tree.specs(rule, Distance::Absolute).into_iter();
+            let specs = specs.map(|spec| (spec.path.to_string(), spec.weight));
+            specs.collect::<Vec<_>>()
+        };
+        let named = |of: [(&str, u64); 3]| of.map(|(path, weight)| (path.to_owned(), weight));
         assert_eq!(
-            shares(&text),
-            expected.map(|(a, b)| (a.to_owned(), b.to_owned()))
+            weights(ShareRule::Weights),
+            named([("/a", 3), ("/a/p", 1), ("/b", 8)])
+        );
+        assert_eq!(
+            weights(ShareRule::AsPublished),
+            named([
+                ("/a", 150_000_000),
+                ("/a/p", 125_000_000),
+                ("/b", 400_000_000)
+            ])
         );
     }
 
     #[test]
-    fn a_share_outside_the_whole_is_refused_where_it_stands() {
-        let error = ShareTree::parse("[shares]\n\"/A\" = 120\n", "t.toml").expect_err("too much");
+    fn a_share_below_zero_is_refused_where_it_stands() {
+        let error = ShareTree::parse("[shares]\n\"/A\" = -1\n", "t.toml").expect_err("no share");
         assert!(error.to_string().starts_with("t.toml:2:8: "), "{error}");
     }
 }

@@ -37,7 +37,7 @@ pub(super) fn largest(served: &Served) -> Vec<ShareSample> {
 
 fn by_target(snapshot: &Snapshot, entries: impl Iterator<Item = EntryId>) -> Vec<EntryId> {
     let mut entries: Vec<EntryId> = entries.collect();
-    entries.sort_by_cached_key(|entry| std::cmp::Reverse(snapshot.level(*entry).target));
+    entries.sort_by_cached_key(|entry| std::cmp::Reverse(snapshot.level(*entry).target.rounded()));
     entries.truncate(ENTRIES_MAX);
     entries
 }
@@ -47,7 +47,7 @@ fn sample(snapshot: &Snapshot, entry: EntryId) -> ShareSample {
     let level = snapshot.level(entry);
     ShareSample {
         path: snapshot.path(entry).to_string(),
-        target: f64::from(level.target.units()) / f64::from(Share::ONE),
+        target: f64::from(level.target.rounded().units()) / f64::from(Share::ONE),
         actual: level.usage as f64 / (level.parent_usage as f64).max(1.0),
     }
 }

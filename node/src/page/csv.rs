@@ -22,7 +22,8 @@ const PIECE: usize = 2_000;
 /// All entries below one, piece by piece.
 pub(super) fn shares(seen: &Seen, above: EntryId) -> impl Iterator<Item = String> + Send + use<> {
     let order = Arc::clone(&seen.moment.order);
-    let mut below = order.snapshot().subtree(above).skip(1);
+    let below: Vec<EntryId> = order.snapshot().subtree(above).skip(1).collect();
+    let mut below = below.into_iter();
     let head = "path,target_percent,used_percent,deviation_percent,usage_core_ms,parent_usage_core_ms,rank,factor\n";
     let mut is_first = true;
     std::iter::from_fn(move || {

@@ -55,7 +55,7 @@ impl Figures {
             used,
             usage: sums.map_or(0.0, |level| amount(level.usage)),
             balance: sums.map_or(Balance::By(0), Balance::of),
-            below: snapshot.subtree(entry).len() - 1,
+            below: snapshot.subtree(entry).count() - 1,
         }
     }
 

@@ -95,7 +95,7 @@ fn children(
     room: usize,
 ) -> (Vec<Placed>, Option<(f64, f64, usize)>) {
     let snapshot = seen.moment.snapshot();
-    let target = |entry| f64::from(snapshot.level(entry).target.units());
+    let target = |entry| f64::from(snapshot.level(entry).target.rounded().units());
     let mut below: Vec<(f64, EntryId)> = snapshot
         .children(above)
         .map(|entry| (target(entry), entry))

@@ -48,7 +48,9 @@ fn below(seen: &Seen, above: EntryId, sort: Sort) -> Vec<EntryId> {
         Sort::Name => {}
         Sort::Rank => entries.sort_by_key(|entry| ranking.rank(*entry)),
         Sort::Target => {
-            entries.sort_by_cached_key(|entry| std::cmp::Reverse(snapshot.level(*entry).target));
+            entries.sort_by_cached_key(|entry| {
+                std::cmp::Reverse(snapshot.level(*entry).target.rounded())
+            });
         }
         Sort::Used => {
             entries.sort_by_cached_key(|entry| std::cmp::Reverse(snapshot.level(*entry).usage));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Distance, Share};
-use fairmesh_policy::{CompiledTree, PlanShare, SiteEntry, SitePolicy, compile};
+use fairmesh_policy::{CompiledTree, PlanShare};
 use serde::Serialize;
 
 use super::document::{PolicyDocument, as_text, read_bytes};
@@ -190,7 +190,10 @@ pub(super) fn compare(
     distance: Distance,
     step: impl Fn(),
 ) -> anyhow::Result<Vec<Line>> {
-    let (compiled_old, compiled_new) = (compiled(old)?, compiled(new)?);
+    let (compiled_old, compiled_new) = (
+        CompiledTree::of_entries(old.entries()),
+        CompiledTree::of_entries(new.entries()),
+    );
     step();
     let mut lines: Vec<Line> = fairmesh_policy::plan(&compiled_old, &compiled_new)
         .into_iter()
@@ -229,19 +232,6 @@ pub(super) fn compare(
             .then_with(|| a.path.cmp(&b.path))
     });
     Ok(lines)
-}
-
-fn compiled(tree: &ShareTree) -> anyhow::Result<CompiledTree> {
-    let entries = tree.shares().map(|(path, share)| {
-        let at_most = tree.at_most(path);
-        let entry = SiteEntry::local(share);
-        (path.clone(), SiteEntry { at_most, ..entry })
-    });
-    Ok(compile(
-        &SitePolicy::new(entries.collect())?,
-        &BTreeMap::new(),
-        &BTreeMap::new(),
-    ))
 }
 
 fn ranks(

@@ -219,6 +219,7 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
     let rules = rules.iter().map(|(leaf, _)| rule(leaf, vos[leaf.vo].id));
     let introducers: BTreeSet<_> = (0..spec.sites).map(site_id).collect();
     SiteConfig {
+        share_rule: fairmesh_model::ShareRule::Weights,
         policy: SitePolicy::new(entries).expect("one level below the root"),
         vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
         identity: IdentityMap::new(rules.collect()),

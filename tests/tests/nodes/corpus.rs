@@ -142,6 +142,7 @@ async fn site(
     };
     let introducers = [SITE, OTHER].map(|secret| SigningKey::from_secret(&secret).site_id());
     let site = SiteConfig {
+        share_rule: fairmesh_model::ShareRule::Weights,
         policy: SitePolicy::new(
             [(
                 mount,

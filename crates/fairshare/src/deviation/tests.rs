@@ -1,8 +1,10 @@
+use fairmesh_model::Weight;
+
 use super::*;
 use proptest::prelude::*;
 
 fn level(percent: u32, usage: u128, parent_usage: u128, distance: Distance) -> Level {
-    let target = Share::from_percent(percent).expect("a percentage");
+    let target = Target::published(Weight::whole(percent));
     Level {
         target,
         distance,
@@ -98,7 +100,7 @@ fn any_level() -> impl Strategy<Value = Level> {
     let most = prop_oneof![Just(Share::ONE), 0..=Share::ONE];
     let all = (units, most, distance, usage);
     all.prop_map(|(units, most, distance, (a, b))| Level {
-        target: Share::from_units(units).expect("in range"),
+        target: Target::of_units(u64::from(units)),
         at_most: Share::from_units(most).expect("in range"),
         distance,
         usage: a.min(b),
@@ -180,5 +182,42 @@ proptest! {
         let order = a.deviation().cmp(&b.deviation());
         let digits = crate::digit::digit(&a, bits).cmp(&crate::digit::digit(&b, bits));
         prop_assert!(digits.is_eq() || digits == order);
+    }
+}
+
+#[test]
+fn a_share_of_zero_is_last_whatever_is_used_and_the_less_used_first() {
+    let zero = |usage, distance| Level {
+        target: Target::of_siblings(0, 4),
+        ..level(0, usage, 100, distance)
+    };
+    let over = Level {
+        target: Target::of_siblings(1, 4),
+        at_most: Share::from_percent(50).expect("a percentage"),
+        ..level(0, 99, 100, Distance::Absolute)
+    };
+    for distance in [Distance::Absolute, Distance::Relative, HALF] {
+        let order = [
+            zero(60, distance),
+            zero(40, distance),
+            zero(0, distance),
+            over,
+        ];
+        let order = order.map(|level| level.deviation());
+        assert!(order.is_sorted_by(|a, b| a < b), "{distance}: {order:?}");
+        assert_eq!(zero(40, distance).deviation().to_string(), "-40.0000000");
+    }
+    // Accounts without a line have no target, and no share of zero.
+    assert_eq!(Level::MISSING.deviation(), Deviation::ZERO);
+}
+
+#[test]
+fn a_weight_ties_exactly_with_that_part_of_the_usage() {
+    let third = |distance| Level {
+        target: Target::of_siblings(10, 30),
+        ..level(0, 1_000, 3_000, distance)
+    };
+    for distance in [Distance::Absolute, Distance::Relative, HALF] {
+        assert_eq!(third(distance).deviation(), Deviation::ZERO, "{distance}");
     }
 }

@@ -1,4 +1,6 @@
-use fairmesh_model::{AccountPath, HistoryRule, Scope, Share, Span, Window, WindowLength};
+use fairmesh_model::{
+    AccountPath, HistoryRule, Scope, Share, ShareRule, Span, Weight, Window, WindowLength,
+};
 use proptest::prelude::*;
 
 use super::*;
@@ -12,21 +14,36 @@ pub(crate) fn snapshot(rows: &[(&str, u32, u64)], distance: Distance) -> Snapsho
 
 /// The same, where the first entries may have so many percent at most.
 pub(crate) fn limited(rows: &[(&str, u32, u64)], most: &[u32], distance: Distance) -> Snapshot {
+    built(rows, most, distance, ShareRule::Weights)
+}
+
+/// The same, with shares as published.
+pub(crate) fn published(rows: &[(&str, u32, u64)], distance: Distance) -> Snapshot {
+    built(rows, &[], distance, ShareRule::AsPublished)
+}
+
+fn built(rows: &[(&str, u32, u64)], most: &[u32], distance: Distance, rule: ShareRule) -> Snapshot {
+    let unit = match rule {
+        ShareRule::Weights => 1,
+        ShareRule::AsPublished => Weight::ONE,
+    };
     let limits = most.iter().copied().chain(std::iter::repeat(100));
     let limits = limits.map(|most| Share::from_percent(most).expect("a percentage"));
     let weights = WeightTable::new(HistoryRule::None { horizon: 9 }, WindowLength::HOUR);
     let mut spec = TreeSpec::new(vec![weights], 0);
+    spec.rule = rule;
     let path = |text: &str| AccountPath::parse(text).expect("a path");
     spec.entries = rows
         .iter()
         .zip(limits)
         .map(|((text, percent, _), at_most)| EntrySpec {
             path: path(text),
-            share: Share::from_percent(*percent).expect("a percentage"),
+            weight: u64::from(*percent) * unit,
             at_most,
             scope: Scope::Local,
             distance,
             history: 0,
+            since: None,
         })
         .collect();
     let mut writer = spec.build(&[Window(0)]).expect("a valid tree");
@@ -74,7 +91,7 @@ fn ranks_by_rows() {
         (
             "zero share",
             [(0, 1), (0, 99), (100, 0)],
-            [[2, 3, 1], [2, 2, 1], [2, 2, 1]],
+            [[2, 3, 1], [2, 3, 1], [2, 3, 1]],
         ),
         (
             "zero usage",
@@ -84,7 +101,7 @@ fn ranks_by_rows() {
         (
             "idle zero share",
             [(0, 0), (50, 50), (50, 50)],
-            [[1, 1, 1], [1, 1, 1], [1, 1, 1]],
+            [[2, 1, 1], [2, 1, 1], [2, 1, 1]],
         ),
     ];
     let paths = ["/a", "/b", "/c"];
@@ -183,8 +200,9 @@ proptest! {
         let rows: Vec<_> = paths.iter().zip(shares).zip(usage).map(|((path, share), usage)| (*path, share, usage)).collect();
         let snapshot = limited(&rows, &most, if relative { Distance::Relative } else { Distance::Absolute });
         let ranking = Ranking::of(&snapshot);
-        for a in snapshot.ids() {
-            for b in snapshot.ids() {
+        let present: Vec<EntryId> = snapshot.ids().filter(|id| snapshot.is_present(*id)).collect();
+        for a in present.iter().copied() {
+            for b in present.iter().copied() {
                 let exact = snapshot.vector(b).compare(&snapshot.vector(a));
                 prop_assert_eq!(ranking.rank(a).cmp(&ranking.rank(b)), exact);
                 prop_assert!(bits_keep(exact.reverse(), &snapshot, a, b));

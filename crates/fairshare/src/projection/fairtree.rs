@@ -1,23 +1,25 @@
 //! Slurm's Fair Tree, as its manual documents it, for sites that migrate.
 //!
-//! `LF = S / U`, with share and usage normalised among siblings; infinite without usage, as the
-//! manual says (even for a share of zero). Children are sorted by LF and visited depth first; users
-//! (entries with nothing below) are ranked as they are found, and the factor is rank / users.
+//! `LF = S / U`, with share and usage normalised among siblings; infinite without usage. Children are sorted by
+//! LF and visited depth first; users (entries with nothing below) are ranked as they are found, and the factor
+//! is rank / users. A share of zero comes last, the less used first, as in Slurm's `fair_tree.c` (its manual
+//! says otherwise of an idle one).
 //! Ties, by the manual: tied users share a rank; tied accounts have their children merged into one
 //! list; a user tied with an account gets the rank of the account's first user. (Slurm's code never
 //! merges tied accounts although its manual says so; this follows the manual.)
-//! An account itself ranks as the first of its users would. Siblings over their limits, which Slurm does not
-//! have, come behind all others. Source: Slurm, `fair_tree.html`.
+//! An account itself ranks as the first of its users would. What Slurm does not have: siblings over their
+//! limits come after all others, and the accounts without a line are the users of the entry `*`, with one share
+//! each. That entry itself ranks as a user who has used nothing. Source: Slurm, `fair_tree.html`.
 
 use std::cmp::Ordering;
 
 use ethnum::U256;
-use fairmesh_model::{Scope, Share};
+use fairmesh_model::Share;
 
 use super::{Context, Priority, Projection, fraction, units_of};
-use crate::deviation::DeviationVector;
+use crate::deviation::{Class, DeviationVector};
 use crate::ratio;
-use crate::tree::{EntryId, Snapshot};
+use crate::tree::{EntryId, EntryKind, Snapshot};
 
 /// The ranks of one snapshot by Fair Tree: the number of users, less those strictly ahead.
 #[derive(Debug, Clone)]
@@ -29,22 +31,29 @@ pub struct FairTreeProjection {
 /// Level fairshare as a fraction; a denominator of 0 is infinity.
 #[derive(Clone, Copy)]
 struct LevelFairshare {
-    is_over: bool,
+    class: Class,
     numerator: U256,
     denominator: U256,
 }
 
-/// What siblings have together, in each scope.
+/// An entry in its place among siblings, or among those of merged lists.
+#[derive(Clone, Copy)]
+struct Item {
+    entry: EntryId,
+    level_fairshare: LevelFairshare,
+    is_user: bool,
+}
+
+/// What siblings have together.
 #[derive(Clone, Copy, Default)]
 struct Together {
-    shares: u64,
-    local: u128,
-    global: u128,
+    shares: u128,
+    usage: u128,
 }
 
 struct Walk<'a> {
     snapshot: &'a Snapshot,
-    level_fairshare: Vec<LevelFairshare>,
+    together: Vec<Together>,
     ranks: Vec<u32>,
     users: u32,
     ahead: u32,
@@ -55,17 +64,16 @@ impl FairTreeProjection {
     pub fn prepare(snapshot: &Snapshot) -> Self {
         let users = snapshot
             .ids()
-            .filter(|entry| snapshot.is_leaf(*entry))
-            .count();
-        let users = u32::try_from(users).expect("ids are 32 bits");
+            .filter(|entry| ranks_as_user(snapshot, *entry));
+        let users = u32::try_from(users.count()).expect("ids are 32 bits");
         let mut walk = Walk {
             snapshot,
-            level_fairshare: level_fairshares(snapshot),
+            together: together(snapshot),
             ranks: vec![users; snapshot.entries()],
             users,
             ahead: 0,
         };
-        walk.visit(children(snapshot, EntryId::ROOT), None);
+        walk.visit(walk.children(EntryId::ROOT), None);
         Self {
             ranks: walk.ranks,
             users,
@@ -96,48 +104,88 @@ impl Projection for FairTreeProjection {
 impl Walk<'_> {
     /// Ranks what is in and below a list of siblings, or of merged lists. `tied` is the rank of a
     /// user that ties with the account (or accounts) whose children these are.
-    fn visit(&mut self, mut list: Vec<EntryId>, tied: Option<u32>) {
-        list.sort_by(|a, b| self.lf(*b).compare(self.lf(*a)).then(a.cmp(b)));
+    fn visit(&mut self, mut list: Vec<Item>, tied: Option<u32>) {
+        list.sort_by(|a, b| {
+            let order = b.level_fairshare.compare(a.level_fairshare);
+            order.then(a.entry.cmp(&b.entry))
+        });
         let mut tied = tied;
         let mut rest = &list[..];
         while let Some(first) = rest.first() {
-            let same = rest
-                .iter()
-                .take_while(|entry| self.lf(**entry).compare(self.lf(*first)).is_eq());
-            let (group, behind) = rest.split_at(same.count());
+            let ties = |item: &&Item| first.level_fairshare.compare(item.level_fairshare).is_eq();
+            let same = rest.iter().take_while(ties).count();
+            let (group, behind) = rest.split_at(same);
             self.visit_group(group, tied.take());
             rest = behind;
         }
     }
 
-    fn visit_group(&mut self, group: &[EntryId], tied: Option<u32>) {
+    fn visit_group(&mut self, group: &[Item], tied: Option<u32>) {
         let rank = tied.unwrap_or(self.users - self.ahead);
-        for entry in group {
-            self.ranks[entry.index()] = rank;
+        for item in group {
+            self.ranks[item.entry.index()] = rank;
         }
-        let (users, accounts): (Vec<EntryId>, Vec<EntryId>) = group
-            .iter()
-            .partition(|entry| self.snapshot.is_leaf(**entry));
-        self.ahead += u32::try_from(users.len()).expect("ids are 32 bits");
-        let merged: Vec<EntryId> = accounts
-            .iter()
-            .flat_map(|account| children(self.snapshot, *account))
+        let users = group.iter().filter(|item| item.is_user).count();
+        self.ahead += u32::try_from(users).expect("ids are 32 bits");
+        let accounts = group.iter().filter(|item| !item.is_user);
+        let merged: Vec<Item> = accounts
+            .flat_map(|item| self.children(item.entry))
             .collect();
         if !merged.is_empty() {
-            let tied = if users.is_empty() { tied } else { Some(rank) };
+            let tied = if users == 0 { tied } else { Some(rank) };
             self.visit(merged, tied);
         }
     }
 
-    fn lf(&self, entry: EntryId) -> LevelFairshare {
-        self.level_fairshare[entry.index()]
+    /// The entries below one. Below `*` they are the accounts without a line, and one that has used nothing.
+    fn children(&self, entry: EntryId) -> Vec<Item> {
+        let children = self.snapshot.all_children(entry).map(|child| Item {
+            entry: child,
+            level_fairshare: self.level_fairshare(child),
+            is_user: self.snapshot.is_leaf(child),
+        });
+        let has_newcomer = self.snapshot.is_others(entry) && self.snapshot.is_present(entry);
+        let newcomer = has_newcomer.then_some(Item {
+            entry,
+            level_fairshare: LevelFairshare::UNUSED,
+            is_user: true,
+        });
+        children.chain(newcomer).collect()
+    }
+
+    fn level_fairshare(&self, entry: EntryId) -> LevelFairshare {
+        let level = self.snapshot.level(entry);
+        let parent = self
+            .snapshot
+            .parent(entry)
+            .expect("the root is nobody's child");
+        let together = self.together[parent.index()];
+        let (part, _) = level.target.ratio();
+        let (share, shares) = match level.class() {
+            // One share each: the least used comes first.
+            _ if self.snapshot.kind(entry) == EntryKind::Unlisted => (1, 1),
+            Class::Last => (1, 1),
+            Class::Over | Class::Within => (u128::from(part), together.shares.max(1)),
+        };
+        LevelFairshare {
+            class: level.class(),
+            numerator: U256::from(share) * U256::from(together.usage),
+            denominator: U256::from(shares) * U256::from(level.usage),
+        }
     }
 }
 
 impl LevelFairshare {
+    /// Of an account without a line that has used nothing.
+    const UNUSED: Self = Self {
+        class: Class::Within,
+        numerator: U256::ONE,
+        denominator: U256::ZERO,
+    };
+
     fn compare(self, other: Self) -> Ordering {
-        if self.is_over != other.is_over {
-            return other.is_over.cmp(&self.is_over);
+        if self.class != other.class {
+            return self.class.cmp(&other.class);
         }
         match (
             self.denominator == U256::ZERO,
@@ -152,44 +200,20 @@ impl LevelFairshare {
     }
 }
 
-fn children(snapshot: &Snapshot, entry: EntryId) -> Vec<EntryId> {
-    let range = snapshot.topology.subtree(entry);
-    let mut children = Vec::new();
-    let mut next = range.start + 1;
-    while next < range.end {
-        children.push(id(next));
-        next = snapshot.topology.subtree(id(next)).end;
-    }
-    children
+/// Whether an entry has a rank of its own among users: it is a leaf, or the entry `*` with a line or with
+/// accounts, as which a new account ranks.
+fn ranks_as_user(snapshot: &Snapshot, entry: EntryId) -> bool {
+    snapshot.is_leaf(entry) || (snapshot.is_others(entry) && snapshot.is_present(entry))
 }
 
-fn level_fairshares(snapshot: &Snapshot) -> Vec<LevelFairshare> {
+fn together(snapshot: &Snapshot) -> Vec<Together> {
     let mut together = vec![Together::default(); snapshot.entries()];
     for entry in snapshot.ids().skip(1) {
-        let parent = &mut together[snapshot.parent(entry).expect("not the root").index()];
-        let sums = snapshot.sums(entry);
-        parent.shares += u64::from(snapshot.topology.node(entry).share.units());
-        parent.local += sums.local;
-        parent.global += sums.global;
+        let parent = snapshot.parent(entry).expect("not the root");
+        let level = snapshot.level(entry);
+        let sums = &mut together[parent.index()];
+        sums.shares += u128::from(level.target.ratio().0);
+        sums.usage += level.usage;
     }
-    snapshot
-        .ids()
-        .map(|entry| {
-            let node = snapshot.topology.node(entry);
-            let parent = together[snapshot.parent(entry).unwrap_or(entry).index()];
-            let (usage, all) = match node.scope {
-                Scope::Local => (snapshot.sums(entry).local, parent.local),
-                Scope::Global => (snapshot.sums(entry).global, parent.global),
-            };
-            LevelFairshare {
-                is_over: snapshot.level(entry).is_over(),
-                numerator: U256::from(node.share.units()) * U256::from(all),
-                denominator: U256::from(parent.shares.max(1)) * U256::from(usage),
-            }
-        })
-        .collect()
-}
-
-fn id(index: usize) -> EntryId {
-    EntryId(u32::try_from(index).expect("ids are 32 bits"))
+    together
 }

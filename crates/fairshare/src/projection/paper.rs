@@ -9,16 +9,15 @@
 
 use ethnum::{I256, U256};
 use fairmesh_model::Share;
-use fairmesh_model::path::PATH_DEPTH_MAX;
 
 use super::{Context, Priority, Projection, fraction, units_of};
-use crate::deviation::{Deviation, DeviationVector};
+use crate::deviation::{Class, Deviation, DeviationVector, VECTOR_LEVELS_MAX};
 use crate::ratio::floor_scaled;
 
 /// Base of the published number.
 const BASE: u32 = 200;
 
-/// Decimals of the unrounded priority. Sixteen levels lose at most 16 × 10^-24.
+/// Decimals of the unrounded priority. Seventeen levels lose at most 17 × 10^-24.
 const DECIMALS: u8 = 24;
 
 /// Unrounded digits.
@@ -38,7 +37,7 @@ impl Projection for PaperProjection {
         let mut sum = U256::ZERO;
         for level in 0..context.depth {
             let below = context.depth - 1 - level;
-            let mut scale = [BASE; PATH_DEPTH_MAX + 4];
+            let mut scale = [BASE; VECTOR_LEVELS_MAX + 4];
             scale[below..below + 4].fill(1_000_000);
             let (numerator, denominator) = percent_plus_100(&vector.deviation(level));
             sum += floor_scaled(numerator, denominator, &scale[..below + 4]);
@@ -82,7 +81,9 @@ impl Projection for PaperRoundedProjection {
 
 /// The exact digit of a deviation, from 0 to 200.
 fn percent_plus_100(deviation: &Deviation) -> (U256, U256) {
-    let parts = deviation.parts().filter(|_| !deviation.is_over());
+    let parts = deviation
+        .parts()
+        .filter(|_| deviation.class() == Class::Within);
     let Some((magnitude, denominator)) = parts else {
         return (U256::ZERO, U256::ONE);
     };
@@ -102,6 +103,6 @@ fn largest(depth: usize) -> U256 {
 }
 
 const _: () = assert!(
-    I256::BITS == 256 && PATH_DEPTH_MAX <= 16,
-    "200^16 with 24 decimals fits 202 bits"
+    I256::BITS == 256 && VECTOR_LEVELS_MAX <= 17,
+    "200^17 with 24 decimals fits 210 bits"
 );

@@ -83,24 +83,30 @@ impl Booked {
         self.cells.is_empty() && self.in_flight == InFlight::default()
     }
 
-    /// The weighted sums of all cells and what is in flight.
+    /// The weighted sums of all cells from the day `since` on, and of what is in flight, which is of now.
     pub(crate) fn weighted(
         &self,
         tree: &Topology,
         history: usize,
         references: &[Window],
+        since: u32,
     ) -> Change {
-        self.cells.iter().fold(
-            self.in_flight.weighted(tree.is_of_vo(history)),
-            |sum, cell| {
-                let weights = tree.weights(history, span_of(cell.code), references);
-                let change = weighted(cell.own, cell.remote, weights);
-                Change {
-                    local: sum.local.wrapping_add(change.local),
-                    global: sum.global.wrapping_add(change.global),
-                }
-            },
-        )
+        let length = tree.histories[history].length();
+        let counts_now = length.day_of(references[history]) >= since;
+        let in_flight = match counts_now {
+            true => self.in_flight.weighted(tree.is_of_vo(history)),
+            false => Change::default(),
+        };
+        let counting = self.cells.iter();
+        let counting = counting.filter(|cell| span_of(cell.code).day(length) >= since);
+        counting.fold(in_flight, |sum, cell| {
+            let weights = tree.weights(history, span_of(cell.code), references);
+            let change = weighted(cell.own, cell.remote, weights);
+            Change {
+                local: sum.local.wrapping_add(change.local),
+                global: sum.global.wrapping_add(change.global),
+            }
+        })
     }
 
     /// Merges the windows of old days, and drops what weighs nothing any more. `references` must

@@ -2,30 +2,37 @@
 //!
 //! Invariants: entries come in path order, name by name, with their paths as seen from the subtree's
 //! root, so that it does not matter where a site mounts a VO; idle entries are left out; all sums are
-//! of one moment. Deliberately not here: the hash, and what else a view rests on.
+//! of one moment. Accounts without a line are fed only where a `*` has a line, after all others.
+//! Deliberately not here: the hash, and what else a view rests on.
 
 use super::snapshot::Snapshot;
-use super::spec::EntryId;
+use super::spec::{EntryId, EntryKind};
 use super::topology::Topology;
 
 impl Snapshot {
     /// Calls `feed` with the relative path and the global sum (core-ms × 2^-32) of `entry` and
     /// every entry below it that has usage. The entry itself is `/`.
     pub fn digest(&self, entry: EntryId, mut feed: impl FnMut(&str, u128)) {
+        let is_fed = |kind: EntryKind| kind != EntryKind::ImpliedOthers;
         for below in self.subtree(entry) {
+            let kind = self.kind(below);
+            let above = self.parent(below).filter(|_| kind == EntryKind::Unlisted);
+            if !is_fed(kind) || !above.is_none_or(|others| is_fed(self.kind(others))) {
+                continue;
+            }
             let global = self.sums(below).global;
             if global != 0 {
-                feed(relative_path(&self.topology, entry, below.index()), global);
+                feed(relative_path(&self.topology, entry, below), global);
             }
         }
     }
 }
 
-fn relative_path(topology: &Topology, root: EntryId, index: usize) -> &str {
-    let path = topology.paths[index].as_str();
+fn relative_path(topology: &Topology, root: EntryId, entry: EntryId) -> &str {
+    let path = topology.path(entry).as_str();
     if root == EntryId::ROOT {
         return path;
     }
-    let rest = &path[topology.paths[root.index()].as_str().len()..];
+    let rest = &path[topology.path(root).as_str().len()..];
     if rest.is_empty() { "/" } else { rest }
 }

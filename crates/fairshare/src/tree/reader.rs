@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fairmesh_model::{AccountPath, Window};
 
 use super::snapshot::Snapshot;
-use super::spec::EntryId;
+use super::spec::{EntryId, EntryKind};
 use super::sums::{SumStore, Sums};
 use super::topology::Topology;
 use crate::deviation::DeviationVector;
@@ -25,44 +25,54 @@ pub struct TreeReader {
 /// Where usage of a path counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Resolved {
-    /// The deepest entry that the path is or lies below.
+    /// The leaf that the path is or lies below, or else the account without a line. One that has used nothing
+    /// yet is the entry `*` of its level.
     pub entry: EntryId,
-    /// Whether the path is that entry's.
+    /// Whether the path is that of an entry with a line, and its usage counts there.
     pub exact: bool,
 }
 
 impl TreeReader {
-    /// The deepest known entry of `path`; at worst the root.
+    /// Where usage of `path` counts; at worst among the accounts without a line at the root.
     pub fn resolve(&self, path: &AccountPath) -> Resolved {
         let (entry, exact) = self.topology.resolve(path);
         Resolved { entry, exact }
     }
 
-    /// The entry of exactly this path.
+    /// The entry of exactly this path, or the one that it has become.
     pub fn entry(&self, path: &AccountPath) -> Option<EntryId> {
-        let resolved = self.resolve(path);
-        resolved.exact.then_some(resolved.entry)
+        self.topology.find(path)
     }
 
     /// The entry of this index, as [`EntryId::index`] gave it; `None` if this tree has none.
     pub fn entry_at(&self, index: u32) -> Option<EntryId> {
         let entry = EntryId(index);
-        (entry.index() < self.topology.nodes.len()).then_some(entry)
+        (entry.index() < self.topology.entries()).then_some(entry)
     }
 
     /// Where `entry` is.
     pub fn path(&self, entry: EntryId) -> &AccountPath {
-        &self.topology.paths[entry.index()]
+        self.topology.path(entry)
+    }
+
+    /// What `entry` is.
+    pub fn kind(&self, entry: EntryId) -> EntryKind {
+        self.topology.node(entry).kind
+    }
+
+    /// The entry above; `None` for the root.
+    pub fn parent(&self, entry: EntryId) -> Option<EntryId> {
+        (entry != EntryId::ROOT).then(|| EntryId(self.topology.node(entry).parent))
     }
 
     /// How many entries there are, the root included.
     pub fn entries(&self) -> usize {
-        self.topology.nodes.len()
+        self.topology.entries()
     }
 
     /// Levels below the root of the deepest entry.
     pub fn depth(&self) -> usize {
-        self.topology.depth
+        self.topology.depth()
     }
 
     /// The windows that the sums are seen from, one per history.
@@ -87,11 +97,11 @@ impl TreeReader {
     /// The deviation vector of one entry. O(depth).
     pub fn vector(&self, entry: EntryId) -> DeviationVector {
         let chain = self.topology.chain(entry);
-        let sums = self
+        let [sums, all] = self
             .store
-            .read(|generation| self.store.chain_sums(&chain, generation));
+            .read(|generation| self.store.chain_sums(&self.topology, &chain, generation));
         let mut vector = DeviationVector::EMPTY;
-        self.topology.vector(&chain, &sums, &mut vector);
+        self.topology.vector(&chain, &sums, &all, &mut vector);
         vector
     }
 

@@ -3,12 +3,13 @@
 //! Invariant: nothing in it changes; the topology is shared with the tree, only sums are copied.
 //! Deliberately not here: anything that a single look-up needs.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use fairmesh_model::{AccountPath, Window};
 
-use super::spec::EntryId;
+use super::spec::{EntryId, EntryKind};
 use super::sums::{SumStore, Sums};
 use super::topology::{CHAIN_MAX, Topology, at};
 use crate::deviation::{DeviationVector, Level};
@@ -18,18 +19,27 @@ use crate::deviation::{DeviationVector, Level};
 pub struct Snapshot {
     pub(crate) topology: Arc<Topology>,
     sums: Vec<Sums>,
+    /// Of the levels that have sums of their own.
+    levels: Vec<Sums>,
+    depth: usize,
     references: Vec<Window>,
+    /// The accounts without a line by their `*`, each list by path. Made when it is first asked for.
+    unlisted: OnceLock<BTreeMap<u32, Vec<u32>>>,
 }
 
 impl Snapshot {
     pub(super) fn copy(topology: &Arc<Topology>, store: &SumStore, generation: usize) -> Self {
-        let sums = (0..store.len())
+        let (depth, entries) = (topology.depth(), topology.entries());
+        let sums = (0..entries)
             .map(|entry| store.sums(entry, generation))
             .collect();
         Self {
             topology: Arc::clone(topology),
             sums,
+            levels: store.own_level_sums(generation),
+            depth,
             references: store.references(generation),
+            unlisted: OnceLock::new(),
         }
     }
 
@@ -38,14 +48,14 @@ impl Snapshot {
         self.sums.len()
     }
 
-    /// All entries, in path order.
+    /// All entries: in path order, and then the accounts without a line.
     pub fn ids(&self) -> impl ExactSizeIterator<Item = EntryId> + use<> {
         ids(0..self.sums.len())
     }
 
     /// Levels below the root of the deepest entry.
     pub fn depth(&self) -> usize {
-        self.topology.depth
+        self.depth
     }
 
     /// The windows that the sums are seen from, one per history.
@@ -55,7 +65,22 @@ impl Snapshot {
 
     /// Where `entry` is.
     pub fn path(&self, entry: EntryId) -> &AccountPath {
-        &self.topology.paths[entry.index()]
+        self.topology.path(entry)
+    }
+
+    /// What `entry` is.
+    pub fn kind(&self, entry: EntryId) -> EntryKind {
+        self.topology.node(entry).kind
+    }
+
+    /// Whether it is an entry `*`, with a line or without.
+    pub fn is_others(&self, entry: EntryId) -> bool {
+        self.topology.node(entry).is_others()
+    }
+
+    /// Whether people should see it: all entries but those `*` that nobody wrote and no account belongs to.
+    pub fn is_present(&self, entry: EntryId) -> bool {
+        self.kind(entry) != EntryKind::ImpliedOthers || self.unlisted().contains_key(&entry.0)
     }
 
     /// The entry above; `None` for the root.
@@ -63,22 +88,54 @@ impl Snapshot {
         (entry != EntryId::ROOT).then(|| EntryId(self.topology.node(entry).parent))
     }
 
-    /// `entry` and all entries below it, in path order.
-    pub fn subtree(&self, entry: EntryId) -> impl ExactSizeIterator<Item = EntryId> + use<> {
-        ids(self.topology.subtree(entry))
+    /// `entry` and all entries below it that are present: in path order, and then the accounts without a line by
+    /// path.
+    pub fn subtree(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
+        let listed = self.topology.subtree(entry);
+        let others = match u32::try_from(listed.start)
+            .ok()
+            .zip(u32::try_from(listed.end).ok())
+        {
+            Some((start, end)) if start < end => Some(self.unlisted().range(start..end)),
+            _ => None,
+        };
+        let unlisted = others
+            .into_iter()
+            .flatten()
+            .flat_map(|(_, accounts)| accounts);
+        ids(listed)
+            .chain(unlisted.map(|id| EntryId(*id)))
+            .filter(|entry| self.is_present(*entry))
     }
 
-    /// The entries right below `entry`, in path order: O(children).
+    /// The entries right below `entry` that are present, in path order: O(children).
     pub fn children(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
+        let all = self.all_children(entry);
+        all.filter(|entry| self.is_present(*entry))
+    }
+
+    /// The same, and an entry `*` that is not present.
+    pub(crate) fn all_children(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
         let end = self.topology.subtree(entry).end;
         let from = move |at: usize| ids(at..end).next();
-        let first = from(entry.index() + 1);
-        std::iter::successors(first, move |child| from(self.topology.subtree(*child).end))
+        let first = match self.kind(entry) {
+            EntryKind::Unlisted => None,
+            _ => from(entry.index() + 1),
+        };
+        let listed =
+            std::iter::successors(first, move |child| from(self.topology.subtree(*child).end));
+        let unlisted = self.is_others(entry).then(|| self.unlisted().get(&entry.0));
+        let unlisted = unlisted.flatten().into_iter().flatten();
+        listed.chain(unlisted.map(|id| EntryId(*id)))
     }
 
-    /// Whether nothing is below `entry`.
+    /// Whether nothing is below `entry`, and nothing can be.
     pub fn is_leaf(&self, entry: EntryId) -> bool {
-        self.topology.subtree(entry).len() == 1
+        match self.kind(entry) {
+            EntryKind::Unlisted => true,
+            EntryKind::Others | EntryKind::ImpliedOthers => false,
+            EntryKind::Listed => self.topology.subtree(entry).len() == 1,
+        }
     }
 
     /// The sums of `entry`.
@@ -86,26 +143,54 @@ impl Snapshot {
         self.sums[entry.index()]
     }
 
+    /// What counts at the level of `entry`, of the entry and its siblings.
+    fn level_sums(&self, entry: EntryId) -> Sums {
+        match self.topology.level_sums(entry) {
+            Some(level) => self.levels[at(level)],
+            None => self.sums[at(self.topology.node(entry).parent)],
+        }
+    }
+
     /// The level between `entry` and its parent; a missing level for the root.
     pub fn level(&self, entry: EntryId) -> Level {
-        let node = self.topology.node(entry);
         if entry == EntryId::ROOT {
             return Level::MISSING;
         }
-        self.topology
-            .level(node, self.sums(entry), self.sums[at(node.parent)])
+        let node = self.topology.node(entry);
+        let (own, all) = (self.sums(entry), self.level_sums(entry));
+        self.topology.level(node, own, all)
     }
 
-    /// The deviation vector of `entry`.
+    /// The deviation vector of `entry`. That of an entry `*` ends with the level of an account that has used
+    /// nothing, as which new accounts are served.
     pub fn vector(&self, entry: EntryId) -> DeviationVector {
         let chain = self.topology.chain(entry);
-        let mut sums = [Sums::default(); CHAIN_MAX];
-        for (sum, id) in sums.iter_mut().zip(chain.ids()) {
-            *sum = self.sums[at(*id)];
+        let mut sums = [[Sums::default(); CHAIN_MAX]; 2];
+        for (index, id) in chain.ids().iter().enumerate() {
+            sums[0][index] = self.sums[at(*id)];
+            sums[1][index] = self.level_sums(EntryId(*id));
         }
         let mut vector = DeviationVector::EMPTY;
-        self.topology.vector(&chain, &sums, &mut vector);
+        self.topology
+            .vector(&chain, &sums[0], &sums[1], &mut vector);
+        if self.is_others(entry) {
+            vector.push(Level::MISSING);
+        }
         vector
+    }
+
+    fn unlisted(&self) -> &BTreeMap<u32, Vec<u32>> {
+        self.unlisted.get_or_init(|| {
+            let mut by_others: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+            for entry in ids(self.topology.nodes.len()..self.sums.len()) {
+                let others = self.topology.node(entry).parent;
+                by_others.entry(others).or_default().push(entry.0);
+            }
+            for accounts in by_others.values_mut() {
+                accounts.sort_by(|a, b| self.path(EntryId(*a)).cmp(self.path(EntryId(*b))));
+            }
+            by_others
+        })
     }
 }
 

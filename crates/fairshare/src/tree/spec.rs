@@ -6,14 +6,15 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, Distance, HashSecret, Scope, Share, Window};
+use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Window};
 
 use super::topology::Topology;
 use super::writer::TreeWriter;
 use crate::history::WeightTable;
 
-/// An entry of a built tree. Ids run in path order (every entry before what is below it) and mean
-/// nothing in another tree; the root is [`EntryId::ROOT`].
+/// An entry of a built tree. The ids of entries with a line, and of the entries `*`, run in path order (every
+/// entry before those below it); accounts without a line follow in the order in which they were first used.
+/// Ids mean nothing in another tree; the root is [`EntryId::ROOT`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct EntryId(pub(crate) u32);
 
@@ -27,13 +28,27 @@ impl EntryId {
     }
 }
 
+/// What an entry of a built tree is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum EntryKind {
+    /// It has a line of its own, or is the root.
+    Listed,
+    /// `*` with a line: all accounts of its level without one.
+    Others,
+    /// The same where nobody wrote the line: its share is 0.
+    ImpliedOthers,
+    /// An account without a line; its parent is an entry `*`.
+    Unlisted,
+}
+
 /// One entry of the tree.
 #[derive(Debug, Clone)]
 pub struct EntrySpec {
-    /// Where it is. Not the root, which is implied.
+    /// Where it is. Not the root, which is implied. `/cms/*` stands for the accounts below `/cms` without a line.
     pub path: AccountPath,
-    /// Its target, as a fraction of its parent.
-    pub share: Share,
+    /// Its weight among its siblings, in any unit that they share. Where shares are read as published: its
+    /// target, in units of 10^-9 of its parent.
+    pub weight: u64,
     /// The most that it may have of its parent before all others of its level go first; the whole is no limit.
     pub at_most: Share,
     /// The scope of the level between this entry and its parent: whose usage makes `actual`. Siblings have
@@ -44,11 +59,15 @@ pub struct EntrySpec {
     /// Index into [`TreeSpec::histories`]: weighs the global sums of what is booked here, and says
     /// how long its windows are. What has the local history is of no VO: it is in no global sum.
     pub history: usize,
+    /// Usage before this day counts neither at its level nor below it; it does count at the levels above.
+    pub since: Option<Date>,
 }
 
 /// A whole tree, in any order of entries.
 #[derive(Debug, Clone)]
 pub struct TreeSpec {
+    /// How shares are read.
+    pub rule: ShareRule,
     /// How the site weighs usage by its age, and the mounted VOs.
     pub histories: Vec<WeightTable>,
     /// Index of the history that weighs all local sums.
@@ -60,6 +79,9 @@ pub struct TreeSpec {
     pub secret: HashSecret,
     /// The entries.
     pub entries: Vec<EntrySpec>,
+    /// Former paths and the entries that they have become: usage there, and below, counts here. A former path
+    /// that is an entry, or that was given before, is left out.
+    pub moves: Vec<(AccountPath, AccountPath)>,
 }
 
 /// Why a tree was not built. Nothing changed; the specification is at fault.
@@ -79,6 +101,9 @@ pub enum BuildError {
         /// What is missing.
         missing: AccountPath,
     },
+    /// An entry below `*`.
+    #[error("`{0}` is listed below `*`, which stands for accounts without a line")]
+    BelowOthers(AccountPath),
     /// An index beyond the list of histories.
     #[error("`{path}` has history {index}, but there are only {count}")]
     UnknownHistory {
@@ -98,7 +123,7 @@ pub enum BuildError {
         histories: usize,
     },
     /// More entries than ids.
-    #[error("more than 2^32 - 2 entries")]
+    #[error("more than 2^31 entries")]
     TooMany,
 }
 
@@ -106,16 +131,18 @@ impl TreeSpec {
     /// A tree without entries, whose root and local sums use `histories[local_history]`.
     pub const fn new(histories: Vec<WeightTable>, local_history: usize) -> Self {
         Self {
+            rule: ShareRule::Weights,
             histories,
             local_history,
             root_history: local_history,
             secret: HashSecret::new(0),
             entries: Vec::new(),
+            moves: Vec::new(),
         }
     }
 
     /// Builds the tree, without usage, seen from `references` (one window per history, each in the
-    /// windows of its history).
+    /// windows of its history). O(n log n).
     ///
     /// # Errors
     /// A [`BuildError`] names the first entry at fault.

@@ -15,7 +15,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use fairmesh_model::Window;
 
-use super::topology::{CHAIN_MAX, Chain, at};
+use super::spec::EntryId;
+use super::topology::{CHAIN_MAX, Chain, Topology, at};
 
 /// Weighted usage of an entry and all below it, in core-ms × 2^-32.
 ///
@@ -47,7 +48,12 @@ pub(crate) struct SumStore {
     sequence: AtomicU64,
     current: AtomicU32,
     references: [Vec<AtomicU32>; 2],
+    /// Of entries with a line, and of the entries `*`.
     slots: Vec<Slot>,
+    /// Of accounts without a line.
+    unlisted: boxcar::Vec<Slot>,
+    /// Of what counts at a level, where that is not what counts for its parent.
+    levels: Vec<Slot>,
 }
 
 impl Sums {
@@ -60,7 +66,8 @@ impl Sums {
 }
 
 impl SumStore {
-    pub(crate) fn new(entries: usize, references: &[Window]) -> Self {
+    pub(crate) fn new(topology: &Topology, references: &[Window]) -> Self {
+        let slots = |count| std::iter::repeat_with(Slot::default).take(count).collect();
         let windows = || {
             references
                 .iter()
@@ -71,9 +78,9 @@ impl SumStore {
             sequence: AtomicU64::new(0),
             current: AtomicU32::new(0),
             references: [windows(), windows()],
-            slots: std::iter::repeat_with(Slot::default)
-                .take(entries)
-                .collect(),
+            slots: slots(topology.nodes.len()),
+            unlisted: boxcar::Vec::new(),
+            levels: slots(topology.level_sums),
         }
     }
 
@@ -120,43 +127,83 @@ impl SumStore {
         at(self.current.load(Ordering::Relaxed) & 1)
     }
 
+    fn slot(&self, entry: usize) -> &Slot {
+        match entry.checked_sub(self.slots.len()) {
+            None => &self.slots[entry],
+            Some(index) => &self.unlisted[index],
+        }
+    }
+
+    /// Makes room for another account without a line. For the writer.
+    pub(crate) fn add_unlisted(&self) {
+        self.unlisted.push(Slot::default());
+    }
+
     pub(crate) fn sums(&self, entry: usize, generation: usize) -> Sums {
-        let words = &self.slots[entry].generations[generation];
-        let pair = |low: usize| {
-            let word = |index: usize| u128::from(words[index].load(Ordering::Relaxed));
-            word(low) | (word(low + 1) << 64)
-        };
-        Sums {
-            local: pair(0),
-            global: pair(2),
+        self.slot(entry).sums(generation)
+    }
+
+    /// What counts at the level of an entry: of the entry and its siblings.
+    pub(crate) fn level_sums(
+        &self,
+        topology: &Topology,
+        entry: EntryId,
+        generation: usize,
+    ) -> Sums {
+        match topology.level_sums(entry) {
+            Some(level) => self.levels[at(level)].sums(generation),
+            None => self.sums(at(topology.node(entry).parent), generation),
         }
     }
 
-    /// Replaces the sums of one entry. For the writer: inside [`SumStore::write`], unless the
-    /// generation is the one that readers do not use.
-    pub(crate) fn set_sums(&self, entry: usize, generation: usize, sums: Sums) {
-        let words = &self.slots[entry].generations[generation];
-        for (low, sum) in [(0, sums.local), (2, sums.global)] {
-            words[low].store(low_word(sum), Ordering::Relaxed);
-            words[low + 1].store(low_word(sum >> 64), Ordering::Relaxed);
+    /// The sums of the levels that have their own.
+    pub(crate) fn own_level_sums(&self, generation: usize) -> Vec<Sums> {
+        self.levels
+            .iter()
+            .map(|slot| slot.sums(generation))
+            .collect()
+    }
+
+    /// Zeroes the sums of one entry. For the writer, in the generation that readers do not use.
+    pub(crate) fn clear(&self, entry: usize, generation: usize) {
+        self.slot(entry).set(generation, Sums::default());
+    }
+
+    /// The same of the levels that have sums of their own.
+    pub(crate) fn clear_levels(&self, generation: usize) {
+        for slot in &self.levels {
+            slot.set(generation, Sums::default());
         }
     }
 
-    /// Adds `change` to an entry and everything above it; as [`SumStore::set_sums`].
-    pub(crate) fn add(&self, chain: &Chain, generation: usize, change: Change) {
-        for id in chain.ids() {
-            self.set_sums(
-                at(*id),
-                generation,
-                self.sums(at(*id), generation).plus(change),
-            );
+    /// Adds `change` to the entries of a chain and to their levels. For the writer: inside
+    /// [`SumStore::write`], unless the generation is the one that readers do not use.
+    pub(crate) fn add(
+        &self,
+        topology: &Topology,
+        entries: &[u32],
+        generation: usize,
+        change: Change,
+    ) {
+        for id in entries {
+            self.slot(at(*id)).add(generation, change);
+            if let Some(level) = topology.level_sums(EntryId(*id)) {
+                self.levels[at(level)].add(generation, change);
+            }
         }
     }
 
-    pub(crate) fn chain_sums(&self, chain: &Chain, generation: usize) -> [Sums; CHAIN_MAX] {
-        let mut sums = [Sums::default(); CHAIN_MAX];
-        for (sum, id) in sums.iter_mut().zip(chain.ids()) {
-            *sum = self.sums(at(*id), generation);
+    /// The sums of the entries of a chain, and of their levels.
+    pub(crate) fn chain_sums(
+        &self,
+        topology: &Topology,
+        chain: &Chain,
+        generation: usize,
+    ) -> [[Sums; CHAIN_MAX]; 2] {
+        let mut sums = [[Sums::default(); CHAIN_MAX]; 2];
+        for (index, id) in chain.ids().iter().enumerate() {
+            sums[0][index] = self.sums(at(*id), generation);
+            sums[1][index] = self.level_sums(topology, EntryId(*id), generation);
         }
         sums
     }
@@ -181,9 +228,31 @@ impl SumStore {
             self.current.store(u32::from(next == 1), Ordering::Relaxed);
         });
     }
+}
 
-    pub(crate) fn len(&self) -> usize {
-        self.slots.len()
+impl Slot {
+    fn sums(&self, generation: usize) -> Sums {
+        let words = &self.generations[generation];
+        let pair = |low: usize| {
+            let word = |index: usize| u128::from(words[index].load(Ordering::Relaxed));
+            word(low) | (word(low + 1) << 64)
+        };
+        Sums {
+            local: pair(0),
+            global: pair(2),
+        }
+    }
+
+    fn set(&self, generation: usize, sums: Sums) {
+        let words = &self.generations[generation];
+        for (low, sum) in [(0, sums.local), (2, sums.global)] {
+            words[low].store(low_word(sum), Ordering::Relaxed);
+            words[low + 1].store(low_word(sum >> 64), Ordering::Relaxed);
+        }
+    }
+
+    fn add(&self, generation: usize, change: Change) {
+        self.set(generation, self.sums(generation).plus(change));
     }
 }
 

@@ -10,7 +10,7 @@
 use fairmesh_model::{Window, mutated};
 
 use super::spec::EntryId;
-use super::sums::Sums;
+use super::sums::Change;
 use super::topology::Topology;
 use super::writer::TreeWriter;
 
@@ -93,10 +93,13 @@ impl TreeWriter {
         let Some(mut sweep) = self.sweep.take() else {
             return;
         };
-        let (entries, next) = (self.store.len(), self.store.generation() ^ 1);
+        let (entries, next) = (self.booked.len(), self.store.generation() ^ 1);
+        if sweep.cleared == 0 {
+            self.store.clear_levels(next);
+        }
         while budget > 0 && sweep.cleared < entries {
             if !mutated!(SweptTwice) {
-                self.store.set_sums(sweep.cleared, next, Sums::default());
+                self.store.clear(sweep.cleared, next);
             }
             sweep.cleared += 1;
             budget -= 1;
@@ -120,16 +123,32 @@ impl TreeWriter {
 
     fn sum_entry(&mut self, index: usize, generation: usize, references: &[Window]) {
         let entry = EntryId(u32::try_from(index).expect("ids are 32 bits"));
-        let running = self.running_weighted(entry, references);
-        let booked = &mut self.booked[index];
-        if booked.is_empty() && running == 0 {
-            return;
-        }
         let topology: &Topology = &self.topology;
         let history = topology.history_of(entry);
-        booked.compact(topology, history, references);
-        let mut change = booked.weighted(topology, history, references);
-        change.local = change.local.wrapping_add(running);
-        self.store.add(&topology.chain(entry), generation, change);
+        let booked = &mut self.booked[index];
+        if !booked.is_empty() {
+            booked.compact(topology, history, references);
+        }
+        let sum_since = |since: u32| {
+            let running = self.running_weighted(entry, references, since);
+            let booked = &self.booked[index];
+            if booked.is_empty() && running == 0 {
+                return Change::default();
+            }
+            let change = booked.weighted(topology, history, references, since);
+            Change {
+                local: change.local.wrapping_add(running),
+                ..change
+            }
+        };
+        let chain = topology.chain(entry);
+        let period = |id: &u32| topology.period(EntryId(*id));
+        // Entries of one period next to each other count the same.
+        for entries in chain.ids().chunk_by(|a, b| period(a) == period(b)) {
+            let change = sum_since(period(&entries[0]));
+            if change != Change::default() {
+                self.store.add(topology, entries, generation, change);
+            }
+        }
     }
 }

@@ -1,7 +1,7 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use fairmesh_model::{
-    AccountPath, Distance, HistoryRule, Scope, Share, Span, Window, WindowLength,
+    AccountPath, Date, Distance, HistoryRule, Scope, Share, Span, Window, WindowLength,
 };
 use proptest::prelude::*;
 
@@ -15,11 +15,12 @@ fn path(text: &str) -> AccountPath {
 fn entry(text: &str, percent: u32, scope: Scope, history: usize) -> EntrySpec {
     EntrySpec {
         path: path(text),
-        share: Share::from_percent(percent).expect("a percentage"),
+        weight: u64::from(percent),
         at_most: Share::WHOLE,
         scope,
         distance: Distance::Absolute,
         history,
+        since: None,
     }
 }
 
@@ -104,14 +105,16 @@ fn a_wrong_specification_is_refused_by_name() {
 }
 
 #[test]
-fn unknown_paths_resolve_to_the_deepest_known_entry() {
+fn usage_counts_at_a_leaf_or_among_the_accounts_without_a_line() {
     let reader = spec().build(&references(0)).expect("valid").reader();
     let rows = [
         ("/vo/p/u", "/vo/p/u", true),
         ("/vo/p/u/job/7", "/vo/p/u", false),
-        ("/vo/px", "/vo", false),
-        ("/vo-3/p", "/", false),
-        ("/", "/", true),
+        ("/vo/px", "/vo/*", false),
+        ("/vo/p", "/vo/p/*", false),
+        ("/vo/p/*", "/vo/p/*", false),
+        ("/vo-3/p", "/*", false),
+        ("/", "/*", false),
     ];
     for (asked, found, exact) in rows {
         let resolved = reader.resolve(&path(asked));
@@ -130,7 +133,8 @@ fn unknown_paths_resolve_to_the_deepest_known_entry() {
     assert_eq!(
         order,
         [
-            "/", "/own", "/own/a", "/vo", "/vo/p", "/vo/p/u", "/vo/p/v", "/vo-2"
+            "/", "/*", "/own", "/own/*", "/own/a", "/vo", "/vo/*", "/vo/p", "/vo/p/*", "/vo/p/u",
+            "/vo/p/v", "/vo-2"
         ]
     );
 }
@@ -294,6 +298,32 @@ fn old_windows_merge_into_days_and_forgotten_ones_go() {
     assert_eq!(writer.reader().references(), references(700));
 }
 
+/// Accounts that use something: leaves, what lies below them, accounts without a line, entries with children,
+/// and a former path.
+const ACCOUNTS: [&str; 9] = [
+    "/vo/p/u",
+    "/vo/p/u/job",
+    "/vo/p/new",
+    "/vo/p",
+    "/own/a",
+    "/own/new",
+    "/",
+    "/else/where",
+    "/gone/v",
+];
+
+/// The tree with periods at two levels, and a former path.
+fn dated() -> TreeSpec {
+    let mut spec = spec();
+    for (path, day) in [("/vo", 6), ("/vo/p", 4), ("/vo/p/v", 9), ("/own/a", 12)] {
+        let of_path = |entry: &&mut EntrySpec| entry.path.as_str() == path;
+        let entry = spec.entries.iter_mut().find(of_path).expect("an entry");
+        entry.since = Some(Date(day));
+    }
+    spec.moves.push((path("/gone"), path("/vo/p")));
+    spec
+}
+
 #[derive(Debug, Clone)]
 enum Step {
     Apply(usize, Span, u64, Reach),
@@ -309,52 +339,81 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
         (0u32..20).prop_map(Span::Day),
     ];
     let reach = prop_oneof![Just(Reach::Own), Just(Reach::Remote)];
+    let account = 0..ACCOUNTS.len();
     let step = prop_oneof![
-        4 => (0usize..8, span.clone(), 0u64..1 << 50, reach).prop_map(|(e, s, c, r)| Step::Apply(e, s, c, r)),
-        1 => (0usize..8, 0u64..1 << 50, any::<u64>()).prop_map(|(e, local, global)| Step::InFlight(e, local, global)),
-        2 => (0usize..8, span.clone(), 0u64..1 << 50).prop_map(|(e, s, c)| Step::AddRunning(e, s, c)),
-        1 => (0usize..8, span, 0u64..1 << 50).prop_map(|(e, s, c)| Step::TakeRunning(e, s, c)),
+        4 => (account.clone(), span.clone(), 0u64..1 << 50, reach).prop_map(|(e, s, c, r)| Step::Apply(e, s, c, r)),
+        1 => (account.clone(), 0u64..1 << 50, any::<u64>()).prop_map(|(e, local, global)| Step::InFlight(e, local, global)),
+        2 => (account.clone(), span.clone(), 0u64..1 << 50).prop_map(|(e, s, c)| Step::AddRunning(e, s, c)),
+        1 => (account, span, 0u64..1 << 50).prop_map(|(e, s, c)| Step::TakeRunning(e, s, c)),
         2 => (0u32..500, 1usize..9).prop_map(|(hour, entries)| Step::Advance(hour, entries)),
     ];
     prop::collection::vec(step, 0..60)
 }
 
 fn play(writer: &mut TreeWriter, step: &Step) {
-    let ids: Vec<EntryId> = writer.snapshot().ids().collect();
+    let mut place = |account: usize| writer.place(&path(ACCOUNTS[account]));
     match *step {
-        Step::Apply(entry, span, charge, reach) => writer.apply(ids[entry], span, charge, reach),
-        Step::InFlight(entry, local, global) => {
-            writer.set_in_flight(ids[entry], InFlight { local, global })
+        Step::Apply(account, span, charge, reach) => {
+            let entry = place(account);
+            writer.apply(entry, span, charge, reach);
         }
-        Step::AddRunning(entry, span, charge) => writer.add_running(ids[entry], span, charge),
-        Step::TakeRunning(entry, span, charge) => writer.take_running(ids[entry], span, charge),
+        Step::InFlight(account, local, global) => {
+            let entry = place(account);
+            writer.set_in_flight(entry, InFlight { local, global });
+        }
+        Step::AddRunning(account, span, charge) => {
+            let entry = place(account);
+            writer.add_running(entry, span, charge);
+        }
+        Step::TakeRunning(account, span, charge) => {
+            let entry = place(account);
+            writer.take_running(entry, span, charge);
+        }
         Step::Advance(hour, entries_max) => {
             writer.advance(&references(hour), entries_max);
         }
     }
 }
 
-fn all_sums(writer: &TreeWriter) -> Vec<Sums> {
+type Known = std::collections::BTreeMap<String, (Sums, Vec<(u128, u128)>)>;
+
+/// The sums of all entries that have any, and the usage of all their levels, by path.
+fn all_sums(writer: &TreeWriter) -> Known {
     let snapshot = writer.snapshot();
-    snapshot.ids().map(|entry| snapshot.sums(entry)).collect()
+    let used = snapshot
+        .ids()
+        .filter(|entry| snapshot.sums(*entry) != Sums::default());
+    let levels = |entry| {
+        let vector = snapshot.vector(entry);
+        let levels = vector.levels().iter();
+        levels
+            .map(|level| (level.usage, level.parent_usage))
+            .collect()
+    };
+    used.map(|entry| {
+        (
+            snapshot.path(entry).to_string(),
+            (snapshot.sums(entry), levels(entry)),
+        )
+    })
+    .collect()
 }
 
 /// A tree built at `reference` and loaded with what the steps book.
 fn rebuilt(steps: &[Step], reference: &[Window]) -> TreeWriter {
-    let mut writer = spec().build(reference).expect("valid");
-    let ids: Vec<EntryId> = writer.snapshot().ids().collect();
-    let items: Vec<UsageItem> = steps
-        .iter()
-        .filter_map(|step| match *step {
-            Step::Apply(entry, span, charge, reach) => Some(UsageItem {
-                entry: ids[entry],
+    let mut writer = dated().build(reference).expect("valid");
+    let mut items = Vec::new();
+    for step in steps {
+        if let Step::Apply(account, span, charge, reach) = *step {
+            let entry = writer.place(&path(ACCOUNTS[account]));
+            items.push(UsageItem {
+                entry,
                 span,
                 charge,
                 reach,
-            }),
-            _ => None,
-        })
-        .collect();
+            });
+        }
+    }
     writer.load(items);
     let not_booked = |step: &&Step| !matches!(step, Step::Apply(..) | Step::Advance(..));
     for step in steps.iter().filter(not_booked) {
@@ -366,7 +425,7 @@ fn rebuilt(steps: &[Step], reference: &[Window]) -> TreeWriter {
 proptest! {
     #[test]
     fn sums_are_those_of_a_rebuilt_tree_whatever_the_slices(steps in steps()) {
-        let mut writer = spec().build(&references(0)).expect("valid");
+        let mut writer = dated().build(&references(0)).expect("valid");
         for (done, step) in steps.iter().enumerate() {
             play(&mut writer, step);
             let seen = writer.reader().references();
@@ -380,7 +439,7 @@ proptest! {
     fn the_order_of_deltas_does_not_matter(steps in steps(), rotate in 0usize..60) {
         let mut other: Vec<Step> =
             steps.iter().filter(|step| matches!(step, Step::Apply(..))).cloned().collect();
-        let mut writers = [(); 2].map(|()| spec().build(&references(300)).expect("valid"));
+        let mut writers = [(); 2].map(|()| dated().build(&references(300)).expect("valid"));
         other.iter().for_each(|step| play(&mut writers[0], step));
         let middle = rotate.min(other.len());
         other.rotate_left(middle);
@@ -437,4 +496,123 @@ fn readers_see_one_moment_while_the_writer_writes() {
         }
         done.store(true, Ordering::Relaxed);
     });
+}
+
+/// `/vo/p/v` counts from day 9, `/vo/p` and `/vo` from day 6 and 4; the root counts everything.
+#[test]
+fn usage_before_a_period_counts_at_the_levels_above_it_only() {
+    let mut spec = spec();
+    for (path, day) in [("/vo", 4), ("/vo/p", 6), ("/vo/p/v", 9)] {
+        let of_path = |entry: &&mut EntrySpec| entry.path.as_str() == path;
+        let entry = spec.entries.iter_mut().find(of_path).expect("an entry");
+        entry.since = Some(Date(day));
+    }
+    spec.histories =
+        vec![WeightTable::new(HistoryRule::None { horizon: 9_000 }, WindowLength::HOUR); 2];
+    let mut writer = spec.build(&[Window(480); 2]).expect("valid");
+    for (account, day, charge) in [
+        ("/vo/p/v", 3, 1),
+        ("/vo/p/v", 8, 2),
+        ("/vo/p/v", 9, 4),
+        ("/vo/p/u", 8, 8),
+        ("/vo/p/new", 8, 16),
+    ] {
+        let entry = writer.place(&path(account));
+        writer.apply(entry, Span::Day(day), charge, Reach::Own);
+    }
+    for _ in 0..2 {
+        let snapshot = writer.snapshot();
+        let reader = writer.reader();
+        let levels = |text: &str| {
+            let entry = reader.entry(&path(text)).expect("an entry");
+            let one = u128::from(ONE);
+            let of_level = |level: &crate::Level| (level.usage / one, level.parent_usage / one);
+            let of_reader: Vec<_> = reader.vector(entry).levels().iter().map(of_level).collect();
+            let of_snapshot: Vec<_> = snapshot
+                .vector(entry)
+                .levels()
+                .iter()
+                .map(of_level)
+                .collect();
+            assert_eq!(of_reader, of_snapshot);
+            of_reader
+        };
+        // Of 31 in all, /vo counts 30. Of the level of /vo/p/v, its 4 and the 24 of the others count.
+        assert_eq!(levels("/vo/p/v"), [(30, 30), (30, 30), (4, 28)]);
+        assert_eq!(levels("/vo/p/u"), [(30, 30), (30, 30), (8, 28)]);
+        assert_eq!(
+            levels("/vo/p/new"),
+            [(30, 30), (30, 30), (16, 28), (16, 16)]
+        );
+        assert_eq!(
+            writer.reader().sums(EntryId::ROOT).local,
+            31 * u128::from(ONE)
+        );
+        // The same after all sums were recomputed.
+        while !writer.advance(&[Window(481); 2], 2) {}
+    }
+}
+
+#[test]
+fn accounts_without_a_line_are_served_by_their_use_and_new_ones_first() {
+    let mut spec = spec();
+    spec.entries.push(entry("/own/*", 100, Scope::Local, 0));
+    let mut writer = spec.build(&references(24)).expect("valid");
+    for (account, charge) in [
+        ("/own/a", 10),
+        ("/own/much", 6),
+        ("/own/little", 3),
+        ("/own", 1),
+    ] {
+        let place = writer.place(&path(account));
+        writer.apply(place, Span::Window(Window(24)), charge, Reach::Own);
+    }
+    let (reader, snapshot) = (writer.reader(), writer.snapshot());
+    let ranking = crate::Ranking::of(&snapshot);
+    let rank = |account: &str| ranking.rank(reader.resolve(&path(account)).entry);
+    let order = ["/own/new", "/own", "/own/little", "/own/much"].map(rank);
+    assert!(order.is_sorted_by(|a, b| a < b), "{order:?}");
+    // Half of the group's share is promised to all of them together, and half of its usage is theirs.
+    assert_eq!(rank("/own/a"), rank("/own/new"));
+    let others = reader.entry(&path("/own/*")).expect("it has a line");
+    let names: Vec<_> = snapshot
+        .children(others)
+        .map(|id| snapshot.path(id).to_string())
+        .collect();
+    assert_eq!(names, ["/own/*/=", "/own/little", "/own/much"]);
+    assert_eq!(
+        snapshot.level(others).target,
+        crate::Target::of_siblings(1, 2)
+    );
+    assert_eq!(snapshot.level(others).usage, 10 * u128::from(ONE));
+}
+
+#[test]
+fn former_paths_lead_to_the_entries_that_they_have_become() {
+    let mut spec = spec();
+    let moves = [
+        ("/old", "/vo/p"),
+        ("/vo/x", "/own"),
+        ("/own/b", "/own/a"),
+        ("/vo/p", "/own"),
+        ("/old", "/own"),
+    ];
+    spec.moves = moves.map(|(from, to)| (path(from), path(to))).to_vec();
+    let reader = spec.build(&references(0)).expect("valid").reader();
+    for (account, counts_at) in [
+        ("/old/u", "/vo/p/u"),
+        ("/old/u/job", "/vo/p/u"),
+        ("/old", "/vo/p/*"),
+        ("/vo/x/b/c", "/own/a"),
+        // An entry is no former path of another.
+        ("/vo/p/v", "/vo/p/v"),
+    ] {
+        let resolved = reader.resolve(&path(account));
+        assert_eq!(reader.path(resolved.entry).as_str(), counts_at, "{account}");
+    }
+    assert_eq!(
+        reader.entry(&path("/old/v")),
+        reader.entry(&path("/vo/p/v"))
+    );
+    assert_eq!(reader.entry(&path("/old/w")), None);
 }

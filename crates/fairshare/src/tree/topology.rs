@@ -1,23 +1,34 @@
-//! The shape of a tree: parents, shares, scopes and names, in path order.
+//! The shape of a tree: parents, weights, scopes and names, in path order.
 //!
 //! Invariants: entry 0 is the root; a parent comes before its children, so the entries of a subtree
-//! are one range of ids; nothing changes after building. Path order compares name by name, so `/a/b`
-//! comes before `/a-b`.
+//! are one range of ids, and the accounts without a line follow after all of them; nothing but these is added
+//! after building. Path order compares name by name, so `/a/b` comes before `/a-b`.
+//! Under the rule of weights every entry that has children has a child `*`, so all usage in the tree counts at a
+//! leaf or at an account without a line, and the usage of siblings adds up to that of their parent.
 //! Deliberately not here: usage.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{AccountPath, Distance, HashSecret, Scope, Share, Span, Window, mutated};
+use fairmesh_model::{
+    AccountPath, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutated,
+};
 
-use super::spec::{BuildError, EntryId, EntrySpec, TreeSpec};
+use super::siblings::Siblings;
+use super::spec::{EntryId, EntryKind};
 use super::sums::Sums;
-use crate::deviation::{DeviationVector, Level};
+use super::unlisted::{Unlisted, UnlistedAccounts};
+use crate::deviation::{DeviationVector, Level, VECTOR_LEVELS_MAX};
 use crate::history::WeightTable;
+use crate::target::Target;
 
 /// Entries from a leaf to the root.
-pub(crate) const CHAIN_MAX: usize = PATH_DEPTH_MAX + 1;
+pub(crate) const CHAIN_MAX: usize = VECTOR_LEVELS_MAX + 1;
+
+/// The last name of usage booked on an entry that has children, among the accounts without a line.
+const ITSELF: &str = "=";
 
 /// One entry, in 32 bytes: a look-up reads one a level.
 #[derive(Debug, Clone, Copy)]
@@ -25,12 +36,13 @@ pub(crate) struct Node {
     pub(crate) parent: u32,
     /// The first id after the subtree.
     pub(crate) end: u32,
-    pub(crate) share: Share,
+    pub(crate) weight: u64,
     pub(crate) at_most: Share,
-    pub(crate) history: u32,
+    /// Index of the level that it is in.
+    pub(crate) siblings: u32,
+    pub(crate) history: u16,
     pub(crate) depth: u8,
-    pub(crate) scope: Scope,
-    pub(crate) distance: Distance,
+    pub(crate) kind: EntryKind,
 }
 
 /// The entries from one up to the root.
@@ -41,14 +53,47 @@ pub(crate) struct Chain {
 
 #[derive(Debug)]
 pub(crate) struct Topology {
+    pub(super) rule: ShareRule,
     pub(crate) nodes: Vec<Node>,
-    pub(crate) paths: Vec<AccountPath>,
+    pub(super) paths: Vec<AccountPath>,
+    /// The levels; that of the root comes first and has no other entries.
+    pub(super) levels: Vec<Siblings>,
     pub(crate) histories: Vec<WeightTable>,
     pub(crate) local: usize,
     /// Levels below the root of the deepest entry.
-    pub(crate) depth: usize,
-    /// For look-ups only, never iterated.
-    index: HashMap<AccountPath, u32, HashSecret>,
+    pub(super) depth: usize,
+    /// The first day of which usage counts, for each entry; empty where no entry has one.
+    pub(super) periods: Vec<u32>,
+    /// How many levels have sums of their own.
+    pub(super) level_sums: usize,
+    /// Entries by path. For look-ups only, never iterated.
+    pub(super) index: HashMap<AccountPath, u32, HashSecret>,
+    /// Entries by former path, likewise.
+    pub(super) moved: HashMap<AccountPath, u32, HashSecret>,
+    pub(super) unlisted: UnlistedAccounts,
+}
+
+/// Where usage of an account counts.
+#[derive(Debug)]
+pub(crate) enum Place<'a> {
+    /// At an entry: its own, or a leaf above it.
+    Entry { id: u32, exact: bool },
+    /// Among the accounts without a line of a level, under this name.
+    Others {
+        others: u32,
+        account: Cow<'a, AccountPath>,
+    },
+}
+
+impl Node {
+    /// The level that it is in, as an index.
+    pub(crate) fn level(&self) -> usize {
+        at(self.siblings)
+    }
+
+    pub(crate) const fn is_others(&self) -> bool {
+        matches!(self.kind, EntryKind::Others | EntryKind::ImpliedOthers)
+    }
 }
 
 impl Chain {
@@ -58,139 +103,151 @@ impl Chain {
 }
 
 impl Topology {
-    pub(crate) fn new(spec: TreeSpec) -> Result<Self, BuildError> {
-        let TreeSpec {
-            histories,
-            local_history,
-            root_history,
-            secret,
-            mut entries,
-        } = spec;
-        if u32::try_from(entries.len()).map_or(true, |count| count > u32::MAX - 2) {
-            return Err(BuildError::TooMany);
-        }
-        entries.sort_unstable_by(|a, b| path_order(&a.path, &b.path));
-        let mut tree = Self {
-            nodes: Vec::with_capacity(entries.len() + 1),
-            paths: Vec::with_capacity(entries.len() + 1),
-            histories,
-            local: local_history,
-            depth: 0,
-            index: HashMap::with_capacity_and_hasher(entries.len() + 1, secret),
-        };
-        tree.check_history(&AccountPath::root(), local_history)?;
-        let history = tree.check_history(&AccountPath::root(), root_history)?;
-        let root = Node {
-            parent: 0,
-            end: 1,
-            share: Share::WHOLE,
-            at_most: Share::WHOLE,
-            history,
-            depth: 0,
-            scope: Scope::Local,
-            distance: Distance::Absolute,
-        };
-        tree.push(root, AccountPath::root());
-        let mut open = vec![0u32];
-        for entry in entries {
-            tree.add(entry, &mut open)?;
-        }
-        tree.close(&mut open, 0);
-        Ok(tree)
+    /// How many entries there are now.
+    pub(crate) fn entries(&self) -> usize {
+        self.nodes.len() + self.unlisted.len()
     }
 
-    fn add(&mut self, entry: EntrySpec, open: &mut Vec<u32>) -> Result<(), BuildError> {
-        let EntrySpec {
-            path,
-            share,
-            at_most,
-            scope,
-            distance,
-            history,
-        } = entry;
-        if path.is_root() {
-            return Err(BuildError::RootListed);
-        }
-        if self.paths.last() == Some(&path) {
-            return Err(BuildError::Duplicate(path));
-        }
-        let keep = open
-            .iter()
-            .take_while(|id| path.starts_with(&self.paths[at(**id)]))
-            .count();
-        self.close(open, keep);
-        let parent = *open.last().expect("every path starts with the root");
-        if path.parent_str() != Some(self.paths[at(parent)].as_str()) {
-            let missing = path.parent().expect("not the root");
-            return Err(BuildError::MissingParent { path, missing });
-        }
-        let history = self.check_history(&path, history)?;
-        let depth = self.nodes[at(parent)].depth + 1;
-        self.depth = self.depth.max(usize::from(depth));
-        open.push(self.push(
-            Node {
-                parent,
-                end: 0,
-                share,
-                at_most,
-                history,
-                depth,
-                scope,
-                distance,
-            },
-            path,
-        ));
-        Ok(())
-    }
-
-    fn push(&mut self, node: Node, path: AccountPath) -> u32 {
-        let id = u32::try_from(self.nodes.len()).expect("counted before");
-        self.index.insert(path.clone(), id);
-        self.nodes.push(node);
-        self.paths.push(path);
-        id
-    }
-
-    /// Ends the subtrees that are open beyond the first `keep`.
-    fn close(&mut self, open: &mut Vec<u32>, keep: usize) {
-        let end = u32::try_from(self.nodes.len()).expect("counted before");
-        for id in open.drain(keep..) {
-            self.nodes[at(id)].end = end;
-        }
-    }
-
-    fn check_history(&self, path: &AccountPath, index: usize) -> Result<u32, BuildError> {
-        let count = self.histories.len();
-        match u32::try_from(index) {
-            Ok(history) if index < count => Ok(history),
-            _ => Err(BuildError::UnknownHistory {
-                path: path.clone(),
-                index,
-                count,
-            }),
-        }
+    /// Levels below the root of the deepest entry.
+    pub(crate) fn depth(&self) -> usize {
+        self.depth.max(self.unlisted.depth())
     }
 
     pub(crate) fn node(&self, entry: EntryId) -> &Node {
-        &self.nodes[entry.index()]
+        let index = entry.index();
+        match index.checked_sub(self.nodes.len()) {
+            None => &self.nodes[index],
+            Some(index) => &self.unlisted.get(index).node,
+        }
+    }
+
+    pub(crate) fn path(&self, entry: EntryId) -> &AccountPath {
+        let index = entry.index();
+        match index.checked_sub(self.nodes.len()) {
+            None => &self.paths[index],
+            Some(index) => &self.unlisted.get(index).path,
+        }
     }
 
     pub(crate) fn history_of(&self, entry: EntryId) -> usize {
-        at(self.node(entry).history)
+        usize::from(self.node(entry).history)
     }
 
-    /// The deepest entry that `path` is or lies below, and whether it is that entry.
+    /// The first day of which usage counts for an entry.
+    pub(crate) fn period(&self, entry: EntryId) -> u32 {
+        if self.periods.is_empty() {
+            return 0;
+        }
+        let node = self.node(entry);
+        let listed = match node.kind {
+            EntryKind::Unlisted => at(node.parent),
+            _ => entry.index(),
+        };
+        self.periods[listed]
+    }
+
+    /// Where usage of `path` counts.
+    pub(crate) fn place<'a>(&self, path: &'a AccountPath) -> Place<'a> {
+        let account = self.follow(path);
+        let (id, exact) = self.deepest(&account);
+        let others = self.others_of(id);
+        match others {
+            Some(others) => Place::Others { others, account },
+            None => Place::Entry { id, exact },
+        }
+    }
+
+    /// The entry where usage of `path` counts: for an account without a line that has used nothing yet, the
+    /// entry of all such. And whether the path is that entry's.
     pub(crate) fn resolve(&self, path: &AccountPath) -> (EntryId, bool) {
+        match self.place(path) {
+            Place::Entry { id, exact } => (EntryId(id), exact),
+            Place::Others { others, account } => {
+                let known = self.unlisted.find(account.as_str());
+                (EntryId(known.unwrap_or(others)), false)
+            }
+        }
+    }
+
+    /// The entry of exactly this path, or the one that has become of it.
+    pub(crate) fn find(&self, path: &AccountPath) -> Option<EntryId> {
+        let path = self.follow(path);
+        let listed = self.index.get(path.as_str()).copied();
+        listed
+            .or_else(|| self.unlisted.find(path.as_str()))
+            .map(EntryId)
+    }
+
+    /// Adds an account without a line. For the writer.
+    pub(super) fn add_unlisted(&self, others: u32, account: AccountPath) -> EntryId {
+        let parent = self.nodes[at(others)];
+        let id = u32::try_from(self.entries()).expect("entries are numbered in 32 bits");
+        let is_listed = self.index.contains_key(account.as_str());
+        // Usage of an entry that has children gets a name, because the path is that of the entry.
+        let itself = is_listed.then(|| self.paths[at(others)].child(ITSELF).ok());
+        let path = itself.flatten().unwrap_or_else(|| account.clone());
+        let node = Node {
+            parent: others,
+            end: id + 1,
+            weight: 0,
+            at_most: Share::WHOLE,
+            siblings: parent.siblings,
+            history: parent.history,
+            depth: parent.depth + 1,
+            kind: EntryKind::Unlisted,
+        };
+        self.unlisted.add(account, id, Unlisted { node, path });
+        EntryId(id)
+    }
+
+    /// The entry of the accounts without a line below entry `id`; `None` where all usage below it is its own.
+    fn others_of(&self, id: u32) -> Option<u32> {
+        let node = &self.nodes[at(id)];
+        if node.is_others() {
+            return Some(id);
+        }
+        let first = (node.end > id + 1).then(|| &self.nodes[at(id + 1)])?;
+        self.levels[first.level()].others
+    }
+
+    /// A path with the former paths in it replaced. Entries are no former paths, so each step uses up a name.
+    fn follow<'a>(&self, path: &'a AccountPath) -> Cow<'a, AccountPath> {
+        let mut path = Cow::Borrowed(path);
+        if self.moved.is_empty() || mutated!(FormerPathsIgnored) {
+            return path;
+        }
+        for _ in 0..=PATH_DEPTH_MAX {
+            match self.follow_once(&path) {
+                Some(next) => path = Cow::Owned(next),
+                None => break,
+            }
+        }
+        path
+    }
+
+    fn follow_once(&self, path: &AccountPath) -> Option<AccountPath> {
+        let mut text = path.as_str();
+        while text != "/" && !self.index.contains_key(text) {
+            if let Some(id) = self.moved.get(text) {
+                let (entry, below) = (&self.paths[at(*id)], &path.as_str()[text.len()..]);
+                let whole = AccountPath::parse(&format!("{entry}{below}"));
+                // Where the new path would be too long, the entry has the usage all the same.
+                return Some(whole.unwrap_or_else(|_| entry.clone()));
+            }
+            text = above(text);
+        }
+        None
+    }
+
+    /// The deepest entry with a line, or `*`, that `path` is or lies below, and whether it is that entry.
+    fn deepest(&self, path: &AccountPath) -> (u32, bool) {
         let mut text = path.as_str();
         let whole = text;
         loop {
             if let Some(id) = self.index.get(text) {
-                return (EntryId(*id), text.len() == whole.len());
+                return (*id, text.len() == whole.len());
             }
-            text = match text.rfind('/') {
-                Some(cut) if cut > 0 => &text[..cut],
-                _ => "/",
-            };
+            text = above(text);
         }
     }
 
@@ -202,50 +259,87 @@ impl Topology {
         chain.ids[0] = entry.0;
         let mut id = entry.0;
         while id != 0 {
-            id = self.nodes[at(id)].parent;
+            id = self.node(EntryId(id)).parent;
             chain.ids[chain.len] = id;
             chain.len += 1;
         }
         chain
     }
 
-    /// The ids of the subtree of `entry`, itself first.
+    /// The ids of the subtree of `entry`, itself first, without accounts that have no line.
     pub(crate) fn subtree(&self, entry: EntryId) -> Range<usize> {
         entry.index()..at(self.node(entry).end)
     }
 
-    /// The level between an entry and its parent.
-    pub(crate) fn level(&self, node: &Node, own: Sums, parent: Sums) -> Level {
-        let (usage, parent_usage) = match node.scope {
-            Scope::Global if !mutated!(GlobalLevelsLocal) => (own.global, parent.global),
-            _ => (own.local, parent.local),
+    /// Where the sum of what counts at the level of `entry` is kept, if not with its parent.
+    pub(super) fn level_sums(&self, entry: EntryId) -> Option<u32> {
+        if self.level_sums == 0 {
+            return None;
+        }
+        let node = self.node(entry);
+        match node.kind {
+            EntryKind::Unlisted => None,
+            _ => self.levels[node.level()].sums,
+        }
+    }
+
+    /// The level between an entry and its parent; `all` is what counts there of the entry and its siblings.
+    pub(crate) fn level(&self, node: &Node, own: Sums, all: Sums) -> Level {
+        let siblings = &self.levels[node.level()];
+        let (usage, parent_usage) = match siblings.scope {
+            Scope::Global if !mutated!(GlobalLevelsLocal) => (own.global, all.global),
+            _ => (own.local, all.local),
         };
+        let is_unlisted = node.kind == EntryKind::Unlisted;
         Level {
-            target: node.share,
+            target: self.target(node, siblings),
             at_most: node.at_most,
-            distance: node.distance,
+            distance: match is_unlisted {
+                true => Distance::Absolute,
+                false => siblings.distance,
+            },
             usage,
             parent_usage,
         }
     }
 
-    /// Fills in the vector of the entry whose chain this is; `sums[i]` belongs to `chain.ids()[i]`.
+    fn target(&self, node: &Node, siblings: &Siblings) -> Target {
+        match (self.rule, node.kind) {
+            (_, EntryKind::Unlisted) => Target::NONE,
+            (ShareRule::AsPublished, _) => Target::of_units(node.weight),
+            (ShareRule::Weights, _) => {
+                let target = Target::of_siblings(node.weight, siblings.total);
+                match siblings.has_zero {
+                    true => target.beside_last(),
+                    false => target,
+                }
+            }
+        }
+    }
+
+    pub(crate) fn scope(&self, entry: EntryId) -> Scope {
+        self.levels[self.node(entry).level()].scope
+    }
+
+    /// Fills in the vector of the entry whose chain this is; `sums[i]` belongs to `chain.ids()[i]`, and `all[i]`
+    /// to its level.
     pub(crate) fn vector(
         &self,
         chain: &Chain,
         sums: &[Sums; CHAIN_MAX],
+        all: &[Sums; CHAIN_MAX],
         vector: &mut DeviationVector,
     ) {
         let depth = chain.len - 1;
         vector.set_depth(depth);
         for (above, id) in chain.ids()[..depth].iter().enumerate() {
-            *vector.level_mut(depth - 1 - above) =
-                self.level(&self.nodes[at(*id)], sums[above], sums[above + 1]);
+            let node = self.node(EntryId(*id));
+            *vector.level_mut(depth - 1 - above) = self.level(node, sums[above], all[above]);
         }
     }
 
     /// Whether what is booked on entries of `history` is in the global sums of these and of all above: not
-    /// the usage of the owner's own entries, so that a level over VOs counts theirs and nothing else.
+    /// usage that is of no VO.
     pub(crate) fn is_of_vo(&self, history: usize) -> bool {
         history != self.local
     }
@@ -265,18 +359,12 @@ impl Topology {
     }
 }
 
-/// Compares names from the root down. No name holds a control character, so a slash that sorts
-/// first makes the order of the text the order of the names.
-fn path_order(a: &AccountPath, b: &AccountPath) -> std::cmp::Ordering {
-    let key = |path: &AccountPath, index: usize| path.as_str().as_bytes().get(index).copied();
-    let same = a
-        .as_str()
-        .bytes()
-        .zip(b.as_str().bytes())
-        .take_while(|(a, b)| a == b)
-        .count();
-    let slash_first = |byte: Option<u8>| byte.map(|byte| if byte == b'/' { 0 } else { byte });
-    slash_first(key(a, same)).cmp(&slash_first(key(b, same)))
+/// The text of the path above one that is not the root.
+fn above(text: &str) -> &str {
+    match text.rfind('/') {
+        Some(cut) if cut > 0 => &text[..cut],
+        _ => "/",
+    }
 }
 
 /// A stored id as an index.

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::{Span, Window, mutant, mutated};
+use fairmesh_model::{AccountPath, Span, Window, mutant, mutated};
 
 use super::cells::{Booked, weighted};
 use super::reader::TreeReader;
@@ -16,7 +16,7 @@ use super::snapshot::Snapshot;
 use super::spec::EntryId;
 use super::sums::{Change, SumStore};
 use super::sweep::Sweep;
-use super::topology::Topology;
+use super::topology::{Place, Topology};
 use crate::history::ONE;
 
 /// Whose usage it is.
@@ -81,7 +81,7 @@ pub struct TreeWriter {
 impl TreeWriter {
     pub(super) fn new(topology: Arc<Topology>, references: &[Window]) -> Self {
         let entries = topology.nodes.len();
-        let store = Arc::new(SumStore::new(entries, references));
+        let store = Arc::new(SumStore::new(&topology, references));
         let booked = std::iter::repeat_with(Booked::default)
             .take(entries)
             .collect();
@@ -108,6 +108,22 @@ impl TreeWriter {
     /// copy may.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::copy(&self.topology, &self.store, self.store.generation())
+    }
+
+    /// The entry where usage of `account` is to be booked. An account without a line gets an entry of its own.
+    pub fn place(&mut self, account: &AccountPath) -> EntryId {
+        match self.topology.place(account) {
+            Place::Entry { id, .. } => EntryId(id),
+            Place::Others { others, account } => {
+                if let Some(id) = self.topology.unlisted.find(account.as_str()) {
+                    return EntryId(id);
+                }
+                // Its sums come first: a reader that finds the account reads them.
+                self.store.add_unlisted();
+                self.booked.push(Booked::default());
+                self.topology.add_unlisted(others, account.into_owned())
+            }
+        }
     }
 
     /// Adds `charge` core-ms, used in `span` (in windows of the entry's history), to `entry`.
@@ -151,21 +167,26 @@ impl TreeWriter {
         };
         let change = weigh(&self.references);
         let next = self.swept(entry).map(weigh);
-        self.add(entry, change, next);
+        let day = span.day(self.topology.histories[history].length());
+        self.add(entry, (change, day), next.map(|next| (next, day)));
     }
 
     /// Replaces what is in flight on `entry` itself.
     pub fn set_in_flight(&mut self, entry: EntryId, in_flight: InFlight) {
         let before = std::mem::replace(&mut self.booked[entry.index()].in_flight, in_flight);
         let before = mutant!(RunningNeverFalls, before, InFlight::default());
-        let is_of_vo = self.topology.is_of_vo(self.topology.history_of(entry));
+        let history = self.topology.history_of(entry);
+        let is_of_vo = self.topology.is_of_vo(history);
         let (old, new) = (before.weighted(is_of_vo), in_flight.weighted(is_of_vo));
         let change = Change {
             local: new.local - old.local,
             global: new.global - old.global,
         };
-        let next = self.swept(entry).map(|_| change);
-        self.add(entry, change, next);
+        // What runs is usage of now, as each generation sees it.
+        let length = self.topology.histories[history].length();
+        let dated = |references: &[Window]| (change, length.day_of(references[history]));
+        let next = self.swept(entry).map(dated);
+        self.add(entry, dated(&self.references), next);
     }
 
     /// Changes what is in flight on `entry` itself, by core-ms; stops at zero and at 2^64 − 1.
@@ -222,19 +243,27 @@ impl TreeWriter {
         };
         let change = weigh(&self.references);
         let next = self.swept(entry).map(weigh);
-        self.add(entry, change, next);
+        let day = span.day(self.topology.histories[history].length());
+        self.add(entry, (change, day), next.map(|next| (next, day)));
     }
 
-    /// What jobs that run have used of `entry` itself, weighed; nothing for most entries, and where no VO
-    /// leaves it out for all.
-    pub(super) fn running_weighted(&self, entry: EntryId, references: &[Window]) -> i128 {
+    /// What jobs that run have used of `entry` itself from the day `since` on, weighed; nothing for most
+    /// entries, and where no VO leaves it out for all.
+    pub(super) fn running_weighted(
+        &self,
+        entry: EntryId,
+        references: &[Window],
+        since: u32,
+    ) -> i128 {
         if self.running.is_empty() {
             return 0;
         }
         let history = self.topology.history_of(entry);
         // Windows come before days.
         let all = (entry, Span::Window(Window(0)))..=(entry, Span::Day(u32::MAX));
+        let length = self.topology.histories[history].length();
         let of_entry = self.running.range(all);
+        let of_entry = of_entry.filter(|((_, span), _)| span.day(length) >= since);
         let weigh = |((_, span), amount): (&(EntryId, Span), &u64)| {
             let weights = self.topology.weights(history, *span, references);
             weighted(*amount, 0, weights).local
@@ -263,17 +292,31 @@ impl TreeWriter {
         self.sweep = Some(Sweep::towards(self.references.clone()));
     }
 
-    /// Adds a change to the sums: to what readers see, and to the next generation if it already
-    /// holds what is booked on `entry`.
-    fn add(&self, entry: EntryId, change: Change, next: Option<Change>) {
+    /// Adds a change of usage of some day to the sums: to what readers see, and to the next generation if it
+    /// already holds what is booked on `entry`. Entries whose period begins later do not count it.
+    fn add(&self, entry: EntryId, change: (Change, u32), next: Option<(Change, u32)>) {
         let chain = self.topology.chain(entry);
         let current = self.store.generation();
+        let counting = |day: u32| {
+            let begins_later = |id: &&u32| self.topology.period(EntryId(**id)) > day;
+            let later = match self.topology.periods.is_empty() || mutated!(PeriodsIgnored) {
+                true => 0,
+                false => chain.ids().iter().take_while(begins_later).count(),
+            };
+            &chain.ids()[later..]
+        };
         // Sums that lack what was booked are seen by nobody, and replaced.
+        let (change, day) = change;
         if change != Change::default() && !self.is_loading {
-            self.store.write(|| self.store.add(&chain, current, change));
+            let add = || {
+                self.store
+                    .add(&self.topology, counting(day), current, change)
+            };
+            self.store.write(add);
         }
-        if let Some(next) = next {
-            self.store.add(&chain, current ^ 1, next);
+        if let Some((next, day)) = next {
+            self.store
+                .add(&self.topology, counting(day), current ^ 1, next);
         }
     }
 

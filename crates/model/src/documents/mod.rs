@@ -9,6 +9,7 @@ mod level;
 mod prices;
 mod rules;
 mod share_policy;
+mod share_rules;
 mod snapshot;
 
 pub use allocation::{
@@ -19,4 +20,7 @@ pub use level::{Distance, DistanceError, Scope};
 pub use prices::{HOSTS_MAX, LABELS_MAX, MACHINE_CLASSES_MAX, MachineClass, PriceList, QUEUES_MAX};
 pub use rules::{ChargingRule, Discounts, HistoryRule, Terms, UsageMode};
 pub use share_policy::{POLICY_ENTRIES_MAX, PolicyMount, ShareEntry, SharePolicy};
+pub use share_rules::{
+    FORMER_PATHS_MAX, LEVEL_TOTAL_MAX, ShareLine, ShareLineError, ShareProblem, check_shares, gcd,
+};
 pub use snapshot::{NAMES_MAX, Named, Snapshot, VALID_MAX};

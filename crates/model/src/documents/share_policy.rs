@@ -1,7 +1,7 @@
 //! The share policy: a signed tree of target shares, for a VO or for a delegated subtree of it.
 //!
 //! Invariant: every entry's parent is an entry too (or the root of the policy), and an entry that
-//! is delegated has no entries of its own below it here.
+//! is delegated has no entries of its own below it here. The rest is in `share_rules`.
 
 use std::collections::BTreeMap;
 
@@ -9,11 +9,14 @@ use serde::{Deserialize, Serialize};
 
 use super::charter::Role;
 use super::level::{Distance, Scope};
+use super::share_rules::{ShareLine, check_shares};
+use crate::date::Date;
 use crate::ids::{ContentHash, VoId};
 use crate::path::AccountPath;
 use crate::signed::Document;
 use crate::time::WallTime;
 use crate::units::Share;
+use crate::weight::Weight;
 
 /// Most entries of one policy: bounds a document's size and what one signature can make every
 /// site build. Larger VOs delegate.
@@ -22,8 +25,8 @@ pub const POLICY_ENTRIES_MAX: usize = 100_000;
 /// One line of a share tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ShareEntry {
-    /// Target share of the parent's usage.
-    pub share: Share,
+    /// Its weight among its siblings: the target share is this, divided by the sum of all of them.
+    pub share: Weight,
     /// The most that it may have of the parent's usage before its siblings all go first; no limit where
     /// nothing is said.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -41,6 +44,12 @@ pub struct ShareEntry {
     /// Whose policy divides it, if another VO's.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mount: Option<PolicyMount>,
+    /// Paths that this entry had before, below the policy's own path: usage there counts here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub was: Vec<AccountPath>,
+    /// Usage before this date does not count for this entry and the entries below it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<Date>,
 }
 
 /// A part of another VO's tree of shares.
@@ -108,13 +117,14 @@ impl Document for SharePolicy {
         for (path, entry) in &self.shares {
             self.validate_entry(path, entry)?;
         }
-        Ok(())
+        let lines = self.shares.iter().map(|(path, entry)| (path, entry.line()));
+        check_shares(&lines.collect()).map_err(|error| error.to_string())
     }
 }
 
 impl ShareEntry {
     /// An entry of this share, which says nothing else.
-    pub const fn of(share: Share) -> Self {
+    pub const fn of(share: Weight) -> Self {
         Self {
             share,
             at_most: None,
@@ -122,6 +132,25 @@ impl ShareEntry {
             distance: None,
             delegate: None,
             mount: None,
+            was: Vec::new(),
+            since: None,
+        }
+    }
+
+    /// The entry as the rules of share trees read it.
+    fn line(&self) -> ShareLine<'_> {
+        let keys = [
+            (self.delegate.is_some(), "delegate"),
+            (self.mount.is_some(), "mount"),
+            (self.usage.is_some(), "usage"),
+            (self.distance.is_some(), "distance"),
+            (!self.was.is_empty(), "was"),
+        ];
+        ShareLine {
+            weight: self.share,
+            was: &self.was,
+            is_divided: self.delegate.is_some() || self.mount.is_some(),
+            divides: keys.iter().find(|(given, _)| *given).map(|(_, key)| *key),
         }
     }
 }
@@ -132,11 +161,8 @@ impl SharePolicy {
             return Err("the root of a policy has no share of its own".to_owned());
         };
         self.path.join(path).map_err(|error| error.to_string())?;
-        if let Some(at_most) = entry.at_most.filter(|most| *most < entry.share) {
-            let share = entry.share;
-            return Err(format!(
-                "`{path}` may have at most {at_most}, less than its share of {share}"
-            ));
+        for was in &entry.was {
+            self.path.join(was).map_err(|error| error.to_string())?;
         }
         if let Some(role) = &entry.delegate {
             role.validate(&format!("delegate of {path}"))?;
@@ -178,9 +204,9 @@ mod tests {
     fn policy() -> SharePolicy {
         let limited = ShareEntry {
             at_most: Some(Share::WHOLE),
-            ..ShareEntry::of(Share::WHOLE)
+            ..ShareEntry::of(Weight::HUNDRED)
         };
-        let half = Share::from_percent(50).expect("at most 100");
+        let half = Weight::whole(50);
         SharePolicy {
             vo: VoId::from_bytes([1; 32]),
             path: AccountPath::root(),
@@ -210,6 +236,12 @@ mod tests {
     #[test]
     fn what_an_entry_says_survives_the_journey_and_only_the_whole_speaks_of_its_root() {
         let mut policy = policy();
+        let renamed = ShareEntry {
+            was: vec![path("/old")],
+            since: Some(Date(20_635)),
+            ..ShareEntry::of(Weight::whole(1_000))
+        };
+        policy.shares.insert(path("/b"), renamed);
         let entry = policy.shares.get_mut(&path("/a")).expect("it is there");
         (entry.usage, entry.distance) = (Some(Scope::Local), Some(Distance::Relative));
         (policy.usage, policy.distance) = (Some(Scope::Global), Some(Distance::Absolute));

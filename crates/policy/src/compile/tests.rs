@@ -6,7 +6,7 @@ use crate::tree_file::parse_tree;
 
 /// Where no VO mounts another's policy.
 fn compile(site: &SitePolicy, mounts: &BTreeMap<String, InForce>) -> CompiledTree {
-    super::compile(site, mounts, &BTreeMap::new())
+    super::compile(site, mounts, &BTreeMap::new(), ShareRule::Weights)
 }
 
 fn site(text: &str) -> SitePolicy {
@@ -24,6 +24,8 @@ fn vo(entries: &[(&str, u32)]) -> InForce {
         at_most: fairmesh_model::Share::WHOLE,
         level: LevelRule::of_vo(Distance::Absolute),
         mount: None,
+        was: Vec::new(),
+        since: None,
         from: from.clone(),
     };
     in_force.entries = entries.iter().map(entry).collect();
@@ -66,26 +68,41 @@ fn the_tree_of_figure_3_is_put_together() {
     assert!(tree.get(&path("/VO-A/P-A2")).is_some());
 }
 
+/// With the owner's weights in place of the shares as written; those of VOs as written.
+fn weights(tree: &CompiledTree) -> Vec<String> {
+    let mut tree = tree.clone();
+    for entry in tree
+        .entries
+        .iter_mut()
+        .filter(|entry| entry.from == Origin::Site)
+    {
+        entry.share = Weight::whole(u32::try_from(entry.weight).expect("a small weight"));
+    }
+    lines(&tree)
+}
+
 #[test]
 fn the_owner_caps_weighs_and_drops() {
     for (more, expected) in [
         (
             "cap = 25",
-            vec!["/VO-A 25 Local /", "/VO-A/x 100 Global /x"],
+            vec!["/VO-A 1 Local /", "/VO-A/x 100 Global /x", "/l 3 Local -"],
         ),
         (
             "weight = 50",
-            vec!["/VO-A 30 Local /", "/VO-A/x 100 Global /x"],
+            vec!["/VO-A 3 Local /", "/VO-A/x 100 Global /x", "/l 4 Local -"],
         ),
-        ("drop = true", vec![]),
+        ("drop = true", vec!["/l 1 Local -"]),
         (
             "drop = false",
-            vec!["/VO-A 60 Local /", "/VO-A/x 100 Global /x"],
+            vec!["/VO-A 3 Local /", "/VO-A/x 100 Global /x", "/l 2 Local -"],
         ),
     ] {
-        let text = format!("[shares]\n\"/VO-A\" = {{ share = 60, mount = \"vo-a\", {more} }}");
+        let text = format!(
+            "[shares]\n\"/VO-A\" = {{ share = 60, mount = \"vo-a\", {more} }}\n\"/l\" = 40"
+        );
         let tree = compile(&site(&text), &mounts(&[("/x", 100)]));
-        assert_eq!(lines(&tree), expected, "{more}");
+        assert_eq!(weights(&tree), expected, "{more}");
         assert_eq!(tree.warnings, []);
     }
 }
@@ -159,7 +176,7 @@ fn a_plan_names_what_is_touched_and_what_it_amounts_to() {
 fn limits_are_the_owners_and_the_vos_own_and_a_plan_shows_them() {
     let tree = |text: &str, most: u32| {
         let mut vo = vo(&[("/p", 50)]);
-        vo.entries[0].at_most = percent(most);
+        vo.entries[0].at_most = Share::from_percent(most).expect("a percentage");
         compile(&site(text), &BTreeMap::from([("vo-a".to_owned(), vo)]))
     };
     let owner = |most: &str| {
@@ -169,8 +186,8 @@ fn limits_are_the_owners_and_the_vos_own_and_a_plan_shows_them() {
     };
     let before = tree(&owner(", at_most = 40"), 60);
     let limits = before.entries.iter().map(|entry| entry.at_most);
-    let expected = [40, 60, 100].map(percent);
-    assert_eq!(limits.collect::<Vec<_>>(), expected);
+    let expected = [40, 60, 100].map(Share::from_percent);
+    assert_eq!(limits.map(Some).collect::<Vec<_>>(), expected);
     let lines = plan(&before, &tree(&owner(""), 70));
     let told: Vec<_> = lines
         .iter()
@@ -310,7 +327,12 @@ fn an_entry_is_divided_as_another_vos_policy_says() {
     let tree = |inner: &InForce| {
         let site = site("[shares]\n\"/VO\" = { share = 60, mount = \"vo-a\" }");
         let mounts = BTreeMap::from([("vo-a".to_owned(), policies.in_force(NOW))]);
-        super::compile(&site, &mounts, &BTreeMap::from([(inner_id, inner.clone())]))
+        super::compile(
+            &site,
+            &mounts,
+            &BTreeMap::from([(inner_id, inner.clone())]),
+            ShareRule::Weights,
+        )
     };
     let divided = tree(&inner);
     assert_eq!(
@@ -372,7 +394,42 @@ fn one_policy_mounted_in_thousands_of_places_is_placed_where_there_is_room_and_r
     }
     let site = site("[shares]\n\"/VO\" = { share = 60, mount = \"vo-a\" }");
     let mounts = BTreeMap::from([("vo-a".to_owned(), outer)]);
-    let tree = super::compile(&site, &mounts, &BTreeMap::from([(inner_id, inner)]));
+    let tree = super::compile(
+        &site,
+        &mounts,
+        &BTreeMap::from([(inner_id, inner)]),
+        ShareRule::Weights,
+    );
     assert_eq!(tree.entries.len(), 1 + 3_000 + MOUNTED_ENTRIES_MAX);
     assert_eq!(tree.warnings.len(), 3_000 - 10);
+}
+
+#[test]
+fn former_paths_move_with_a_mount_and_contradictions_are_named() {
+    let mut of_vo = vo(&[("/top", 60), ("/higgs", 40)]);
+    of_vo.entries[0].was = vec![path("/old"), path("/higgs")];
+    of_vo.entries[1].was = vec![path("/old")];
+    of_vo.entries[1].since = Some(fairmesh_model::Date(20_000));
+    let site = site(
+        "[shares]\n\"/VO\" = { share = 60, mount = \"vo-a\", was = [\"/vo-a\"] }\n\"/l\" = 40",
+    );
+    let tree = compile(&site, &BTreeMap::from([("vo-a".to_owned(), of_vo)]));
+    let former = tree
+        .former
+        .iter()
+        .map(|of| (of.was.as_str(), of.now.as_str()));
+    assert_eq!(
+        former.collect::<Vec<_>>(),
+        [("/VO/old", "/VO/higgs"), ("/vo-a", "/VO")]
+    );
+    let warned: Vec<_> = tree.warnings.iter().map(ToString::to_string).collect();
+    assert_eq!(warned.len(), 2, "{warned:?}");
+    assert!(
+        warned
+            .iter()
+            .all(|warning| warning.contains("`/VO/top` was")),
+        "{warned:?}"
+    );
+    let since = tree.get(&path("/VO/higgs")).and_then(|entry| entry.since);
+    assert_eq!(since, Some(fairmesh_model::Date(20_000)));
 }

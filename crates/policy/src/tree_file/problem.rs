@@ -6,7 +6,7 @@
 use fairmesh_model::ids::IdError;
 use fairmesh_model::path::PathError;
 use fairmesh_model::units::ShareError;
-use fairmesh_model::{AccountPath, KeyId, Share};
+use fairmesh_model::{AccountPath, DateError, KeyId, Share, ShareProblem, Weight, WeightError};
 
 use crate::site_policy::SitePolicyError;
 
@@ -44,9 +44,18 @@ pub enum Problem {
     /// The key of an entry is no path.
     #[error("{0}")]
     Path(#[source] PathError),
-    /// A percentage that cannot be one.
+    /// A limit that is no percentage.
     #[error("{0}: write a percentage of the parent from 0 to 100, such as 12.5")]
     Share(#[source] ShareError),
+    /// A share that is no weight.
+    #[error("{0}: write a weight among the siblings, such as 30 or 12.5")]
+    Weight(#[source] WeightError),
+    /// A period that begins at no date.
+    #[error("{0}")]
+    Date(#[source] DateError),
+    /// A rule that all share trees keep to.
+    #[error("{0}")]
+    Line(#[source] ShareProblem),
     /// A value of another kind than expected.
     #[error("expected {expected}")]
     WrongType {
@@ -54,7 +63,7 @@ pub enum Problem {
         expected: &'static str,
     },
     /// An entry in the long form without its share.
-    #[error("there is no `share`: write {{ share = <percent>, … }}")]
+    #[error("there is no `share`: write {{ share = <weight>, … }}")]
     NoShare,
     /// A limit that the entry would pass by taking its share.
     #[error("at most {most} is less than the share of {share}: write {share} or more")]
@@ -62,7 +71,7 @@ pub enum Problem {
         /// The limit.
         most: Share,
         /// The share.
-        share: Share,
+        share: Weight,
     },
     /// The root has another share than all, or a limit.
     #[error("`/` is the whole: remove the line, or write 100")]
@@ -71,7 +80,7 @@ pub enum Problem {
     #[error("`/` cannot be given to others here: the charter names who signs for it")]
     RootDelegate,
     /// An entry without the one above it.
-    #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <percent>`")]
+    #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <share>`")]
     MissingParent {
         /// What is missing.
         parent: AccountPath,
@@ -95,7 +104,7 @@ pub enum Problem {
     Role(String),
     /// The owner's means in a VO's policy.
     #[error(
-        "`{what}` is for site policies: a share policy has `share`, `at_most`, `usage`, `distance`, `delegate` and `mount = {{ vo, path }}`"
+        "`{what}` is for site policies: a share policy has `share`, `at_most`, `was`, `since`, `usage`, `distance`, `delegate` and `mount = {{ vo, path }}`"
     )]
     OnlyInSitePolicy {
         /// Which.

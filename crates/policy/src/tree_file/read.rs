@@ -6,13 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use fairmesh_model::{AccountPath, KeyId, PolicyMount, Role, Scope, Share};
+use fairmesh_model::{
+    AccountPath, Date, KeyId, PolicyMount, Role, Scope, Share, Weight, check_shares,
+};
 use toml_edit::{Document, Item, TableLike, Value};
 
 use super::problem::{Problem, TreeFileError};
-use super::{FileEntry, Position, TreeFile};
+use super::{FileEntry, Offset, TreeFile, error_at};
 
-const ENTRY_KEYS: &str = "share, at_most, usage, distance, mount, cap, weight, drop, delegate";
+const ENTRY_KEYS: &str =
+    "share, at_most, was, since, usage, distance, mount, cap, weight, drop, delegate";
 
 /// Reads a share tree. `file_name` is for error messages.
 pub fn parse_tree(text: &str, file_name: &str) -> Result<TreeFile, TreeFileError> {
@@ -53,8 +56,15 @@ fn parse(text: &str, file_name: &str, tables: &[&str]) -> Result<TreeFile, TreeF
             return Err(reader.error_at(entry.at, Some(path.as_str()), problem));
         }
     }
+    let lines = entries.iter().map(|(path, entry)| (path, entry.line()));
+    check_shares(&lines.collect()).map_err(|error| {
+        let (path, problem) = (error.path, Problem::Line(error.problem));
+        reader.error_at(entries[&path].at, Some(path.as_str()), problem)
+    })?;
+    reader.check_limits(&entries)?;
     Ok(TreeFile {
         file: file_name.to_owned(),
+        text: text.to_owned(),
         entries,
     })
 }
@@ -66,11 +76,11 @@ struct Reader<'a> {
 
 type Read<T> = Result<T, TreeFileError>;
 
-impl Reader<'_> {
+impl<'a> Reader<'a> {
     fn entry(&self, key: &str, span: Option<Range<usize>>, item: &Item) -> Read<FileEntry> {
         let mut entry = FileEntry {
-            at: self.position(span.clone()),
-            share: Share::WHOLE,
+            at: offset(span.clone()),
+            share: Weight::HUNDRED,
             at_most: None,
             mount: None,
             cap: None,
@@ -80,6 +90,8 @@ impl Reader<'_> {
             distance: None,
             delegate: None,
             policy: None,
+            was: Vec::new(),
+            since: None,
         };
         if let Some(fields) = item.as_table_like() {
             if !fields.contains_key("share") && key != "/" {
@@ -90,15 +102,11 @@ impl Reader<'_> {
                 self.field(&mut entry, key, field, span, item)?;
             }
         } else {
-            entry.share = self.percent(key, item)?;
+            entry.share = self.weight(key, item)?;
         }
-        if key == "/" && (entry.share != Share::WHOLE || entry.at_most.is_some()) {
+        let says_more = entry.at_most.is_some() || !entry.was.is_empty() || entry.since.is_some();
+        if key == "/" && (entry.share != Weight::HUNDRED || says_more) {
             return Err(self.error(item.span(), Some(key), Problem::RootShare));
-        }
-        if let Some((at, most)) = entry.at_most.filter(|(_, most)| *most < entry.share) {
-            let (name, share) = (format!("{key}.at_most"), entry.share);
-            let problem = Problem::BelowShare { most, share };
-            return Err(self.error_at(at, Some(&name), problem));
         }
         Ok(entry)
     }
@@ -112,10 +120,12 @@ impl Reader<'_> {
         item: &Item,
     ) -> Read<()> {
         let name = format!("{key}.{field}");
-        let at = self.position(item.span());
+        let at = offset(item.span());
         let wrong = |expected| self.wrong_type(item, &name, expected);
         match field {
-            "share" => entry.share = self.percent(&name, item)?,
+            "share" => entry.share = self.weight(&name, item)?,
+            "was" => entry.was = self.former(&name, item)?,
+            "since" => entry.since = Some(self.date(&name, item)?),
             "at_most" => entry.at_most = Some((at, self.percent(&name, item)?)),
             "cap" => entry.cap = Some((at, self.percent(&name, item)?)),
             "weight" => entry.weight = Some((at, self.percent(&name, item)?)),
@@ -224,17 +234,79 @@ impl Reader<'_> {
         Ok(keys)
     }
 
-    /// A percentage, from the digits that were written.
-    fn percent(&self, name: &str, item: &Item) -> Read<Share> {
+    /// Where siblings add up to 100, shares and limits are percentages of one whole, and a limit below the share
+    /// is a slip. Elsewhere it means what it says: the entry is over its limit before it has its share.
+    fn check_limits(&self, entries: &BTreeMap<AccountPath, FileEntry>) -> Read<()> {
+        let mut totals: BTreeMap<&str, u128> = BTreeMap::new();
+        for (path, entry) in entries {
+            let total = totals.entry(path.parent_str().unwrap_or("")).or_default();
+            *total += u128::from(entry.share.units());
+        }
+        for (path, entry) in entries {
+            let total = totals[path.parent_str().unwrap_or("")];
+            let is_percent = total == u128::from(Weight::HUNDRED.units());
+            if let Some((at, most)) = entry.at_most
+                && is_percent
+                && Weight::from(most) < entry.share
+            {
+                let (name, share) = (format!("{path}.at_most"), entry.share);
+                let problem = Problem::BelowShare { most, share };
+                return Err(self.error_at(at, Some(&name), problem));
+            }
+        }
+        Ok(())
+    }
+
+    /// Former paths: one in quotes, or a list of them.
+    fn former(&self, name: &str, item: &Item) -> Read<Vec<AccountPath>> {
+        let expected = "the entry's former paths, such as [\"/higgs\"]";
+        let wrong = |span| self.error(span, Some(name), Problem::WrongType { expected });
+        let path = |value: &Value| {
+            let text = value.as_str().ok_or_else(|| wrong(value.span()))?;
+            AccountPath::parse(text)
+                .map_err(|error| self.error(value.span(), Some(name), Problem::Path(error)))
+        };
+        match item.as_value() {
+            Some(Value::Array(paths)) => paths.iter().map(path).collect(),
+            Some(one) => Ok(vec![path(one)?]),
+            None => Err(wrong(item.span())),
+        }
+    }
+
+    /// A date, in quotes or without.
+    fn date(&self, name: &str, item: &Item) -> Read<Date> {
+        let expected = "a date such as \"2026-07-01\"";
+        let text = match item.as_value() {
+            Some(Value::String(text)) => text.value().clone(),
+            Some(Value::Datetime(date)) => date.value().to_string(),
+            _ => return Err(self.wrong_type(item, name, expected)),
+        };
+        text.parse()
+            .map_err(|error| self.error(item.span(), Some(name), Problem::Date(error)))
+    }
+
+    /// The digits of a number as they were written.
+    fn digits(&self, name: &str, item: &Item, expected: &'static str) -> Read<&'a str> {
         let number = matches!(item, Item::Value(Value::Integer(_) | Value::Float(_)));
         let written = item
             .span()
             .and_then(|span| self.text.get(span))
             .filter(|_| number);
-        let expected = "a percentage such as 12.5, without quotes";
-        let written = written.ok_or_else(|| self.wrong_type(item, name, expected))?;
+        written.ok_or_else(|| self.wrong_type(item, name, expected))
+    }
+
+    /// A limit in percent.
+    fn percent(&self, name: &str, item: &Item) -> Read<Share> {
+        let written = self.digits(name, item, "a percentage such as 12.5, without quotes")?;
         Share::parse_percent(written)
             .map_err(|error| self.error(item.span(), Some(name), Problem::Share(error)))
+    }
+
+    /// A weight among siblings.
+    fn weight(&self, name: &str, item: &Item) -> Read<Weight> {
+        let written = self.digits(name, item, "a share such as 30 or 12.5, without quotes")?;
+        Weight::parse(written)
+            .map_err(|error| self.error(item.span(), Some(name), Problem::Weight(error)))
     }
 
     fn table<'i>(
@@ -257,30 +329,17 @@ impl Reader<'_> {
         key: Option<&str>,
         problem: Problem,
     ) -> TreeFileError {
-        self.error_at(self.position(span), key, problem)
+        self.error_at(offset(span), key, problem)
     }
 
-    fn error_at(&self, at: Position, key: Option<&str>, problem: Problem) -> TreeFileError {
-        TreeFileError {
-            file: self.file_name.to_owned(),
-            line: at.line,
-            column: at.column,
-            key: key.map(str::to_owned),
-            problem,
-        }
+    fn error_at(&self, at: Offset, key: Option<&str>, problem: Problem) -> TreeFileError {
+        error_at((self.file_name, self.text), at, key, problem)
     }
+}
 
-    /// Where a span begins; the first character where there is none.
-    fn position(&self, span: Option<Range<usize>>) -> Position {
-        let before = span
-            .and_then(|span| self.text.get(..span.start))
-            .unwrap_or("");
-        let last_line = before.rsplit('\n').next().unwrap_or("");
-        Position {
-            line: before.matches('\n').count() + 1,
-            column: last_line.chars().count() + 1,
-        }
-    }
+/// Where a span begins; the first character where there is none.
+fn offset(span: Option<Range<usize>>) -> Offset {
+    span.map_or(0, |span| span.start)
 }
 
 fn span_of(table: &dyn TableLike, key: &str) -> Option<Range<usize>> {

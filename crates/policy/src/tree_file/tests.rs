@@ -33,24 +33,82 @@ fn shares_are_the_decimals_that_were_written() {
 }
 
 #[test]
+fn former_paths_and_periods_are_read_where_they_stand() {
+    let text = "[shares]\n\"/top\" = { share = 60, was = [\"/higgs\", \"/old/x\"], since = \"2026-07-01\" }\n\
+                \"/a\" = { share = 1000, was = \"/b\", since = 2026-07-02 }\n\"/*\" = 10\n";
+    let read = shares(text).expect("a tree");
+    let top = &read[&path("/top")];
+    assert_eq!(top.was, [path("/higgs"), path("/old/x")]);
+    let dates = ["/top", "/a", "/*"].map(|at| read[&path(at)].since.map(|date| date.to_string()));
+    assert_eq!(
+        dates,
+        [
+            Some("2026-07-01".to_owned()),
+            Some("2026-07-02".to_owned()),
+            None
+        ]
+    );
+    assert_eq!(read[&path("/a")].share, Weight::whole(1_000));
+    for (text, expected) in [
+        (
+            "\"/a\" = 1\n\"/b\" = { share = 1, was = [\"/a\"] }",
+            "vo.toml:3:1: `/b`: was = \"/a\": that entry still exists",
+        ),
+        (
+            "\"/a\" = { share = 1, was = [\"/b\"] }\n\"/b\" = { share = 1, was = [\"/a\"] }",
+            "vo.toml:2:1: `/a`: was = \"/b\": the former paths form a cycle",
+        ),
+        (
+            "\"/a\" = { share = 1, was = [\"/o\"] }\n\"/b\" = { share = 1, was = [\"/o\"] }",
+            "vo.toml:3:1: `/b`: was = \"/o\": `/a` claims",
+        ),
+        (
+            "\"/a\" = { share = 1, was = [3] }",
+            "vo.toml:2:28: `/a.was`: expected the entry's former paths",
+        ),
+        (
+            "\"/a\" = { share = 1, since = \"July\" }",
+            "vo.toml:2:30: `/a.since`: write a date",
+        ),
+        (
+            "\"/a\" = { share = 1, since = 7 }",
+            "vo.toml:2:30: `/a.since`: expected a date",
+        ),
+        (
+            "\"/*\" = 1\n\"/*/a\" = 1",
+            "vo.toml:3:1: `/*/a`: `/*` stands for all accounts",
+        ),
+        (
+            "\"/*\" = { share = 1, usage = \"local\" }",
+            "vo.toml:2:1: `/*`: an entry `*` stands for all accounts without a line: remove `usage`",
+        ),
+    ] {
+        let error = shares(&format!("[shares]\n{text}"))
+            .expect_err(text)
+            .to_string();
+        assert!(error.starts_with(expected), "{error} instead of {expected}");
+    }
+}
+
+#[test]
 fn a_site_policy_says_what_the_owner_wants() {
     let text = "[shares]\n\"/\" = { distance = \"mix:0.5\" }\n\"/local\" = { share = 10, usage = \"local\" }\n\
                 \"/VO-A\" = { share = 30, at_most = 45, mount = \"vo-a\", cap = 20, weight = 50, drop = false }\n";
     let site = site(text).expect("a site policy");
     let mount = Mount {
         alias: "vo-a".to_owned(),
-        cap: Some(percent(20)),
-        weight: Some(percent(50)),
+        cap: Share::from_percent(20),
+        weight: Share::from_percent(50),
         drop: false,
     };
     let expected = SiteEntry {
-        at_most: percent(45),
+        at_most: Share::from_percent(45).expect("a percentage"),
         mount: Some(mount),
         ..SiteEntry::local(percent(30))
     };
     let root = SiteEntry {
-        distance: Some(Distance::Mix { k: percent(50) }),
-        ..SiteEntry::local(Share::WHOLE)
+        distance: Share::from_percent(50).map(|k| Distance::Mix { k }),
+        ..SiteEntry::local(Weight::HUNDRED)
     };
     let local = SiteEntry {
         usage: Some(Scope::Local),
@@ -86,7 +144,7 @@ fn errors_say_where_and_what_to_do() {
             "vo.toml:2:1: `a`: account path `a` does not begin",
         ),
         (
-            "[shares]\n\"/a\" = { share = 30, at_most = 29 }",
+            "[shares]\n\"/a\" = { share = 30, at_most = 29 }\n\"/b\" = 70",
             "vo.toml:2:32: `/a.at_most`: at most 29 is less than the share of 30",
         ),
         (
@@ -94,24 +152,24 @@ fn errors_say_where_and_what_to_do() {
             "vo.toml:2:7: `/`: `/` is the whole",
         ),
         (
-            "[shares]\n\"/a\" = 101",
-            "vo.toml:2:8: `/a`: a share of 101 % is outside 0..100: write",
+            "[shares]\n\"/a\" = 10000000001",
+            "vo.toml:2:8: `/a`: a share of 10000000001 is outside 0..10000000000: write",
         ),
         (
             "[shares]\n\"/a\" = -1",
-            "vo.toml:2:8: `/a`: a share of -1 % is outside",
+            "vo.toml:2:8: `/a`: a share of -1 is outside",
         ),
         (
             "[shares]\n\"/a\" = 1e1",
-            "vo.toml:2:8: `/a`: `1e1` is not a percentage",
+            "vo.toml:2:8: `/a`: `1e1` is not a share",
         ),
         (
             "[shares]\n\"/a\" = 0x1f",
-            "vo.toml:2:8: `/a`: `0x1f` is not a percentage",
+            "vo.toml:2:8: `/a`: `0x1f` is not a share",
         ),
         (
             "[shares]\n\"/a\" = nan",
-            "vo.toml:2:8: `/a`: `nan` is not a percentage",
+            "vo.toml:2:8: `/a`: `nan` is not a share",
         ),
         (
             "[shares]\n\"/a\" = 1.00000001",
@@ -119,7 +177,7 @@ fn errors_say_where_and_what_to_do() {
         ),
         (
             "[shares]\n\"/a\" = \"30\"",
-            "vo.toml:2:8: `/a`: expected a percentage such as 12.5",
+            "vo.toml:2:8: `/a`: expected a share such as 30",
         ),
         (
             "[shares]\n\"/\" = 99",
@@ -131,7 +189,7 @@ fn errors_say_where_and_what_to_do() {
         ),
         (
             "[shares]\n\"/ä\" = { share = 3, cop = 4 }",
-            "vo.toml:2:21: `/ä.cop`: unknown key; known here: share, at_most, usage",
+            "vo.toml:2:21: `/ä.cop`: unknown key; known here: share, at_most, was, since, usage",
         ),
         (
             "[shares]\n\"/a\" = { cap = 4 }",
@@ -272,8 +330,12 @@ fn any_entries() -> impl Strategy<Value = BTreeMap<AccountPath, ShareEntry>> {
                 let at_most = Share::from_units(share.units().midpoint(Share::ONE));
                 let at_most = at_most.filter(|_| units % 3 == 0);
                 let mounts = delegate.is_none() && units % 5 == 0;
+                let renamed = delegate.is_none() && !mounts && units % 7 == 0;
+                let was = renamed.then(|| path(&format!("/gone{}", shares.len())));
                 let entry = ShareEntry {
-                    share,
+                    share: share.into(),
+                    was: was.into_iter().collect(),
+                    since: (units % 2 == 0).then_some(fairmesh_model::Date(20_635)),
                     at_most,
                     usage: usage.map(|local| if local { Scope::Local } else { Scope::Global }),
                     distance: k.and_then(Share::from_units).map(|k| Distance::Mix { k }),

@@ -29,6 +29,8 @@ impl VoPolicies {
                     at_most: entry.at_most.unwrap_or(Share::WHOLE),
                     level: levels.rule_of(&path),
                     mount: entry.mount.clone(),
+                    was: entry.was.iter().map(|was| full_path(policy, was)).collect(),
+                    since: entry.since,
                     from: from.clone(),
                     path,
                 }

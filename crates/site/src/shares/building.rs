@@ -62,7 +62,8 @@ impl Tree {
     /// The tree of the documents in force, without usage.
     pub(crate) fn build(of: &Blueprint) -> Self {
         let mounted = mounted_policies(of);
-        let compiled = compile(&of.config.policy, &mounted, &inner_policies(of, &mounted));
+        let inner = inner_policies(of, &mounted);
+        let compiled = compile(&of.config.policy, &mounted, &inner, of.config.share_rule);
         let (histories, tables): (Vec<_>, Vec<_>) = histories_of(of).into_iter().unzip();
         // The site's own history is the first one.
         let local: WeightTable = tables[0].clone();
@@ -152,13 +153,17 @@ fn spec_of(
     (spec.root_history, spec.secret) = (history(compiled.root_vo), of.secret);
     let entries = compiled.entries.iter().map(|entry| EntrySpec {
         path: entry.path.clone(),
-        share: entry.share,
+        weight: entry.weight,
         at_most: entry.at_most,
         scope: entry.scope,
         distance: entry.distance,
         history: history(entry.vo),
+        since: entry.since,
     });
     spec.entries = entries.collect();
+    let former = compiled.former.iter();
+    spec.moves = former.map(|of| (of.was.clone(), of.now.clone())).collect();
+    spec.rule = compiled.rule;
     spec
 }
 

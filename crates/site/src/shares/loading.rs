@@ -100,9 +100,9 @@ impl Loading {
             };
             let (of, span) = (*source.key(), source.get_mut().pop_first());
             let items = match (of, span) {
-                (Source::Own(vo), Some(span)) => own_items(&self.tree, fed, vo, span),
+                (Source::Own(vo), Some(span)) => own_items(&mut self.tree, fed, vo, span),
                 (Source::Member(vo, site), Some(Span::Day(day))) => {
-                    member_items(&self.tree, fed, (vo, site), day)
+                    member_items(&mut self.tree, fed, (vo, site), day)
                 }
                 _ => {
                     self.pending.remove(&of);
@@ -154,12 +154,12 @@ fn item(entry: EntryId, span: Span, charge: u64, reach: Reach) -> UsageItem {
     }
 }
 
-fn own_items(tree: &Tree, fed: &Fed<'_>, vo: Option<VoId>, span: Span) -> Vec<UsageItem> {
+fn own_items(tree: &mut Tree, fed: &Fed<'_>, vo: Option<VoId>, span: Span) -> Vec<UsageItem> {
     let held = vo.and_then(|vo| fed.vos.get(&vo).or_else(|| fed.left.get(&vo)));
     let bounds = held.map(Vo::bounds);
     let sums = fed.own.sums_in(vo, &BTreeSet::from([span]), bounds);
     let sums = sums.into_iter().flat_map(|((span, path), counters)| {
-        let entry = tree.view.locate(&Account { vo, path }).entry;
+        let entry = tree.place(&Account { vo, path });
         let span = bounds.map_or(span, |bounds| tree.span_of(vo, span, bounds.window));
         let of_own = item(entry, span, counters.net(), Reach::Own);
         std::iter::repeat_n(of_own, mutant!(OwnTwiceInTree, 1, 2))
@@ -168,7 +168,7 @@ fn own_items(tree: &Tree, fed: &Fed<'_>, vo: Option<VoId>, span: Span) -> Vec<Us
 }
 
 fn member_items(
-    tree: &Tree,
+    tree: &mut Tree,
     fed: &mut Fed<'_>,
     (vo, site): (VoId, SiteId),
     day: u32,

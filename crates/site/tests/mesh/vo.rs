@@ -162,6 +162,7 @@ pub(crate) fn config(
     }
     SiteConfig {
         policy: SitePolicy::new(entries).expect("a valid tree"),
+        share_rule: fairmesh_model::ShareRule::Weights,
         vos: vos
             .iter()
             .map(|(alias, vo)| ((*alias).to_owned(), *vo))
