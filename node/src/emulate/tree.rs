@@ -12,7 +12,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use fairmesh_fairshare::EntrySpec;
-use fairmesh_model::{AccountPath, Distance, PolicyMount, Scope, Share, SharePolicy, ShareRule};
+use fairmesh_model::{
+    AccountPath, Date, Distance, PolicyMount, Scope, Share, SharePolicy, ShareRule,
+};
 use fairmesh_policy::{SiteEntry, TreeFileError, parse_tree, weights};
 
 /// Entries and their targets.
@@ -115,7 +117,8 @@ impl ShareTree {
     }
 
     /// The entries as a tree is built of them, each compared as the entries above it say, or else by `distance`.
-    pub fn specs(&self, rule: ShareRule, distance: Distance) -> Vec<EntrySpec> {
+    /// Charges are of `today`: they count in all periods but those that begin later.
+    pub fn specs(&self, rule: ShareRule, distance: Distance, today: Date) -> Vec<EntrySpec> {
         let weights = weights(&self.shares, rule);
         let spec = |(path, entry): (&AccountPath, &SiteEntry)| EntrySpec {
             path: path.clone(),
@@ -124,7 +127,7 @@ impl ShareTree {
             scope: Scope::Local,
             distance: self.distance(path).unwrap_or(distance),
             history: 0,
-            since: None,
+            since: entry.since.filter(|since| *since > today),
         };
         self.shares.iter().map(spec).collect()
     }
@@ -186,7 +189,7 @@ mod tests {
         );
         let tree = ShareTree::parse(&text, "tree.toml").expect("a valid tree");
         let weights = |rule| {
-            let specs = tree.specs(rule, Distance::Absolute).into_iter();
+            let specs = tree.specs(rule, Distance::Absolute, Date(0)).into_iter();
             let specs = specs.map(|spec| (spec.path.to_string(), spec.weight));
             specs.collect::<Vec<_>>()
         };

@@ -54,7 +54,10 @@ pub(super) fn rules<'a>(places: &'a [Place<'a>]) -> anyhow::Result<Vec<Rule<'a>>
     ];
     let rules = rules.concat();
     for rule in &rules {
-        for name in [rule.user, rule.account].into_iter().flatten() {
+        for name in [rule.user, rule.account, rule.partition]
+            .into_iter()
+            .flatten()
+        {
             ensure!(
                 !name.ends_with('*'),
                 "no rule can name `{}`, because a `*` at the end stands for anything: rename it in Slurm",

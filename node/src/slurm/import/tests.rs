@@ -33,10 +33,11 @@ fn with<T>(listed: &str, then: impl FnOnce(&Tree<'_>, &[Rule<'_>]) -> T) -> T {
 /// The weights of a list's tree by path.
 fn weights(listed: &str) -> Vec<String> {
     with(listed, |tree, _| {
-        let weights = tree
-            .weights()
-            .map(|(path, weight)| format!("{path} {weight}"));
-        weights.collect()
+        let weight = |(path, weight): (&String, &tree::Weight)| match weight {
+            tree::Weight::Shares(shares) => format!("{path} {shares}"),
+            tree::Weight::Parent => format!("{path} parent"),
+        };
+        tree.entries.iter().map(weight).collect()
     })
 }
 

@@ -153,38 +153,37 @@ impl<'a> Tree<'a> {
             above = &next.parent;
         }
         for assoc in chain.into_iter().rev() {
-            let home = homes[&*assoc.parent].clone();
-            let home = match assoc.fairshare {
-                Fairshare::Parent => {
-                    self.notes.flattened.push(&assoc.account);
-                    // Its own words do not name the level that it is in.
-                    Home {
-                        template: home.path.clone(),
-                        is_flat: true,
-                        ..home
-                    }
-                }
-                Fairshare::Shares(shares) => {
-                    let at = || format!("{file}:{}: account {}", assoc.line, clean(&assoc.account));
-                    let name = element(&assoc.account);
-                    let path = self
-                        .add(&home.path, &name, Weight::Shares(shares))
-                        .with_context(at)?;
-                    let is_as_named = self.is_as_named(&path, &home.path, &name, &[&assoc.account]);
-                    let template = match is_as_named {
-                        true => join(&home.path, "{account}"),
-                        false => path.clone(),
-                    };
-                    Home {
-                        path,
-                        template,
-                        is_flat: false,
-                    }
-                }
-            };
+            let home = self.home(assoc, &homes[&*assoc.parent], file)?;
             homes.insert(&assoc.account, home);
         }
         Ok(())
+    }
+
+    /// Where the children of an account stand: at an entry of its own, or with those of the account above it.
+    fn home(&mut self, assoc: &'a Assoc<'a>, above: &Home, file: &str) -> anyhow::Result<Home> {
+        let Fairshare::Shares(shares) = assoc.fairshare else {
+            self.notes.flattened.push(&assoc.account);
+            // Its own name is not the name of that level.
+            return Ok(Home {
+                path: above.path.clone(),
+                template: above.path.clone(),
+                is_flat: true,
+            });
+        };
+        let at = || format!("{file}:{}: account {}", assoc.line, clean(&assoc.account));
+        let name = element(&assoc.account);
+        let weight = Weight::Shares(shares);
+        let path = self.add(&above.path, &name, weight).with_context(at)?;
+        let is_as_named = self.is_as_named(&path, &above.path, &name, &[&assoc.account]);
+        let template = match is_as_named {
+            true => join(&above.path, "{account}"),
+            false => path.clone(),
+        };
+        Ok(Home {
+            path,
+            template,
+            is_flat: false,
+        })
     }
 
     /// A user with a weight of his own: an entry among the children of his account.
