@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_fairshare::{EntryId, Resolved, TreeReader};
+use fairmesh_fairshare::{EntryId, Resolved, Snapshot, TreeReader};
 use fairmesh_model::{AccountPath, SiteId, VoId, WallTime};
 
 use crate::config::SiteConfig;
@@ -70,6 +70,12 @@ impl View {
     pub fn locate(&self, account: &Account) -> Resolved {
         let path = self.tree_path(account);
         self.reader.resolve(&path.unwrap_or_else(AccountPath::root))
+    }
+
+    /// The same at the moment of a copy of the tree's sums.
+    pub fn locate_in(&self, snapshot: &Snapshot, account: &Account) -> Resolved {
+        let path = self.tree_path(account);
+        snapshot.resolve(&path.unwrap_or_else(AccountPath::root))
     }
 
     /// Where `account` would be in the site's tree; `None` where its VO is not mounted, or the

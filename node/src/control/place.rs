@@ -248,7 +248,7 @@ pub(super) async fn post(
     let served = shared.options.serving.fresh().await?;
     let view = &served.view;
     let entry = gathered.account.as_ref();
-    let entry = entry.map(|account| view.locate(account).entry);
+    let entry = entry.map(|account| view.locate_in(served.order.snapshot(), account).entry);
     // An account may be his own that has no entry: what stands there then is a group's.
     let entry = entry.filter(|of| sight.sees_entry(What::Priority, view.reader().path(*of)));
     let standing = entry.map(|entry| {

@@ -87,7 +87,7 @@ pub(super) async fn places(moment: &Moment, wanted: &Wanted) -> Result<Vec<Place
         places = search.await.map_err(ApiError::internal)?;
     }
     if places.is_empty() {
-        places.push(find(&moment.view, wanted)?);
+        places.push(find(moment, wanted)?);
     }
     Ok(places)
 }
@@ -141,7 +141,8 @@ fn of_user(view: &View, order: &Order, user: &str) -> Vec<Place> {
 }
 
 /// The entry that is meant by a path, or by the batch system's words.
-fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
+fn find(moment: &Moment, wanted: &Wanted) -> Result<Place, ApiError> {
+    let (view, snapshot) = (&*moment.view, moment.snapshot());
     let account = match &wanted.path {
         Some(path) => account_at(view, &parse_path(path)?),
         None if wanted.origin == Origin::default() => {
@@ -155,16 +156,22 @@ fn find(view: &View, wanted: &Wanted) -> Result<Place, ApiError> {
             )
         })?,
     };
-    let resolved = view.locate(&account);
-    if wanted.path.is_some() && !resolved.exact {
-        let error = format!("the share tree has no entry `{}`", account.path);
-        return Err(ApiError::not_found(error).hint("GET /v1/shares lists all entries"));
-    }
+    let (entry, exact) = if wanted.path.is_some() {
+        let path = view.tree_path(&account);
+        let entry = path.and_then(|path| snapshot.entry(&path)).ok_or_else(|| {
+            let error = format!("the share tree has no entry `{}`", account.path);
+            ApiError::not_found(error).hint("GET /v1/shares lists all entries")
+        })?;
+        (entry, true)
+    } else {
+        let resolved = view.locate_in(snapshot, &account);
+        (resolved.entry, resolved.exact)
+    };
     Ok(Place {
-        path: view.reader().path(resolved.entry).clone(),
+        path: snapshot.path(entry).clone(),
         account,
-        entry: resolved.entry,
-        exact: resolved.exact,
+        entry,
+        exact,
     })
 }
 

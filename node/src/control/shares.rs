@@ -11,7 +11,7 @@ use std::sync::Arc;
 use axum::http::StatusCode;
 use axum::response::Response;
 use fairmesh_fairshare::explain::{LevelExplanation, levels};
-use fairmesh_fairshare::{EntryId, Order, Snapshot};
+use fairmesh_fairshare::{EntryId, EntryKind, Order, Snapshot};
 use fairmesh_model::{AccountPath, Share, VoId};
 use fairmesh_site::View;
 use serde::Deserialize;
@@ -102,7 +102,7 @@ impl Moment {
 
     /// The entry of exactly this path.
     pub(super) fn entry(&self, path: &AccountPath) -> Result<EntryId, ApiError> {
-        self.view.reader().entry(path).ok_or_else(|| {
+        self.snapshot().entry(path).ok_or_else(|| {
             ApiError::not_found(format!("the share tree has no entry `{path}`"))
                 .hint("GET /v1/shares lists all entries")
         })
@@ -169,7 +169,16 @@ impl Moment {
             Share::from_ratio(units / u64::from(Share::ONE), u64::from(Share::ONE))
         });
         // The last of an explanation's levels is the entry's own.
-        let level = self.level_body(levels.pop().expect("only the root has no level"));
+        let own = levels.pop().expect("only the root has no level");
+        let above = self.snapshot().parent(entry);
+        let among = above.filter(|_| own.kind == EntryKind::Unlisted);
+        let weight = match among {
+            Some(others) => (1, self.snapshot().accounts(others) as u64),
+            None => own.weight,
+        };
+        let level_fs = level_fs(weight, &own);
+        let is_others = self.snapshot().is_others(entry);
+        let level = self.level_body(own);
         let vo = path
             .ancestors()
             .find_map(|above| mounts.get(&above).copied());
@@ -177,7 +186,10 @@ impl Moment {
         ShareBody {
             leaf,
             user: path.name().filter(|_| leaf).map(str::to_owned),
-            level_fs: level_fs(&level),
+            others: is_others.then(|| self.snapshot().accounts(entry)),
+            among: among.map(|others| self.snapshot().path(others).to_string()),
+            weight: weight.into(),
+            level_fs,
             path: level.path,
             global: level.global,
             vo: vo.map(|vo| vo.to_string()),
@@ -213,12 +225,14 @@ impl Moment {
 }
 
 /// Target over actual share.
-fn level_fs(level: &LevelBody) -> String {
-    let number = |text: &str| text.parse().unwrap_or(0.0);
-    let usage: f64 = number(&level.usage_core_ms);
-    if usage == 0.0 {
+#[expect(clippy::cast_precision_loss, reason = "a ratio, for people")]
+fn level_fs((part, whole): (u64, u64), level: &LevelExplanation) -> String {
+    if part == 0 {
+        return "0.000000".to_owned();
+    }
+    if level.usage == 0 {
         return "inf".to_owned();
     }
-    let actual = usage / number(&level.parent_usage_core_ms).max(usage);
-    format!("{:.6}", number(&level.target) / 100.0 / actual)
+    let actual = level.usage as f64 / level.parent_usage.max(level.usage) as f64;
+    format!("{:.6}", part as f64 / whole as f64 / actual)
 }

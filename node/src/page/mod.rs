@@ -264,7 +264,7 @@ fn found(seen: &Seen, path: Option<&str>) -> Result<EntryId, Refused> {
         Some(text) => AccountPath::parse(text)
             .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error))?,
     };
-    let entry = seen.moment.view.reader().entry(&path);
+    let entry = seen.moment.snapshot().entry(&path);
     entry.ok_or_else(|| {
         let why = format!("the share tree has no entry {path}");
         Refused::new(StatusCode::NOT_FOUND, why)

@@ -141,7 +141,9 @@ impl Sight {
         let every = every.filter(|entry| self.sees_entry(what, reader.path(*entry)));
         let above = self.own.iter().flat_map(AccountPath::ancestors);
         let above = above.filter_map(|path| reader.entry(&path));
-        let seen = every.chain(above);
+        // An account without a line counts among all such, and has no entry before its first usage.
+        let own = self.own.iter().map(|path| reader.resolve(path).entry);
+        let seen = every.chain(above).chain(own);
         seen.map(|entry| u32::try_from(entry.index()).expect("an id has 32 bits"))
             .collect()
     }

@@ -7,7 +7,8 @@
 //! of somebody is what his scheduler is told.
 //!
 //! Invariant: a handle that a client holds means the same entry for as long as the generation stays
-//! the same; every new tree or identity map has a new generation. No look-up waits for the site, nor
+//! the same; every new tree or identity map has a new generation, and so has a tree that got an entry for an
+//! account without a line: until then such an account has the handle of all new ones. No look-up waits for the site, nor
 //! for an order that is being made.
 
 use std::sync::Arc;
@@ -104,13 +105,19 @@ impl LookupSource for Serving {
 impl LookupSnapshot for Served {
     fn resolve(&self, who: &Who<'_>) -> Option<u32> {
         let entry = match who {
-            Who::Path(path) => self.view.reader().entry(&AccountPath::parse(path).ok()?)?,
-            Who::Names(names) => self.view.resolve(Words {
-                user: names.user,
-                account: names.account,
-                group: names.group,
-                subject: names.subject,
-            })?,
+            Who::Path(path) => self
+                .order
+                .snapshot()
+                .entry(&AccountPath::parse(path).ok()?)?,
+            Who::Names(names) => {
+                let account = self.view.account(Words {
+                    user: names.user,
+                    account: names.account,
+                    group: names.group,
+                    subject: names.subject,
+                })?;
+                self.view.locate_in(self.order.snapshot(), &account).entry
+            }
         };
         u32::try_from(entry.index()).ok()
     }

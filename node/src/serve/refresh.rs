@@ -129,7 +129,9 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
         });
         let order = Arc::new(made.await.map_err(|_| Gone)?);
         self.took = began.elapsed();
-        rests_on.generation += u64::from(is_of(&view).is_none());
+        let entries = order.snapshot().entries();
+        let same_entries = is_of(&view).filter(|last| last.order.snapshot().entries() == entries);
+        rests_on.generation += u64::from(same_entries.is_none());
         rests_on.ranking += 1;
         rests_on.step = order.step();
         let references = order.snapshot().references();

@@ -60,11 +60,6 @@ impl TreeReader {
         self.topology.node(entry).kind
     }
 
-    /// The entry above; `None` for the root.
-    pub fn parent(&self, entry: EntryId) -> Option<EntryId> {
-        (entry != EntryId::ROOT).then(|| EntryId(self.topology.node(entry).parent))
-    }
-
     /// How many entries there are, the root included.
     pub fn entries(&self) -> usize {
         self.topology.entries()

@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock};
 
 use fairmesh_model::{AccountPath, Window};
 
+use super::reader::Resolved;
 use super::spec::{EntryId, EntryKind};
 use super::sums::{SumStore, Sums};
 use super::topology::{CHAIN_MAX, Topology, at};
@@ -61,6 +62,28 @@ impl Snapshot {
     /// The windows that the sums are seen from, one per history.
     pub fn references(&self) -> &[Window] {
         &self.references
+    }
+
+    /// Where usage of `path` counted when the copy was made. An account that got its entry later stands as the
+    /// entry `*` of its level does.
+    pub fn resolve(&self, path: &AccountPath) -> Resolved {
+        let (entry, exact) = self.topology.resolve(path);
+        let entry = match entry.index() < self.sums.len() {
+            true => entry,
+            false => EntryId(self.topology.node(entry).parent),
+        };
+        Resolved { entry, exact }
+    }
+
+    /// The entry of exactly this path, or the one that it has become.
+    pub fn entry(&self, path: &AccountPath) -> Option<EntryId> {
+        let found = self.topology.find(path);
+        found.filter(|entry| entry.index() < self.sums.len())
+    }
+
+    /// How many accounts without a line belong to the entry `*` of this id.
+    pub fn accounts(&self, others: EntryId) -> usize {
+        self.unlisted().get(&others.0).map_or(0, Vec::len)
     }
 
     /// Where `entry` is.

@@ -24,6 +24,15 @@ pub struct ShareBody {
     /// The last name of its path, where nothing is below it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,
+    /// For the row of all accounts of a level that have no line: how many of them have used something.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub others: Option<usize>,
+    /// For an account without a line: the entry that it shares with all such accounts of its level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub among: Option<String>,
+    /// Its weight, and the sum of its siblings' weights, divided by what divides all of them: the target exactly.
+    #[serde(default)]
+    pub weight: [u64; 2],
     /// Whether usage of all sites counts at this level, or only of this one.
     pub global: bool,
     /// The VO that it belongs to.
@@ -38,7 +47,7 @@ pub struct ShareBody {
     /// What it has of the whole, level by level, percent.
     pub actual_of_whole: String,
     /// Target over actual share, as Slurm's Fair Tree has it: above 1 is under-served; `inf` where nothing
-    /// was used.
+    /// was used, and 0 for a share of zero. Accounts without a line have one share each.
     #[serde(default)]
     pub level_fs: String,
     /// The exact deviation, percent, cut to seven decimals.
