@@ -55,6 +55,7 @@ pub enum Code {
     NodeAway,
     VersionDiffers,
     Unmapped,
+    WithoutLine,
     TreeWarning,
     OwnClockOff,
     OverBudget,

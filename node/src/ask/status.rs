@@ -7,9 +7,10 @@ use std::io::Write;
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_site::Severity;
 
+use super::number::{core_hours, percent};
 use super::peers::{NO_PEERS, peer_table};
 use super::{AskArgs, count, heading, name_or_id};
-use crate::control::answer::{SnapshotBody, StatusBody};
+use crate::control::answer::{SnapshotBody, StatusBody, WithoutLineBody};
 use crate::control::clean;
 use crate::finding::{Code, Finding};
 use crate::output::{Align, Exit, OutputArgs, Table, age, until};
@@ -77,7 +78,9 @@ fn tables(
 
 fn notices(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {
     let unmapped = unmapped(status);
-    let notices = status.notices.iter().chain(&unmapped);
+    let told = |level| Finding::new(Code::WithoutLine, Severity::Info, &without_line(level));
+    let without_line: Vec<Finding> = status.without_line.iter().map(told).collect();
+    let notices = status.notices.iter().chain(&unmapped).chain(&without_line);
     if notices.clone().next().is_some() {
         writeln!(out)?;
     }
@@ -96,6 +99,29 @@ pub(crate) fn unmapped(status: &StatusBody) -> Option<Finding> {
     let origins = count(status.node.unmapped, "origin");
     let text = format!("no identity rule maps {origins}: see `fairmesh usage --unmapped`");
     (status.node.unmapped > 0).then(|| Finding::new(Code::Unmapped, Severity::Info, &text))
+}
+
+/// Whose usage has no line at a level, and how much of the level's that is.
+pub(crate) fn without_line(level: &WithoutLineBody) -> String {
+    let above = level.path.trim_end_matches('*').trim_end_matches('/');
+    let above = if above.is_empty() { "/" } else { above };
+    let named = level.largest.iter().map(|account| {
+        let hours = core_hours(&account.usage_core_ms);
+        format!("{} {hours}", clean(&account.path))
+    });
+    let named = named.collect::<Vec<_>>().join(", ");
+    let more = level.accounts.saturating_sub(level.largest.len());
+    let more = match (named.is_empty(), more) {
+        (_, 0) => named,
+        (true, more) => count(more as u64, "account"),
+        (false, more) => format!("{named}, and {more} more"),
+    };
+    format!(
+        "{} % of the usage at {} ({} core-hours) is of accounts without a line ({more})",
+        percent(&level.of_level),
+        clean(above),
+        core_hours(&level.usage_core_ms),
+    )
 }
 
 /// How old a snapshot is, and how it compares with what is here.

@@ -24,8 +24,8 @@ pub use forward::{
     TriedBody, WithdrawAsk, WithdrawnBody,
 };
 pub use mesh::{
-    DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody, PublishedBody,
-    SnapshotBody, StatusBody, VoBody,
+    AccountUsageBody, DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody,
+    PublishedBody, SnapshotBody, StatusBody, VoBody, WithoutLineBody,
 };
 pub use place::{
     GridDiskBody, GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk,

@@ -42,6 +42,7 @@ mod shares;
 mod sites;
 mod status;
 mod usage;
+mod without_line;
 
 use std::collections::BTreeMap;
 use std::path::Path;

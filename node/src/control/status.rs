@@ -17,9 +17,10 @@ use super::extract::Params;
 use super::peers::Found;
 use super::rests_on::{answer, rests_on};
 use super::text::{all_clean, clean};
+use super::without_line::without_line;
 use super::{Shared, State, health};
 use crate::finding::Finding;
-use crate::privacy::What;
+use crate::privacy::{Sight, What};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,9 +44,13 @@ struct Asked {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, mut body) = status(&shared, query.digests).await?;
+    let order = Arc::clone(&shared.options.serving.newest().order);
+    let listed = tokio::task::spawn_blocking(move || without_line(order.snapshot(), &sight));
+    body.without_line = listed.await.map_err(ApiError::internal)?;
     let is_hidden = |what: &What| shared.eyes.hidden(peer.uid, *what).is_some();
     let hidden = What::ALL.into_iter().filter(is_hidden);
     body.hidden = Some(hidden.map(|what| what.name().to_owned()).collect());
@@ -79,6 +84,7 @@ pub(crate) async fn status(
         peers,
         healthy,
         notices,
+        without_line: Vec::new(),
         hidden: None,
     };
     Ok((asked.rests_on, body))

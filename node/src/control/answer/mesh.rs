@@ -18,9 +18,40 @@ pub struct StatusBody {
     pub healthy: bool,
     /// What an operator should know, the worst first.
     pub notices: Vec<Finding>,
+    /// Levels of the share tree where accounts without a line have weighted usage.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_line: Vec<WithoutLineBody>,
     /// What of others is hidden from whoever asks, as `privacy.hide` has it; empty where he sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<String>>,
+}
+
+/// Usage of accounts that have no line in the share tree, at one level.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WithoutLineBody {
+    /// The entry of all of them, such as `/cms/*`.
+    pub path: String,
+    /// Whether that entry has a line. Without one its share is 0.
+    pub has_line: bool,
+    /// Their weighted usage, core-milliseconds.
+    pub usage_core_ms: String,
+    /// That of the level's usage, percent, rounded down.
+    pub of_level: String,
+    /// How many accounts have weighted usage.
+    pub accounts: usize,
+    /// The largest of them that the reader may see.
+    pub largest: Vec<AccountUsageBody>,
+}
+
+/// An account and its weighted usage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AccountUsageBody {
+    /// Where it is in the site's tree. Usage of an entry that has children is named `=`.
+    pub path: String,
+    /// Core-milliseconds.
+    pub usage_core_ms: String,
 }
 
 /// This node.
