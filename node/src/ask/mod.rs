@@ -26,7 +26,7 @@ pub mod usage;
 mod columns;
 mod export;
 
-mod number;
+pub(crate) mod number;
 mod totals;
 
 use std::io::Write;

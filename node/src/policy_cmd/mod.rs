@@ -14,6 +14,7 @@ mod charter_draft;
 mod clock;
 mod document;
 mod draft;
+mod lost;
 mod plan;
 mod publish;
 mod shares_draft;
