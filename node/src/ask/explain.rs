@@ -20,10 +20,6 @@ const THIS_SITE: &str = "this site";
 /// A deviation below this, in percent, prints as 0.00.
 const ON_TARGET: f64 = 0.005;
 
-/// Where Slurm's order is not the node's.
-const NOT_YET: &str = "Slurm holds another order: its site factors are of an earlier round, or its \
-                       own weights (age, size, QOS and the like) decide.";
-
 /// Explain a priority in words, alone or against somebody else's
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct ExplainArgs {
@@ -88,7 +84,7 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         let versus = person(args.versus.clone(), &args.vs_account);
         return explain(&args.ask, (who, versus), None, out).await;
     };
-    let found = standing::of(&crate::slurm::beside(&args.config)?, job).await?;
+    let found = standing::find(&crate::slurm::beside(&args.config)?, job).await?;
     let Some(found) = found else {
         eprintln!("fairmesh: Slurm has no job {}", clean(job));
         return Ok(Exit::Failure);
@@ -100,7 +96,7 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         account: job.account.clone(),
         group: job.group.clone(),
     };
-    let versus = found.before.as_ref().map(person).unwrap_or_default();
+    let versus = found.before().map(person).unwrap_or_default();
     explain(&ask, (person(&found.job), versus), Some(&found), out).await
 }
 
@@ -157,8 +153,8 @@ async fn explain(
             words(body, whose, out)?;
         }
         let standing = answer.body.comparison.map(|it| it.standing);
-        if job.is_some() && standing.as_deref() == Some("before") {
-            writeln!(out, "{NOT_YET}")?;
+        if let Some(job) = job.filter(|_| standing.as_deref() == Some("before")) {
+            writeln!(out, "{}", job.why_against_the_node())?;
         }
     }
     Ok(Exit::Success)
