@@ -97,6 +97,14 @@ pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         let rows: Vec<Vec<String>> = answer.body.entries.iter().map(row).collect();
         columns::write(out, format, &FIELDS, &columns, &rows)?;
     }
+    for (user, path) in local
+        .iter()
+        .flat_map(|(user, paths)| paths.iter().map(move |path| (user, path)))
+    {
+        if !path.ends_with(&format!("/{user}")) {
+            eprintln!("the jobs of `{}` count at `{}`", clean(user), clean(path));
+        }
+    }
     for name in &unknown {
         eprintln!("fairmesh: {name} is not in the share tree; `fairmesh share` lists all of it");
     }
