@@ -52,6 +52,7 @@ mod restore;
 mod running;
 mod site;
 mod tables;
+mod weighed;
 mod work;
 
 pub use adoptions::{Adoption, BroughtBy};
@@ -85,4 +86,5 @@ pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};
 pub use tables::{KnownUsage, PublishedTables};
 pub use view::{Coverage, Divided, View};
+pub use weighed::{SiteUsage, WeighedUsage};
 pub use work::{Done, Work};

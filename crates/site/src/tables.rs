@@ -10,7 +10,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, Counters, SiteId, Span, VoId, WindowLength};
-use fairmesh_usage::{Cell, join, named_cells};
+use fairmesh_usage::{Capacity, Cell, join, named_cells};
 
 use crate::kinds::usage_slice;
 use crate::own::OfSpan as OwnOfSpan;
@@ -63,7 +63,7 @@ impl Site {
         known
     }
 
-    fn tables(&self, vo: VoId, of: impl Fn(SiteId) -> bool) -> Option<PublishedTables> {
+    pub(crate) fn tables(&self, vo: VoId, of: impl Fn(SiteId) -> bool) -> Option<PublishedTables> {
         let held = self.vos.get(&vo)?;
         let length = held.window();
         let mut days: BTreeMap<(SiteId, u32), Vec<OfSpan>> = BTreeMap::new();
@@ -115,6 +115,28 @@ impl PublishedTables {
         sums
     }
 
+    /// What the sites have published of the accounts that `name` gives a name, and what counts of it: scaled down where a
+    /// site says more of a span than its capacity. Takes as long as there are cells.
+    pub(crate) fn each_clamped<K: Clone>(
+        &self,
+        capacity: impl Fn(SiteId) -> Capacity,
+        mut name: impl FnMut(&str) -> Option<K>,
+        mut add: impl FnMut(SiteId, Span, K, [Counters; 2]),
+    ) {
+        for ((site, _), spans) in &self.days {
+            let (names, cells) = numbered_cells(spans, &mut name);
+            let published = join(cells, self.length);
+            let mut counted = published.clone();
+            // A sum of a span is of all its accounts, also of those that are not asked for.
+            capacity(*site).clamp(&mut counted, self.length);
+            for (((span, account), before), (_, after)) in published.into_iter().zip(counted) {
+                if let Some(name) = &names[account] {
+                    add(*site, span, name.clone(), [before, after]);
+                }
+            }
+        }
+    }
+
     /// The same, in parts that add up.
     fn each<K: Ord + Clone>(
         &self,
@@ -160,6 +182,35 @@ impl KnownUsage {
             others.each(name, |site, _, name, counters| add(site, name, counters));
         }
     }
+}
+
+/// The cells of a day with numbers in the place of accounts, and the names of these. An account has one number, so that
+/// its forms can be joined and its incarnations added up.
+fn numbered_cells<K: Clone>(
+    spans: &[OfSpan],
+    name: &mut impl FnMut(&str) -> Option<K>,
+) -> (Vec<Option<K>>, Vec<Cell<usize>>) {
+    let (mut numbers, mut names) = (BTreeMap::<Box<str>, usize>::new(), Vec::new());
+    let mut cells: Vec<Cell<usize>> = Vec::new();
+    for (span, forms) in spans {
+        for bytes in forms {
+            let number = |path: &str| {
+                if let Some(number) = numbers.get(path) {
+                    return Some(*number);
+                }
+                numbers.insert(path.into(), names.len());
+                names.push(name(path));
+                Some(names.len() - 1)
+            };
+            let of_form = named_cells(bytes, number);
+            cells.extend(
+                of_form.map(|(incarnation, account, counters)| {
+                    (incarnation, *span, account, counters)
+                }),
+            );
+        }
+    }
+    (names, cells)
 }
 
 /// Whether all that the tables of a day say adds up: each is there in one form, and none is the whole day beside hours

@@ -39,9 +39,9 @@ pub use quota::{
     QuotaUserBody, QuoteBody, QuotesBody, SettledBody,
 };
 pub use tree::{
-    CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,
-    OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody, UnmappedBody,
-    UnmappedOrigin, UsageBody,
+    CauseBody, CauseOfSite, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody,
+    NamedCounters, OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody,
+    UnmappedBody, UnmappedOrigin, UsageBody,
 };
 
 /// What every answer is wrapped in.

@@ -72,7 +72,8 @@ pub(crate) async fn run<S: Scheduler>(
         "{} users and accounts, {nowhere} map nowhere{}",
         people.len(),
         if nowhere > 0 {
-            ": add an [[identity]] rule, or leave them to be counted at the root"
+            ": add an [[identity]] rule, or leave them: their usage counts at the root, and their jobs get \
+             the middle of the range, neither before nor after all others, from the first round on"
         } else {
             ""
         }

@@ -8,6 +8,7 @@ mod corpus;
 mod correct;
 mod disk;
 mod doctor;
+mod explain;
 mod flips;
 mod forward;
 mod guides;

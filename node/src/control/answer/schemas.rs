@@ -68,9 +68,9 @@ fn file(name: &str) -> String {
 const PATHS: &str = "\
 get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
 get /v1/peers: The other sites: peers-1
-get /v1/shares path depth limit after: The share tree in force, target against actual: shares-1
+get /v1/shares path user depth limit after: The share tree in force, target against actual: shares-1
 get /v1/priority user account group subject path: Where somebody stands: priority-1
-get /v1/explain user* account group versus versus_account versus_group: Why somebody stands there: explain-1
+get /v1/explain user account group subject versus versus_account versus_group versus_subject: Why somebody stands there: explain-1
 get /v1/usage vo path limit after: Raw usage, exact: usage-1
 get /v1/unmapped: Whom no identity rule maps: unmapped-1
 get /v1/accounting by* since until user account group vo state queue cluster: Sums of the job records that are kept: accounting-1

@@ -125,12 +125,23 @@ fn absolute() -> String {
     fairmesh_model::Distance::Absolute.to_string()
 }
 
+/// Nodes that do not report `exact` named nobody without an entry.
+fn yes() -> bool {
+    true
+}
+
 /// `fairmesh.explain/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainBody {
     /// The entry.
     pub path: String,
+    /// The account that jobs are charged to: the entry's path, or one below it that has no entry of its own.
+    #[serde(default)]
+    pub account: String,
+    /// Whether the account has an entry of its own.
+    #[serde(default = "yes")]
+    pub exact: bool,
     /// Its rank among all entries, from 1; equal ones share one.
     pub rank: u32,
     /// How many different ranks there are.
@@ -170,14 +181,35 @@ pub struct ComparisonBody {
     pub parity_core_ms: Option<String>,
 }
 
-/// Raw usage behind an entry, by site.
+/// The usage behind an entry, by site.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CauseBody {
     /// The entry.
     pub path: String,
-    /// Site by site, the largest first; unweighted, over all windows that are held.
-    pub sites: Vec<NamedCounters>,
+    /// Its weighted usage, core-milliseconds: the sum of what counts of the sites. Each number is rounded down, so the
+    /// sites' amount to less by fewer milliseconds than there are sites.
+    #[serde(default)]
+    pub usage_core_ms: String,
+    /// Site by site, the one of which the most counts first.
+    pub sites: Vec<CauseOfSite>,
+}
+
+/// What a site's usage counts for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CauseOfSite {
+    /// The site's id.
+    pub id: String,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What counts: weighted by age and clamped to the site's capacity, core-milliseconds.
+    #[serde(default)]
+    pub weighted_core_ms: String,
+    /// The raw counters: as the site published them, unweighted and not clamped, over all windows that are held.
+    #[serde(flatten)]
+    pub counters: CountersBody,
 }
 
 /// `fairmesh.usage/1`.
