@@ -53,6 +53,7 @@ fn prices() -> PriceList {
             ("fat".to_owned(), class(61, 900_001, 3, 1_300_007)),
         ]),
         queues: BTreeMap::from([("long".to_owned(), Factor::from_millionths(1_100_003))]),
+        ..PriceList::default()
     }
 }
 

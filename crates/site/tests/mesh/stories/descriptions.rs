@@ -32,6 +32,7 @@ fn prices(number: u32) -> PriceList {
     PriceList {
         machines: BTreeMap::from([("fat".to_owned(), class)]),
         queues: BTreeMap::from([("long".to_owned(), cost)]),
+        ..PriceList::default()
     }
 }
 
