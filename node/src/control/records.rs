@@ -42,7 +42,7 @@ pub(super) async fn post_running(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let mut feed = Feed::new(&shared, body, LINE_BYTES_MAX);
+    let mut feed = Feed::<RunningJob>::new(&shared, body, LINE_BYTES_MAX);
     let mut jobs = Vec::new();
     while let Some(more) = feed.next(RUNNING_MAX + 1).await? {
         jobs.extend(more);
@@ -52,7 +52,7 @@ pub(super) async fn post_running(
         }
     }
     let rule = shared.charge_rule();
-    let (numbers, jobs): (Vec<u64>, Vec<RunningJob>) = jobs
+    let (numbers, jobs): (Vec<u64>, Vec<_>) = jobs
         .into_iter()
         .map(|(number, job)| {
             let record = rule.reported(job.record);

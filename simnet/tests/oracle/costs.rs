@@ -104,7 +104,13 @@ fn record() -> impl Strategy<Value = UsageRecord> {
     let chunks = prop::collection::vec(chunk(), 0..3);
     let places = (any::<bool>(), any::<bool>());
     (held, places, terms, asked, chunks).prop_map(
-        |((cores, gpus, mem_mib, disk_mib, nodes), (long, urgent), terms, (machine, asked), chunks)| {
+        |(
+            (cores, gpus, mem_mib, disk_mib, nodes),
+            (long, urgent),
+            terms,
+            (machine, asked),
+            chunks,
+        )| {
             UsageRecord {
                 key: JobKey {
                     cluster: "c".to_owned(),

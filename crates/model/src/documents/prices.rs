@@ -289,9 +289,7 @@ mod tests {
                 queues: (0..queues)
                     .map(|index| (named(index), Factor::MAX))
                     .collect(),
-                qos: (0..qos)
-                    .map(|index| (named(index), Factor::MAX))
-                    .collect(),
+                qos: (0..qos).map(|index| (named(index), Factor::MAX)).collect(),
             };
             let hosts: Vec<_> = (0..hosts).map(|index| (named(index), named(0))).collect();
             list.validate().and(list.validate_hosts(&hosts)).is_ok()
