@@ -48,6 +48,7 @@ pub enum Code {
     RuleHidden,
     HalfLifeBeyondHorizon,
     PriceBeyondUsual,
+    WithoutEffect,
     PageHidden,
     CoordinatorsInVain,
     LookupsHidden,

@@ -107,13 +107,13 @@ impl Job {
             cores: self.cpus,
             gpus: self.gpus,
             mem_mib: self.mem_mib,
-            placement: Placement {
+            placement: rule.placed(Placement {
                 nodes: self.nodes,
                 queue: self.partition.clone().map(fitting),
+                qos: self.qos.clone().map(fitting),
                 machine: self.host.clone().map(fitting),
-                terms: rule.terms(self.partition.as_deref(), self.qos.as_deref()),
                 ..Placement::default()
-            },
+            }),
             running: true,
         })
     }

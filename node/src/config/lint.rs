@@ -15,6 +15,10 @@ impl Config {
     /// Each such thing, in the order of the file's tables.
     pub fn doubts(&self) -> Vec<Finding> {
         let mut doubts = Vec::new();
+        for error in &self.without_effect {
+            let text = error.line();
+            doubts.push(Finding::new(Code::WithoutEffect, Severity::Error, &text));
+        }
         let mut doubt = |code, text: String| {
             doubts.push(Finding::new(code, Severity::Warning, &text));
         };

@@ -99,6 +99,8 @@ pub struct Config {
     pub charging: Charging,
     /// Which jobs are charged, and for how long.
     pub charge_rule: ChargeRule,
+    /// Keys about charging that change no charge.
+    pub without_effect: Vec<FileError>,
     /// The order in which entries are served.
     pub projection: ProjectionName,
     /// What VOs are told of free CPUs, if anything.
@@ -190,6 +192,7 @@ impl Config {
         let vos = sections::vos(source, &raw.vos)?;
         let window = sections::window(source, &raw.history)?;
         let charge_rule = charging::charge_rule(source, &raw.charging)?;
+        let charging = charging::charging(source, &raw.charging, &raw.machine)?;
         let (policy, policy_file) = shares::read(source, &raw, base, &vos, read)?;
         let (privacy, readers) = privacy::checked(source, &raw.privacy)?;
         let place = Place {
@@ -210,7 +213,13 @@ impl Config {
             page: sections::page(source, raw.page.as_ref())?,
             identity: sections::identity(source, &raw.identity, &vos)?,
             history: raw.history.rule(source, window)?,
-            charging: charging::charging(source, &raw.charging, &raw.machine)?,
+            without_effect: charging::without_effect(
+                source,
+                (&raw.charging, &raw.machine),
+                &charging,
+                !vos.is_empty(),
+            ),
+            charging,
             advert: advert::checked(source, &raw, &vos)?,
             forward: forward::checked(source, &raw, &vos)?,
             quotas: quota::checked(source, &raw.quota, &vos)?,

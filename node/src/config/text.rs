@@ -101,6 +101,14 @@ impl Source<'_> {
 }
 
 impl FileError {
+    /// All of it but the excerpt, on one line.
+    pub fn line(&self) -> String {
+        let key = self.key.as_ref().map(|key| format!("`{key}`: "));
+        let help = self.help.as_ref().map(|help| format!("; {help}"));
+        let [key, help] = [key, help].map(Option::unwrap_or_default);
+        format!("{}: {key}{}{help}", self.place, self.problem)
+    }
+
     /// The error with what to do about it.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {

@@ -136,7 +136,7 @@ async fn hand_over(
     outcome: &mut Outcome,
 ) -> Result<(), ApiError> {
     let now = shared.node().ask(|_, now| now.wall).await?;
-    let rule = shared.options.settings.borrow().charge_rule.clone();
+    let rule = shared.charge_rule();
     let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());
     let mut free = Vec::new();
     for (number, record) in records {

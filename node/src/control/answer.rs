@@ -32,7 +32,7 @@ pub use place::{
     PlaceBody, PlacedBody, RefusedBody, RequireAsk, SitesBody, SlaBody, StagedAsk, StandingBody,
     WaitingAsk,
 };
-pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
+pub use prices::{HostsBody, MachineBody, PricesBody, QosBody, QueueBody, SitePricesBody};
 pub use quota::{
     HoldBody, QuotaAccountBody, QuotaBody, QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody,
     QuotaPartBody, QuotaSliceBody, QuotaSummaryBody, QuotaTotalsBody, QuotaTransferBody,

@@ -170,7 +170,7 @@ fn record_of(
     (rule, now): (&ChargeRule, WallTime),
 ) -> Result<UsageRecord, String> {
     let batch = match line {
-        Line::Usage(record) => return Ok(*record),
+        Line::Usage(record) => return Ok(rule.reported(*record)),
         Line::Batch(record) => *record,
         Line::Named(named) => {
             let log = log.ok_or_else(|| {

@@ -232,6 +232,7 @@ mod tests {
             sites_total: 1,
             heads: Vec::new(),
             view_digest: None,
+            view_window_ms: None,
             expires_ms: Some(day(100).0),
             expires_first: Some("charter 1".to_owned()),
             warnings: Vec::new(),

@@ -187,6 +187,11 @@ impl Shared {
         }
     }
 
+    /// Which jobs are charged, by the configuration in force.
+    fn charge_rule(&self) -> ChargeRule {
+        self.options.settings.borrow().charge_rule.clone()
+    }
+
     /// `Some(n)` where a line about a refusal may be written now, after `n` that were not.
     fn may_tell_of_refusal(&self) -> Option<u64> {
         let refusals = self.refusals.lock();

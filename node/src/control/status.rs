@@ -67,6 +67,8 @@ pub(crate) async fn status(
         .ask(move |site, now| ask(site, now, digests))
         .await?;
     for (vo, viewed) in asked.vos.iter_mut().zip(asked.viewed) {
+        let window = viewed.as_ref().and_then(Viewed::window_start);
+        vo.view_window_ms = window.map(|start| start.0);
         let digest = tokio::task::spawn_blocking(move || viewed.as_ref().map(Viewed::digest));
         let digest = digest.await.map_err(ApiError::internal)?;
         vo.view_digest = digest.map(|hash| hash.to_string());
@@ -140,6 +142,7 @@ fn vo_body(site: &Site, status: VoStatus) -> VoBody {
         expires_ms: status.expires.as_ref().map(|(at, _)| at.0),
         expires_first: status.expires.map(|(_, document)| document.to_string()),
         view_digest: None,
+        view_window_ms: None,
         warnings: all_clean(&status.warnings),
         snapshot: status.snapshot.as_ref().map(snapshot_body),
         snapshot_warnings: all_clean(&status.snapshot_warnings),

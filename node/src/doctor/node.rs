@@ -181,6 +181,7 @@ mod tests {
             sites_total: 0,
             heads: Vec::new(),
             view_digest: None,
+            view_window_ms: None,
             expires_ms: None,
             expires_first: None,
             warnings: Vec::new(),

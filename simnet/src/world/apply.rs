@@ -150,6 +150,8 @@ impl World {
                     let cost = Factor::from_millionths(percent.saturating_mul(10_000));
                     let long = (percent > 0).then(|| ("long".to_owned(), cost));
                     config.charging.prices = Arc::new(PriceList {
+                        // What is urgent costs the same again: in a long queue both factors count.
+                        qos: (long.iter().map(|(_, cost)| ("urgent".to_owned(), *cost))).collect(),
                         queues: long.into_iter().collect(),
                         ..PriceList::clone(&config.charging.prices)
                     });

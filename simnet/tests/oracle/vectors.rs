@@ -223,6 +223,7 @@ fn prices(vector: &Value) -> PriceList {
     PriceList {
         machines: machines.map(class).collect(),
         queues: BTreeMap::from([("queue".to_owned(), cost)]),
+        ..PriceList::default()
     }
 }
 

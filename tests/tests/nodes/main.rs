@@ -3,6 +3,7 @@
 
 mod api;
 mod arc;
+mod charging;
 mod cli;
 mod corpus;
 mod correct;

@@ -103,6 +103,10 @@ pub struct VoBody {
     /// Digest of documents and weighted sums; only if asked for with `digests=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view_digest: Option<String>,
+    /// When the window begins that the digest is of, with `view_digest`. Compare digests of the same window only: near the
+    /// full hour sites whose clocks differ are in different windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view_window_ms: Option<u64>,
     /// When the first of the documents in force expires; answers say so then, and it stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,
