@@ -51,10 +51,12 @@ pub enum Code {
     PageHidden,
     CoordinatorsInVain,
     LookupsHidden,
+    ReloadRejected,
     // Of the node.
     NodeAway,
     VersionDiffers,
     Unmapped,
+    Namesakes,
     TreeWarning,
     OwnClockOff,
     OverBudget,

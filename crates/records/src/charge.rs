@@ -163,6 +163,7 @@ impl ChargeRule {
             nodes: record.nodes.unwrap_or(0),
             disk_mib: record.disk_mib.unwrap_or(0),
             queue: record.queue.clone().map(fitting),
+            qos: record.qos.clone().map(fitting),
             machine: record.machine.clone().or_else(host).map(fitting),
             terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
             properties: record.properties.clone(),

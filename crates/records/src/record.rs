@@ -200,6 +200,7 @@ impl BatchRecord {
         record.nodes = Some(placement.nodes).filter(|nodes| *nodes > 0);
         record.disk_mib = Some(placement.disk_mib).filter(|disk| *disk > 0);
         record.queue.clone_from(&placement.queue);
+        record.qos.clone_from(&placement.qos);
         record.machine.clone_from(&placement.machine);
         record.properties.clone_from(&placement.properties);
         record.chunks.clone_from(&placement.chunks);

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::SiteId;
-use fairmesh_site::{IdentityMap, SiteConfig};
+use fairmesh_site::SiteConfig;
 
 use libp2p::Multiaddr;
 
@@ -18,7 +18,7 @@ impl Config {
         SiteConfig {
             policy: self.policy.clone(),
             vos: self.vos.clone(),
-            identity: IdentityMap::new(self.identity.clone()),
+            identity: self.identity.clone(),
             introducers: self.peers.iter().map(|peer| peer.site).collect(),
             local_history: self.history,
             local_window: self.window,

@@ -118,6 +118,7 @@ fn wanted(user: String, account: Option<String>, group: Option<String>) -> Whom 
             group,
             ..Origin::default()
         },
+        ..Whom::default()
     }
 }
 

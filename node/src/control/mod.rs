@@ -101,6 +101,8 @@ pub struct ControlSettings {
     pub charge_rule: ChargeRule,
     /// The order in which entries are served.
     pub projection: ProjectionName,
+    /// Why the configuration was rejected when it was read again last; the one before it stays in force.
+    pub rejected: Option<String>,
 }
 
 /// Limits of the server.

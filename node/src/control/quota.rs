@@ -52,8 +52,6 @@ struct Asking {
     mem_mib: u64,
     #[serde(flatten)]
     placement: Placement,
-    /// Its quality of service: with the queue it says on which terms the job runs, where nobody else has.
-    qos: Option<String>,
     /// How long it may run.
     wall_s: u64,
     /// The account whose credit it is to spend.
@@ -99,7 +97,7 @@ impl Asking {
         let mut placement = self.placement.clone();
         if placement.terms == Terms::Regular {
             // As of the record by which it will be charged.
-            placement.terms = rule.terms(placement.queue.as_deref(), self.qos.as_deref());
+            placement.terms = rule.terms(placement.queue.as_deref(), placement.qos.as_deref());
         }
         Ok(UsageRecord {
             key: self.key.clone(),
@@ -288,7 +286,7 @@ pub(super) async fn quote(
 /// What the job would cost at each site that says what its machines cost, the cheapest first; those that
 /// could not run it last.
 fn quotes(site: &Site, now: Now, record: &UsageRecord, importance: Importance) -> Vec<QuoteBody> {
-    let vo = site.view().account(&record.origin).and_then(|of| of.vo);
+    let vo = site.view().account(record).and_then(|of| of.vo);
     let others = vo.into_iter().flat_map(|vo| site.descriptions(vo));
     let others: Vec<SiteId> = others
         .map(|(id, _)| id)

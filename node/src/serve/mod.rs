@@ -110,6 +110,8 @@ impl LookupSnapshot for Served {
                 account: names.account,
                 group: names.group,
                 subject: names.subject,
+                queue: names.queue,
+                qos: names.qos,
             })?,
         };
         u32::try_from(entry.index()).ok()
