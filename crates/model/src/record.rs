@@ -285,7 +285,7 @@ impl UsageRecord {
             ("group", self.origin.group.as_ref()),
             ("subject", self.origin.subject.as_ref()),
             ("queue", self.placement.queue.as_ref()),
-            ("qos", self.placement.qos.as_ref()),
+            ("QOS", self.placement.qos.as_ref()),
             ("machine", self.placement.machine.as_ref()),
         ];
         let properties = placement.properties.iter().map(|name| ("property", name));

@@ -26,13 +26,12 @@ impl Config {
             .filter_map(|rule| rule.vo)
             .chain(people.filter_map(|person| person.account.vo))
             .collect();
+        let mounts = self.policy.entries();
+        let mounted: BTreeSet<&str> = mounts
+            .filter_map(|(_, entry)| Some(entry.mount.as_ref()?.alias.as_str()))
+            .collect();
         for (alias, vo) in &self.vos {
-            let mut entries = self.policy.entries();
-            let is_mounted = entries.any(|(_, entry)| {
-                let mount = entry.mount.as_ref();
-                mount.is_some_and(|mount| mount.alias == *alias)
-            });
-            if !is_mounted {
+            if !mounted.contains(alias.as_str()) {
                 doubt(
                     Code::VoNotMounted,
                     format!(

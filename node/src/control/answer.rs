@@ -40,8 +40,8 @@ pub use quota::{
 };
 pub use tree::{
     CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,
-    OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody, UnmappedBody,
-    UnmappedOrigin, UsageBody,
+    NamesakeBody, NamesakesBody, OriginBody, PriorityBody, Refusal, ReportBody, ShareBody,
+    SharesBody, UnmappedBody, UnmappedOrigin, UsageBody,
 };
 
 /// What every answer is wrapped in.

@@ -4,8 +4,9 @@
 
 use fairmesh_site::Severity;
 
-use crate::ask::{name_or_id, status};
-use crate::control::answer::{PeerBody, StatusBody};
+use crate::ask::{Control, name_or_id, status};
+use crate::control::answer::{Answer, NamesakesBody, PeerBody, StatusBody};
+use crate::control::namesakes::finding;
 use crate::finding::{Code, Finding};
 
 /// What was asked, in words.
@@ -51,6 +52,13 @@ pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
         found.push(Finding::new(Code::VersionDiffers, Severity::Warning, &text));
     }
     found
+}
+
+/// Accounts that may mix people of one name, as the node finds them. One of an earlier version does not look for them.
+pub(crate) async fn namesakes(control: &Control) -> Option<Finding> {
+    let asked = control.get::<Answer<NamesakesBody>>("/v1/namesakes", &[]);
+    let (answer, _) = asked.await.ok()?;
+    finding(&answer.body)
 }
 
 /// Not connected, and never tried: no charter and no configuration says where it is.

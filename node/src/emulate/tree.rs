@@ -8,7 +8,7 @@
 //! Invariant: parents of all entries are entries, or the root. Deliberately not here: whose usage counts
 //! at a level; whoever emulates has one table of charges.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use fairmesh_model::{AccountPath, Distance, PolicyMount, Scope, Share, SharePolicy};
@@ -48,20 +48,20 @@ impl ShareTree {
     pub fn parse(text: &str, file_name: &str) -> Result<Self, TreeFileError> {
         let file = parse_tree(text, file_name)?;
         let mut tree = Self::default();
-        let mut dropped = Vec::new();
+        let mut dropped = BTreeSet::new();
         for (path, entry, policy) in file.entries() {
             tree.say(path, (entry.usage, entry.distance, policy));
             if path.is_root() {
                 tree.lists_root = true;
             } else if entry.is_dropped() {
-                dropped.push(path);
+                dropped.insert(path.clone());
             } else {
                 tree.limits.insert(path.clone(), entry.at_most);
                 tree.shares.insert(path.clone(), entry.target());
             }
         }
         tree.shares
-            .retain(|path, _| !dropped.iter().any(|above| path.starts_with(above)));
+            .retain(|path, _| !path.ancestors().any(|above| dropped.contains(&above)));
         Ok(tree)
     }
 

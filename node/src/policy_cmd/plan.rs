@@ -15,6 +15,9 @@ use fairmesh_model::{AccountPath, Distance, Share};
 use fairmesh_policy::{CompiledTree, PlanShare, SiteEntry, SitePolicy, compile};
 use serde::Serialize;
 
+use crate::ask::NodeArgs;
+use crate::doctor::namesakes;
+
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
 use super::verify::chain_of;
@@ -37,6 +40,9 @@ pub struct PlanArgs {
     /// How a deviation is measured: absolute, relative, or mix:K
     #[arg(long, default_value = "absolute")]
     pub distance: Distance,
+    /// The node that is asked whether accounts mix people of one name, if one is here.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The form of the answer.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -87,7 +93,7 @@ impl Line {
     }
 }
 
-pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let files = args.old.len() + args.new.len() + usize::from(args.usage.is_some());
     let work = if args.usage.is_some() { 4 } else { 2 };
     let steps = Progress::of_count(u64::try_from(files + work)?, "steps");
@@ -108,6 +114,10 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     let lines = compare(&old, &new, usage.as_ref(), args.distance, || steps.step())?;
     drop(steps);
     write(&lines, args, out)?;
+    if let Some(found) = namesakes(&args.node.control()).await {
+        // Not among what a program reads.
+        eprintln!("{}: {} [{}]", found.severity, found.text, found.code);
+    }
     Ok(Exit::Success)
 }
 

@@ -81,3 +81,36 @@ fn load(started: &Config, current: &Config) -> anyhow::Result<Loaded> {
         },
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_people_map_is_read_again_and_a_bad_one_is_refused_with_its_place() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let write = |name: &str, text: &str| {
+            std::fs::write(folder.path().join(name), text).expect("written");
+        };
+        write(
+            "fairmesh.toml",
+            "people = \"people.csv\"\n[site]\nname = \"s\"\n",
+        );
+        write("people.csv", "user,path\nann,/ann\n");
+        let file = folder.path().join("fairmesh.toml");
+        let started = Config::load(&file).expect("valid");
+        assert_eq!(started.identity.people().rows().len(), 1);
+        let same = load(&started, &started).expect("valid");
+        assert_eq!(same.changes, Reload::default());
+        write("people.csv", "user,path\nann,/ann\nbob,/bob\n");
+        let changed = load(&started, &started).expect("valid");
+        assert_eq!(changed.changes.applied, ["people"]);
+        write("people.csv", "user,path\nann,/ann\nann,/bob\n");
+        let error = load(&started, &started).err().expect("a user twice");
+        let text = format!("{error:#}");
+        assert!(
+            text.contains("people.csv:3:1: `user`: the row of line 2"),
+            "{text}"
+        );
+    }
+}

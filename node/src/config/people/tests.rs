@@ -9,16 +9,22 @@ fn parse(text: &str) -> Result<People, String> {
 }
 
 fn rows(people: &People) -> Vec<(Option<&str>, Option<&str>, bool, &str)> {
-    let row = |of| {
-        let Person {
-            user,
-            subject,
-            account,
-        } = of;
-        let [user, subject] = [user, subject].map(Option::as_deref);
-        (user, subject, account.vo.is_some(), account.path.as_str())
-    };
-    people.rows().iter().map(row).collect()
+    let mut rows = Vec::new();
+    for Person {
+        user,
+        subject,
+        account,
+    } in people.rows()
+    {
+        let path = account.path.as_str();
+        rows.push((
+            user.as_deref(),
+            subject.as_deref(),
+            account.vo.is_some(),
+            path,
+        ));
+    }
+    rows
 }
 
 #[test]
