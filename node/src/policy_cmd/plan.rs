@@ -114,7 +114,13 @@ pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<
     let lines = compare(&old, &new, usage.as_ref(), args.distance, || steps.step())?;
     drop(steps);
     write(&lines, args, out)?;
-    if let Some(found) = namesakes(&args.node.control()).await {
+    let control = args.node.control();
+    // Shares are planned on any machine: most have no node.
+    let found = match control.path().exists() {
+        true => namesakes(&control).await,
+        false => None,
+    };
+    if let Some(found) = found {
         // Not among what a program reads.
         eprintln!("{}: {} [{}]", found.severity, found.text, found.code);
     }
