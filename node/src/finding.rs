@@ -52,11 +52,13 @@ pub enum Code {
     PageHidden,
     CoordinatorsInVain,
     LookupsHidden,
+    ReloadRejected,
     // Of the node.
     NodeAway,
     VersionDiffers,
     Unmapped,
     WithoutLine,
+    Namesakes,
     TreeWarning,
     OwnClockOff,
     OverBudget,

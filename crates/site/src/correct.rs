@@ -216,7 +216,7 @@ impl Site {
     /// Who was charged for a job. Where its origin maps elsewhere by now, the account is looked for among
     /// those of the spans that the job ran in.
     fn payer_of_mark(&self, record: &UsageRecord, mark: JobMark) -> Result<Account, String> {
-        let mapped = self.config.identity.resolve(&record.origin);
+        let mapped = self.config.identity.resolve(record);
         let mapped = mapped.unwrap_or_else(IdentityMap::nowhere);
         let is_payer = |account: &Account| account.digest() == mark.payer;
         let vos = self.vos.keys().copied().map(Some).chain([None]);

@@ -35,7 +35,7 @@ pub enum Estimate {
 impl Site {
     /// What `record` would count beyond what `mark` says is charged already.
     pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
-        let account = self.view().account(&record.origin);
+        let account = self.view().account(record);
         let vo = account.as_ref().and_then(|account| account.vo);
         if let Err(why) = self.check_capacity(vo, record) {
             return Estimate::Refused(why);
@@ -56,7 +56,7 @@ impl Site {
         let mut estimate = |record: UsageRecord| {
             let refuse =
                 |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
-            let account = self.view().account(&record.origin);
+            let account = self.view().account(&record);
             let Some(vo) = account.as_ref().and_then(|account| account.vo) else {
                 let why = "its account belongs to no VO, so no site has published what it costs";
                 return refuse(why.to_owned());

@@ -72,7 +72,7 @@ pub use forward::{
     ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,
     Withdrawal, Withdrawn, brings_job, is_key, read_forward, read_forward_told,
 };
-pub use identity::{Account, IdentityMap, Pattern, Rule, Words};
+pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};

@@ -9,14 +9,14 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    CoreMillis, Counters, HistoryRule, JobKey, Now, Origin, Span, UsageMode, UsageRecord, VoId,
-    WallTime, WindowLength, cbor, mutated,
+    CoreMillis, Counters, HistoryRule, JobKey, Now, Span, UsageMode, UsageRecord, VoId, WallTime,
+    WindowLength, cbor, mutated,
 };
 
 use crate::charge::{Charge, Rules, charge};
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Reported, Ticket};
-use crate::identity::{Account, IdentityMap};
+use crate::identity::{Account, IdentityMap, Words};
 use crate::moved::moved;
 use crate::own::{Bounds, Own};
 use crate::published::net;
@@ -73,16 +73,16 @@ impl Site {
         });
     }
 
-    /// Who pays for a job: looked up once for all jobs of an origin.
+    /// Who pays for a job: looked up once for all jobs of the same words.
     pub(crate) fn payer_of<'a, 'b>(
         &self,
         record: &'a UsageRecord,
         now: WallTime,
         payers: &'b mut Payers<'a>,
     ) -> &'b mut Payer {
-        payers.entry(&record.origin).or_insert_with(|| {
+        payers.entry(Words::from(record)).or_insert_with(|| {
             // By the rules that the owner has now, also while the tree that follows them is fed.
-            let mapped = self.config.identity.resolve(&record.origin);
+            let mapped = self.config.identity.resolve(record);
             let is_mapped = mapped.is_some();
             let account = mapped.unwrap_or_else(IdentityMap::nowhere);
             Payer {
@@ -412,7 +412,7 @@ pub(crate) fn no_charter(vo: VoId) -> String {
     )
 }
 
-/// Who pays for the jobs of one origin, and what they add in one report.
+/// Who pays for the jobs of the same words, and what they add in one report.
 pub(crate) struct Payer {
     pub(crate) account: Account,
     digest: u64,
@@ -425,7 +425,7 @@ pub(crate) struct Payer {
     pub(crate) expected: CoreMillis,
 }
 
-pub(crate) type Payers<'a> = BTreeMap<&'a Origin, Payer>;
+pub(crate) type Payers<'a> = BTreeMap<Words<'a>, Payer>;
 
 /// What is added to a span, by account.
 pub(crate) type Added<'a> = BTreeMap<&'a Account, Counters>;

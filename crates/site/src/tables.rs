@@ -5,7 +5,7 @@
 //!
 //! Invariant: sums are of what the uncovered heads say, joined as they are for the share tree; they are not clamped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -211,6 +211,33 @@ fn numbered_cells<K: Clone>(
         }
     }
     (names, cells)
+}
+
+impl KnownUsage {
+    /// The accounts that this site and another one have used anything of, of those that `is_wanted` holds for, each with
+    /// the sites that have. Takes as long as there are cells.
+    pub fn of_several_sites(
+        &self,
+        is_wanted: impl Fn(&AccountPath) -> bool,
+    ) -> BTreeMap<AccountPath, BTreeSet<SiteId>> {
+        let cells = self.own.values().flat_map(|of_span| of_span.iter());
+        let used = cells.filter(|(_, counters)| counters.net() > 0);
+        let own: BTreeSet<AccountPath> = used.map(|((path, _), _)| path.clone()).collect();
+        let wanted: BTreeSet<AccountPath> = own.into_iter().filter(is_wanted).collect();
+        let mut sites: BTreeMap<AccountPath, BTreeSet<SiteId>> = BTreeMap::new();
+        if let Some(others) = &self.others {
+            let known = |path: &str| wanted.get(path).cloned();
+            others.each(known, |site, _, path, counters| {
+                if counters.net() > 0 {
+                    sites.entry(path).or_default().insert(site);
+                }
+            });
+        }
+        for of_account in sites.values_mut() {
+            of_account.insert(self.site);
+        }
+        sites
+    }
 }
 
 /// Whether all that the tables of a day say adds up: each is there in one form, and none is the whole day beside hours

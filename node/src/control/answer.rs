@@ -40,7 +40,7 @@ pub use quota::{
 };
 pub use tree::{
     CauseBody, CauseOfSite, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody,
-    NamedCounters, OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody,
+    NamedCounters, NamesakeBody, NamesakesBody, OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody,
     UnmappedBody, UnmappedOrigin, UsageBody,
 };
 

@@ -165,6 +165,7 @@ fn wanted(
             group,
             subject,
         },
+        ..Whom::default()
     }
 }
 

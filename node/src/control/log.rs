@@ -3,6 +3,7 @@
 //! Invariant: where no log is kept this succeeds and does nothing.
 
 use fairmesh_records::BatchRecord;
+use fairmesh_site::Words;
 
 use super::Shared;
 use crate::record_log::{Entry, LogError};
@@ -24,7 +25,11 @@ pub(super) async fn keep(
     let entries = {
         let settings = shared.options.settings.borrow();
         let entry = |record: BatchRecord| {
-            let account = view.account(&record.origin.clone().fitting());
+            let account = view.account(Words {
+                queue: record.queue.as_deref(),
+                qos: record.qos.as_deref(),
+                ..Words::from(&record.origin)
+            });
             let vo = account.as_ref().and_then(|account| account.vo);
             Entry {
                 vo: vo.map(|vo| settings.vos.get(&vo).cloned().unwrap_or(vo.to_string())),

@@ -31,6 +31,7 @@ mod documents;
 mod explain;
 mod forward;
 mod health;
+pub(crate) mod namesakes;
 mod peers;
 mod place;
 mod prices;
@@ -102,6 +103,8 @@ pub struct ControlSettings {
     pub charge_rule: ChargeRule,
     /// The order in which entries are served.
     pub projection: ProjectionName,
+    /// Why the configuration was rejected when it was read again last; the one before it stays in force.
+    pub rejected: Option<String>,
 }
 
 /// Limits of the server.
@@ -211,7 +214,7 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 }
 
 /// What there is, for who asks for something else.
-const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, audit, \
+const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, namesakes, accounting, audit, \
     documents, forward, forward/here, quota, quota/history, quota/summary, \
     metrics; POST /v1/accounting, records, running, \
     corrections, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
@@ -265,6 +268,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/forward", get(forward::get).post(forward::post))
         .route("/v1/forward/withdraw", post(forward::post_withdraw))
         .route("/v1/unmapped", get(usage::get_unmapped))
+        .route("/v1/namesakes", get(namesakes::get))
         .route("/v1/documents", get(documents::get))
         .route("/v1/metrics", get(crate::metrics::get))
         .route_layer(axum::middleware::from_fn_with_state(

@@ -278,7 +278,7 @@ pub(super) async fn quote(
 /// What the job would cost at each site that says what its machines cost, the cheapest first; those that
 /// could not run it last.
 fn quotes(site: &Site, now: Now, record: &UsageRecord, importance: Importance) -> Vec<QuoteBody> {
-    let vo = site.view().account(&record.origin).and_then(|of| of.vo);
+    let vo = site.view().account(record).and_then(|of| of.vo);
     let others = vo.into_iter().flat_map(|vo| site.descriptions(vo));
     let others: Vec<SiteId> = others
         .map(|(id, _)| id)

@@ -4,8 +4,11 @@
 
 use fairmesh_site::Severity;
 
-use crate::ask::{name_or_id, status};
-use crate::control::answer::{AccountUsageBody, PeerBody, StatusBody, WithoutLineBody};
+use crate::ask::{Control, name_or_id, status};
+use crate::control::answer::{
+    AccountUsageBody, Answer, NamesakesBody, PeerBody, StatusBody, WithoutLineBody,
+};
+use crate::control::namesakes::finding;
 use crate::finding::{Code, Finding};
 
 /// The account of usage that no identity rule maps.
@@ -71,6 +74,13 @@ fn without_line(level: &WithoutLineBody) -> Option<Finding> {
         status::without_line(level)
     );
     Some(Finding::new(Code::WithoutLine, Severity::Warning, &text))
+}
+
+/// Accounts that may mix people of one name, as the node finds them. One of an earlier version does not look for them.
+pub(crate) async fn namesakes(control: &Control) -> Option<Finding> {
+    let asked = control.get::<Answer<NamesakesBody>>("/v1/namesakes", &[]);
+    let (answer, _) = asked.await.ok()?;
+    finding(&answer.body)
 }
 
 /// Not connected, and never tried: no charter and no configuration says where it is.

@@ -94,7 +94,7 @@ async fn done(args: &PolicyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         PolicyCommand::Sign(args) => sign::run(args, out),
         PolicyCommand::Show(args) => show::run(args, out),
         PolicyCommand::Verify(args) => verify::run(args, out),
-        PolicyCommand::Plan(args) => plan::run(args, out),
+        PolicyCommand::Plan(args) => plan::run(args, out).await,
         PolicyCommand::Publish(args) => publish::run(args, out).await,
         PolicyCommand::Snapshot(args) => snapshot::run(args, out).await,
     }

@@ -16,6 +16,9 @@ use fairmesh_model::{AccountPath, Distance, Share};
 use fairmesh_policy::{CompiledTree, PlanShare};
 use serde::Serialize;
 
+use crate::ask::NodeArgs;
+use crate::doctor::namesakes;
+
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
 use super::lost::{Lost, lost};
@@ -40,6 +43,9 @@ pub struct PlanArgs {
     /// How a deviation is measured: absolute, relative, or mix:K
     #[arg(long, default_value = "absolute")]
     pub distance: Distance,
+    /// The node that is asked whether accounts mix people of one name, if one is here.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The form of the answer.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -90,7 +96,7 @@ impl Line {
     }
 }
 
-pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let files = args.old.len() + args.new.len() + usize::from(args.usage.is_some());
     let work = if args.usage.is_some() { 4 } else { 2 };
     let steps = Progress::of_count(u64::try_from(files + work)?, "steps");
@@ -115,6 +121,16 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     let lost = lost(&old, &new, charges);
     let notes = notes(&new, usage.as_ref());
     write(&lines, &lost, &notes, args, out)?;
+    let control = args.node.control();
+    // Shares are planned on any machine: most have no node.
+    let found = match control.path().exists() {
+        true => namesakes(&control).await,
+        false => None,
+    };
+    if let Some(found) = found {
+        // Not among what a program reads.
+        eprintln!("{}: {} [{}]", found.severity, found.text, found.code);
+    }
     Ok(Exit::Success)
 }
 

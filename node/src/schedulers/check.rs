@@ -120,7 +120,11 @@ async fn factors<S>(
     pair: &Pair<S>,
 ) -> anyhow::Result<(Vec<Option<u32>>, u32)> {
     let asked = people.iter().cloned();
-    let asked = asked.map(|(user, account)| (user, account, None));
+    let asked = asked.map(|(user, account)| sync::Person {
+        user,
+        account,
+        ..sync::Person::default()
+    });
     let asked: Vec<sync::Person> = asked.collect();
     let (factors, step) = sync::factors(&pair.sockets.lookup, asked.clone()).await?;
     let factor = |who| factors.get(who).copied().flatten();

@@ -169,7 +169,7 @@ impl Site {
         if let Err(error) = record.validate() {
             return Err(Box::new(Err(error.to_string())));
         }
-        let Some(account) = self.config.identity.resolve(&record.origin) else {
+        let Some(account) = self.config.identity.resolve(record) else {
             if !self.vos.values().any(|held| held.quota.is_on()) {
                 return Err(Box::new(Ok(without_quota(None))));
             }

@@ -13,8 +13,8 @@ use crate::doctor::DoctorBody;
 
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, OccupancyBody, PeersBody,
-    PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
+    ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, NamesakesBody, OccupancyBody,
+    PeersBody, PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
     QuotaSummaryBody, QuotesBody, ReportBody, SettledBody, SharesBody, SitesBody, StatusBody,
     SummaryBody, UnmappedBody, UsageBody,
 };
@@ -69,10 +69,11 @@ const PATHS: &str = "\
 get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
 get /v1/peers: The other sites: peers-1
 get /v1/shares path user depth limit after: The share tree in force, target against actual: shares-1
-get /v1/priority user account group subject path: Where somebody stands: priority-1
+get /v1/priority user account group subject queue qos path: Where somebody stands: priority-1
 get /v1/explain user account group subject versus versus_account versus_group versus_subject: Why somebody stands there: explain-1
 get /v1/usage vo path limit after: Raw usage, exact: usage-1
 get /v1/unmapped: Whom no identity rule maps: unmapped-1
+get /v1/namesakes: Accounts that may mix people of one name: namesakes-1
 get /v1/accounting by* since until user account group vo state queue cluster: Sums of the job records that are kept: accounting-1
 get /v1/audit job by limit: What was taken back, by whom and why: audit-1
 get /v1/prices vo site: What each site's machines cost: prices-1
@@ -173,6 +174,7 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<ExplainBody>("fairmesh.explain/1"),
         answer::<UsageBody>("fairmesh.usage/1"),
         answer::<UnmappedBody>("fairmesh.unmapped/1"),
+        answer::<NamesakesBody>("fairmesh.namesakes/1"),
         answer::<AccountingBody>("fairmesh.report/1"),
         answer_in::<ReportBody>("records-1.json", "fairmesh.report/1"),
         answer::<SummaryBody>("fairmesh.accounting/1"),

@@ -309,6 +309,30 @@ pub struct UnmappedOrigin {
     pub last_ms: u64,
 }
 
+/// `fairmesh.namesakes/1`: accounts that several sites charge usage to, and nothing here states that each is one person's.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NamesakesBody {
+    /// How many there are.
+    pub count: u64,
+    /// Those whose usage the reader may see, 1,000 at the most.
+    pub accounts: Vec<NamesakeBody>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NamesakeBody {
+    /// The VO.
+    pub vo: String,
+    /// Its name, once its charter has come.
+    pub vo_name: Option<String>,
+    /// The account, in the VO's tree.
+    pub account: String,
+    /// The sites that charge usage to it, by name.
+    pub sites: Vec<String>,
+}
+
 /// `fairmesh.report/1`: what became of a report. What it says was counted is durable.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]

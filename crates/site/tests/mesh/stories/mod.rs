@@ -13,6 +13,7 @@ mod fork;
 mod forwarding;
 mod forwarding_wrongs;
 mod hostile;
+mod identity;
 mod incarnations;
 mod large_trees;
 mod membership;
