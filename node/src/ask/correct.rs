@@ -243,7 +243,10 @@ fn row(refund: &RefundBody) -> [String; 9] {
             .vo
             .as_deref()
             .map_or_else(|| "local".to_owned(), |vo| name_or_id(None, vo)),
-        clean(&refund.path),
+        match &refund.moved_to {
+            None => clean(&refund.path),
+            Some(to) => format!("{} -> {}", clean(&refund.path), clean(&to.path)),
+        },
         job.collect::<Vec<_>>().join(" "),
         refund.jobs.to_string(),
         core_hours(&refund.charge_core_ms),

@@ -215,6 +215,11 @@ fn estimated(
                 feed.report.known += 1;
                 continue;
             }
+            Estimate::TakenBack(at) => {
+                feed.report.known += 1;
+                feed.not_again(at, 1);
+                continue;
+            }
             Estimate::Refused(why) => {
                 feed.refuse(*number, &why);
                 continue;
