@@ -65,6 +65,17 @@ impl Site {
         AfterCorrection::Again(until.map(JobMark::at))
     }
 
+    /// Whether any of a job was taken back.
+    pub fn has_refunds(&self, job: &JobKey) -> bool {
+        self.refunds_of(job).next().is_some()
+    }
+
+    /// Whether a job whose mark is known was taken back, and its record counts it again.
+    pub fn counts_again(&self, record: &UsageRecord, mark: Option<JobMark>) -> bool {
+        let after = self.after_correction(record, mark);
+        matches!(after, AfterCorrection::Again(_))
+    }
+
     /// What was taken back of a job, in order.
     pub(crate) fn refunds_of(&self, job: &JobKey) -> impl Iterator<Item = &Refund> {
         let key = job_key(job);

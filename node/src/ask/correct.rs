@@ -90,11 +90,7 @@ async fn correct(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         None => named(args)?,
         Some(file) => of_file(args, file)?,
     };
-    let names = ["SUDO_USER", "USER"].map(|name| std::env::var(name).ok());
-    let by = args
-        .by
-        .clone()
-        .or_else(|| names.into_iter().flatten().next());
+    let by = args.by.clone().or_else(user);
     let parameters = [("why", Some(args.why.as_str())), ("by", by.as_deref())];
     let mut refused = 0;
     let mut charge = 0u128;
@@ -133,6 +129,12 @@ async fn correct(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         )?;
     }
     Ok(Exit::of(refused == 0))
+}
+
+/// What the user who asks is called.
+pub(super) fn user() -> Option<String> {
+    let names = ["SUDO_USER", "USER"].map(|name| std::env::var(name).ok());
+    names.into_iter().flatten().next()
 }
 
 fn line(value: &impl serde::Serialize) -> anyhow::Result<Vec<u8>> {

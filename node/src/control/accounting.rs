@@ -178,7 +178,9 @@ async fn hand_over(
         estimated(&numbers, estimates, feed, outcome);
         return Ok(());
     }
-    outcome.logged += log::keep(shared, kept, true).await.map_err(unlogged)?;
+    let again = shared.node().counts_again(&usage).await?;
+    let logged = log::keep(shared, kept, true, &again).await;
+    outcome.logged += logged.map_err(unlogged)?;
     let reported = shared.node().report(usage).await?;
     feed.add(&reported, &numbers);
     release(shared, free).await

@@ -1,22 +1,29 @@
 //! Handing records to the record log, with whom they are charged to.
 //!
-//! Invariant: where no log is kept this succeeds and does nothing.
+//! Invariant: where no log is kept this succeeds and does nothing. Of a job that was taken back the log has the record
+//! that was taken back, until another one counts; then it has that one, whatever feeds repeat.
 
+use std::collections::HashMap;
+
+use fairmesh_model::JobKey;
 use fairmesh_records::BatchRecord;
 
 use super::Shared;
 use crate::record_log::{Entry, LogError};
 
-/// Logs records; durable when this returns. `full` says that they are the batch system's own.
+/// Logs records; durable when this returns. `full` says that they are the batch system's own, and `again` which of those
+/// that were taken back count again.
 pub(super) async fn keep(
     shared: &Shared,
-    records: Vec<BatchRecord>,
+    mut records: Vec<BatchRecord>,
     full: bool,
+    again: &HashMap<JobKey, bool>,
 ) -> Result<u64, LogError> {
     let Some(log) = &shared.options.records else {
         return Ok(0);
     };
     let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
+    records.retain(|record| again.get(&record.key) != Some(&false));
     if records.is_empty() {
         return Ok(0);
     }
@@ -29,6 +36,7 @@ pub(super) async fn keep(
             Entry {
                 vo: vo.map(|vo| settings.vos.get(&vo).cloned().unwrap_or(vo.to_string())),
                 path: account.map(|account| account.path.to_string()),
+                replaces: again.contains_key(&record.key),
                 record,
                 full,
             }

@@ -63,6 +63,7 @@ async fn hand_over(
     records: Vec<(u64, UsageRecord)>,
 ) -> Result<(), ApiError> {
     let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = records.into_iter().unzip();
+    let again = shared.node().counts_again(&records).await?;
     let said = records.iter().map(BatchRecord::of_usage).collect();
     let counted = async {
         let mut records = records.into_iter();
@@ -73,7 +74,7 @@ async fn hand_over(
         Ok::<_, ApiError>(())
     };
     // Usage counts whether or not it can be logged: priorities do not wait for the books.
-    let (logged, counted) = tokio::join!(log::keep(shared, said, false), counted);
+    let (logged, counted) = tokio::join!(log::keep(shared, said, false, &again), counted);
     if let Err(error) = logged {
         tracing::warn!(%error, "what was reported is not in the record log");
     }

@@ -314,6 +314,7 @@ fn judge(
                 vo,
                 path,
                 full: logged.full,
+                replaces: false,
             }),
         }
     });

@@ -1,9 +1,10 @@
 //! The way to the driver, for everything else in the node. Cheap to clone.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, Now, RunningJob, SiteId, UsageRecord, WallTime};
 use fairmesh_round::Round;
 use fairmesh_site::{
     AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, JobMark, QuotaCall, QuotaReply,
@@ -66,6 +67,31 @@ impl NodeHandle {
             marked.collect::<Vec<_>>()
         });
         Ok(read.await.expect("a store that cannot be read says so"))
+    }
+
+    /// Of jobs that were taken back: whether their records count them again.
+    pub(crate) async fn counts_again(
+        &self,
+        records: &[UsageRecord],
+    ) -> Result<HashMap<JobKey, bool>, Gone> {
+        // Most sites have taken nothing back.
+        if self.ask(|site, _| site.refunds().next().is_none()).await? {
+            return Ok(HashMap::new());
+        }
+        let taken_back = self.ask_of_each(records.to_vec(), |site, _, records| {
+            let known = records.map(|record| Some(record).filter(|of| site.has_refunds(&of.key)));
+            known.collect()
+        });
+        let taken_back = taken_back.await?.into_iter().flatten().collect();
+        let marked = self.marked(taken_back).await?;
+        let again = self.ask_of_each(marked, |site, _, marked| {
+            let again = marked.map(|(mark, record)| {
+                let again = site.counts_again(&record, mark);
+                (record.key, again)
+            });
+            again.collect()
+        });
+        Ok(again.await?.into_iter().collect())
     }
 
     /// What these would count if no job were known here: it tells nobody which are.

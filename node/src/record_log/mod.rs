@@ -68,6 +68,8 @@ pub struct Entry {
     pub path: Option<String>,
     /// Whether the record is the batch system's own, and not only what was charged.
     pub full: bool,
+    /// Whether it stands in the place of what the log has of the job, which was taken back.
+    pub replaces: bool,
 }
 
 /// The log cannot be used.

@@ -56,8 +56,8 @@ pub fn page(
             moment: found.get(0)?,
             id: found.get(1)?,
         });
-        let text = found.get_ref(2)?.as_str_or_null()?;
-        if let Some(record) = text.and_then(row::record) {
+        let text: Option<String> = found.get(2)?;
+        if let Some(record) = text.as_deref().and_then(row::record) {
             page.push(Logged {
                 record,
                 vo: found.get(3)?,

@@ -1,5 +1,7 @@
 //! Answers about shares, usage and what feeds reported.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// `fairmesh.shares/1`.
