@@ -164,7 +164,9 @@ impl ChargeRule {
             disk_mib: record.disk_mib.unwrap_or(0),
             queue: record.queue.clone().map(fitting),
             machine: record.machine.clone().or_else(host).map(fitting),
-            terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
+            terms: record
+                .terms
+                .unwrap_or_else(|| self.terms(record.queue.as_deref(), record.qos.as_deref())),
             properties: record.properties.clone(),
             chunks: record.chunks.clone(),
             next_instance: next_part(record),

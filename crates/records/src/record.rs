@@ -7,7 +7,7 @@
 //! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
 
 use fairmesh_model::record::cut;
-use fairmesh_model::{Chunk, Importance, JobKey, Millis, Origin, UsageRecord, WallTime};
+use fairmesh_model::{Chunk, Importance, JobKey, Millis, Origin, Terms, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Reason;
@@ -135,6 +135,9 @@ pub struct BatchRecord {
     /// How important it was to its user, 0 to 200, where he said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub importance: Option<Importance>,
+    /// On which terms it ran, where the source says so; else its queue decides.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub terms: Option<Terms>,
 }
 
 impl BatchRecord {
@@ -176,6 +179,7 @@ impl BatchRecord {
             chunks: Vec::new(),
             priority: None,
             importance: None,
+            terms: None,
         }
     }
 
@@ -203,6 +207,9 @@ impl BatchRecord {
         record.machine.clone_from(&placement.machine);
         record.properties.clone_from(&placement.properties);
         record.chunks.clone_from(&placement.chunks);
+        // Without a queue a record is read as regular.
+        let is_said = placement.queue.is_some() || !placement.terms.is_regular();
+        record.terms = Some(placement.terms).filter(|_| is_said);
         record
     }
 

@@ -54,7 +54,12 @@ impl Site {
         // Corrections of earlier releases do not say what was taken back.
         let differs = |refund: &&Refund| {
             let taken_back = refund.record.as_deref();
-            taken_back.is_some_and(|old| self.differs(record, old))
+            taken_back.is_some_and(|old| {
+                let same_end = refund.until == Some(record.end);
+                let end = if same_end { record.end } else { old.end };
+                let old = UsageRecord { end, ..old.clone() };
+                self.differs(record, &old)
+            })
         };
         if mark.running_on(record) || refunds.is_empty() || !refunds.iter().all(differs) {
             return AfterCorrection::TakenBack(at);

@@ -69,6 +69,9 @@ pub struct Refund {
     /// The record that was taken back, which counts no more; `None` in corrections of earlier releases.
     #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
     pub record: Option<Box<UsageRecord>>,
+    /// Until when the job was charged then: an instalment may have gone further than its last record.
+    #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<WallTime>,
 }
 
 impl Site {
@@ -130,6 +133,7 @@ impl Site {
             by: correction.by.clone(),
             why: correction.why.clone(),
             record: Some(Box::new(record.clone())),
+            until: Some(mark.charged_until),
         };
         let row_key = refund_key(&key, self.refunds_of(&record.key).count());
         let row = cbor::to_vec(&refund);

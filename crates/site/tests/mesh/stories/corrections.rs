@@ -370,6 +370,7 @@ fn an_audit_row_says_who_took_back_how_much_and_why() {
     let audit: Refund = cbor::from_slice(row.expect("kept").1, 4_096).expect("a row");
     let refund = Refund {
         record: Some(Box::new(wrong.clone())),
+        until: Some(now),
         job: wrong.key,
         vo: Some(mesh.vo),
         path: path("/g0/u0"),
