@@ -159,16 +159,8 @@ impl Site {
         report.marks.insert(key, mark);
         self.marks_moved += u64::from(is_again);
         if mark.ended && self.has_quota(vo) {
-            report.ended.push(Ended {
-                is_again,
-                account: payer.account.clone(),
-                job: record.key.clone(),
-                next: record.placement.next_instance.map(|instance| JobKey {
-                    instance,
-                    ..record.key.clone()
-                }),
-                charge: mark.charge,
-            });
+            let ended = Ended::new(&payer.account, record, mark.charge);
+            report.ended.push(Ended { is_again, ..ended });
         }
         if !payer.is_mapped {
             self.note_unmapped(record, total, report);

@@ -116,6 +116,34 @@ fn grid() -> anyhow::Result<Grid> {
     })
 }
 
+/// Asks for the move, and kills the command, the node, or both after some milliseconds; what there is then is one of two
+/// states, whole.
+fn kill_while_it_moves(
+    a: &Site,
+    mut node: Node,
+    move_it: &[&str],
+    states: [&[(&str, u64)]; 2],
+) -> anyhow::Result<Node> {
+    for (index, wait_ms) in [0, 5, 20, 60, 120].into_iter().enumerate() {
+        let mut asked = command(&node, move_it);
+        let mut child = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
+        std::thread::sleep(Duration::from_millis(wait_ms));
+        if index % 2 == 0 {
+            child.kill()?;
+        }
+        node.kill()?;
+        child.wait()?;
+        node = a.start()?;
+        let held = nets(&node)?;
+        let is = |of: &[(&str, u64)]| of.iter().all(|(name, net)| held.get(*name) == Some(net));
+        assert!(
+            held.len() == 2 && states.iter().any(|of| is(of)),
+            "{held:?}"
+        );
+    }
+    Ok(node)
+}
+
 #[test]
 fn usage_moves_once_however_often_node_and_command_are_killed() -> anyhow::Result<()> {
     let grid = grid()?;
@@ -142,24 +170,7 @@ fn usage_moves_once_however_often_node_and_command_are_killed() -> anyhow::Resul
     let move_it = ["remap", "--since", "1d", "--why", "a rule was missing"];
     let moved = [("vo:/ann", JOBS * JOB), ("vo:/bob", 5 * JOB)];
     let not_moved = [("own:/", JOBS * JOB), ("vo:/bob", 5 * JOB)];
-    // The command, the node, or both are killed after some milliseconds; what there is then is all or nothing.
-    for (index, wait_ms) in [0, 5, 20, 60, 120].into_iter().enumerate() {
-        let mut asked = command(&node, &move_it);
-        let mut child = asked.stdout(Stdio::null()).stderr(Stdio::null()).spawn()?;
-        std::thread::sleep(Duration::from_millis(wait_ms));
-        if index % 2 == 0 {
-            child.kill()?;
-        }
-        node.kill()?;
-        child.wait()?;
-        node = a.start()?;
-        let held = nets(&node)?;
-        let is = |of: &[(&str, u64)]| of.iter().all(|(name, net)| held.get(*name) == Some(net));
-        assert!(
-            held.len() == 2 && (is(&moved) || is(&not_moved)),
-            "{held:?}"
-        );
-    }
+    node = kill_while_it_moves(a, node, &move_it, [&moved, &not_moved])?;
     let done = run(&node, &move_it)?;
     assert!(done.status.success(), "{done:?}");
     let again = run(&node, &move_it)?;

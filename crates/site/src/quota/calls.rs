@@ -110,18 +110,6 @@ struct Asked {
     request: HoldRequest,
 }
 
-/// A job that a report says has ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) account: Account,
-    pub(crate) job: JobKey,
-    /// Whether it was charged before, and taken back.
-    pub(crate) is_again: bool,
-    /// The run as which it goes on, where it was resized.
-    pub(crate) next: Option<JobKey>,
-    pub(crate) charge: u64,
-}
-
 impl Site {
     pub(crate) fn take_quota(&mut self, now: Now, ticket: Ticket, call: QuotaCall) {
         let reply = match (self.refuses_all(), call) {
