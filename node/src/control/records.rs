@@ -64,7 +64,9 @@ async fn hand_over(
 ) -> Result<(), ApiError> {
     let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = records.into_iter().unzip();
     let again = shared.node().counts_again(&records).await?;
-    let said = records.iter().map(BatchRecord::of_usage).collect();
+    let said = records.iter().map(BatchRecord::of_usage).enumerate();
+    let said = said.map(|(index, record)| (record, again.get(&index).copied()));
+    let said = said.collect();
     let counted = async {
         let mut records = records.into_iter();
         for numbers in numbers.chunks(REPORT_RECORDS) {
@@ -74,7 +76,7 @@ async fn hand_over(
         Ok::<_, ApiError>(())
     };
     // Usage counts whether or not it can be logged: priorities do not wait for the books.
-    let (logged, counted) = tokio::join!(log::keep(shared, said, false, &again), counted);
+    let (logged, counted) = tokio::join!(log::keep(shared, said, false), counted);
     if let Err(error) = logged {
         tracing::warn!(%error, "what was reported is not in the record log");
     }

@@ -1,10 +1,10 @@
 //! The way to the driver, for everything else in the node. Cheap to clone.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{JobKey, Now, RunningJob, SiteId, UsageRecord, WallTime};
+use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord, WallTime};
 use fairmesh_round::Round;
 use fairmesh_site::{
     AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, JobMark, QuotaCall, QuotaReply,
@@ -69,21 +69,23 @@ impl NodeHandle {
         Ok(read.await.expect("a store that cannot be read says so"))
     }
 
-    /// Of jobs that were taken back: whether their records count them again.
+    /// Of records of jobs that were taken back, by their positions: whether they count the job again.
     pub(crate) async fn counts_again(
         &self,
         records: &[UsageRecord],
-    ) -> Result<HashMap<JobKey, bool>, Gone> {
+    ) -> Result<BTreeMap<usize, bool>, Gone> {
         // Most sites have taken nothing back.
         if self.ask(|site, _| site.refunds().next().is_none()).await? {
-            return Ok(HashMap::new());
+            return Ok(BTreeMap::new());
         }
         let taken_back = self.ask_of_each(records.to_vec(), |site, _, records| {
             let known = records.map(|record| Some(record).filter(|of| site.has_refunds(&of.key)));
             known.collect()
         });
-        let taken_back = taken_back.await?.into_iter().flatten().collect();
-        let marked = self.marked(taken_back).await?;
+        let taken_back = taken_back.await?.into_iter().enumerate();
+        let taken_back = taken_back.filter_map(|(index, record)| Some((index, record?)));
+        let (indexes, records): (Vec<usize>, Vec<UsageRecord>) = taken_back.unzip();
+        let marked = self.marked(records).await?;
         let again = self.ask_of_each(marked, |site, _, marked| {
             let again = marked.map(|(mark, record)| {
                 let again = site.counts_again(&record, mark);
@@ -91,7 +93,11 @@ impl NodeHandle {
             });
             again.collect()
         });
-        Ok(again.await?.into_iter().collect())
+        // Of several in a batch the first one counts.
+        let mut counted = HashSet::new();
+        let again = again.await?.into_iter();
+        let again = again.map(|(key, again)| again && counted.insert(key));
+        Ok(indexes.into_iter().zip(again).collect())
     }
 
     /// What these would count if no job were known here: it tells nobody which are.
