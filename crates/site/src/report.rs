@@ -151,11 +151,8 @@ impl Site {
             self.shares.change_running(&ended);
         }
         let is_of_one = mark.is_none_or(|mark| mark.charge == 0 || mark.payer == payer.digest);
-        let payer_of_all = if is_of_one { payer.digest } else { 0 };
-        let mark = JobMark {
-            payer: payer_of_all,
-            ..charge.mark
-        };
+        let mut mark = charge.mark;
+        mark.payer = if is_of_one { payer.digest } else { 0 };
         report.marks.insert(key, mark);
         self.marks_moved += u64::from(is_again);
         if mark.ended && self.has_quota(vo) {

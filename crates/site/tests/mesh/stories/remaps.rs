@@ -100,6 +100,7 @@ fn a_month_of_an_unmapped_account_moves_into_the_vo_once() {
         mesh.report(0, &log[log.len() - 1..]).expect("counted");
         mesh.run(DAY);
     }
+    mesh.tick_ms = 1;
     let each = 3 * HOUR.0 * 3 / 2;
     assert_eq!(nets(&mesh, 0), sums(&[("own:/", 6 * each)]));
     assert_eq!(mesh.nodes[0].site.unmapped().count(), 1);
@@ -243,6 +244,7 @@ fn whatever_a_crash_cuts_off_a_change_is_whole_or_not_there_and_moves_nothing_tw
     with_seeds(|seed| {
         let mut mesh = Mesh::found(seed, 2);
         mesh.faults = ROUGH;
+        mesh.tick_ms = 60_000;
         let mut log = Vec::new();
         for number in 0..12 {
             let end = mesh.now(0).wall;
@@ -252,6 +254,7 @@ fn whatever_a_crash_cuts_off_a_change_is_whole_or_not_there_and_moves_nothing_tw
             let pause = Millis(mesh.dice.below(2 * HOUR.0));
             mesh.run(pause);
         }
+        mesh.tick_ms = 1;
         let all: u64 = log.iter().map(|of| 3 * of.end.since(of.start).0).sum();
         let [in_vo, outside] = ["vo:/g0/u0", "own:/local/g0/u0"].map(|name| sums(&[(name, all)]));
         let mut is_in_vo = true;
