@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId};
+use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId, WallTime};
 
+use crate::again::AfterCorrection;
 use crate::config::Charging;
 use crate::identity::{Account, IdentityMap, Pattern};
 use crate::site::Site;
@@ -17,6 +18,8 @@ use crate::store::JobMark;
 pub enum Estimate {
     /// It says nothing new.
     Known,
+    /// It was taken back as it is reported, at this moment, if that is known: it does not count again.
+    TakenBack(Option<WallTime>),
     /// It would be refused, and why.
     Refused(String),
     /// It would be counted.
@@ -40,7 +43,11 @@ impl Site {
         if let Err(why) = self.check_capacity(vo, record) {
             return Estimate::Refused(why);
         }
-        let mark = self.mark_behind_loss(vo, record, mark);
+        let mark = match self.after_correction(record, mark) {
+            AfterCorrection::Counted(mark) => self.mark_behind_loss(vo, record, mark),
+            AfterCorrection::Again(mark) => mark,
+            AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
+        };
         self.estimate_by(now, (record, account), mark, &self.config.charging)
     }
 

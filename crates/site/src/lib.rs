@@ -34,6 +34,7 @@ mod event;
 mod shares;
 
 mod adoptions;
+mod again;
 mod audit;
 mod correct;
 mod describe;
@@ -46,6 +47,7 @@ mod inbox;
 mod mounts;
 mod query;
 mod recovered;
+mod remap;
 mod report;
 mod requests;
 mod restore;
@@ -81,6 +83,9 @@ pub use quota::{
     read_want,
 };
 pub use recovered::{Reach, marks_lost};
+pub use remap::{
+    Fate, MOVES_MAX, Move, Moved as MovedSums, Relocation, Remap, Remapper, Uncovered,
+};
 pub use restore::{Row, Tell};
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};

@@ -9,10 +9,11 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    CoreMillis, Counters, HistoryRule, JobKey, Now, Span, UsageMode, UsageRecord, VoId, WallTime,
-    WindowLength, cbor, mutated,
+    CoreMillis, Counters, HistoryRule, JobKey, MemberSite, Now, Origin, Span, UsageMode, UsageRecord,
+    VoId, WallTime, WindowLength, cbor, mutated,
 };
 
+use crate::again::AfterCorrection;
 use crate::charge::{Charge, Rules, charge};
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Reported, Ticket};
@@ -111,7 +112,16 @@ impl Site {
         let first = report.marks.get(&key).copied();
         let told = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let vo = payer.account.vo;
-        let mark = self.mark_behind_loss(vo, record, told);
+        let (mark, is_again) = match self.after_correction(record, told) {
+            AfterCorrection::Counted(told) => (self.mark_behind_loss(vo, record, told), false),
+            AfterCorrection::Again(mark) => (mark, true),
+            AfterCorrection::TakenBack(at) => {
+                self.stats.records_known += 1;
+                report.reported.known += 1;
+                *report.reported.not_again.entry(at).or_default() += 1;
+                return true;
+            }
+        };
         let charging = &self.config.charging;
         let charged = self
             .check(record)
@@ -141,22 +151,13 @@ impl Site {
             self.shares.change_running(&ended);
         }
         let is_of_one = mark.is_none_or(|mark| mark.charge == 0 || mark.payer == payer.digest);
-        let payer_of_all = if is_of_one { payer.digest } else { 0 };
-        let mark = JobMark {
-            payer: payer_of_all,
-            ..charge.mark
-        };
+        let mut mark = charge.mark;
+        mark.payer = if is_of_one { payer.digest } else { 0 };
         report.marks.insert(key, mark);
+        self.marks_moved += u64::from(is_again);
         if mark.ended && self.has_quota(vo) {
-            report.ended.push(Ended {
-                account: payer.account.clone(),
-                job: record.key.clone(),
-                next: record.placement.next_instance.map(|instance| JobKey {
-                    instance,
-                    ..record.key.clone()
-                }),
-                charge: mark.charge,
-            });
+            let ended = Ended::new(&payer.account, record, mark.charge);
+            report.ended.push(Ended { is_again, ..ended });
         }
         if !payer.is_mapped {
             self.note_unmapped(record, total, report);
@@ -330,22 +331,7 @@ impl Site {
         let Some(member) = charter.and_then(|charter| charter.member(self.id)) else {
             return Ok(());
         };
-        let mem_mib = member.mem_gib.map(|gib| u64::from(gib) * 1_024);
-        let cores = Some(u64::from(member.cores));
-        let held = [
-            ("cores", u64::from(record.cores), cores),
-            ("GPUs", u64::from(record.gpus), member.gpus.map(u64::from)),
-            ("MiB of memory", record.mem_mib, mem_mib),
-        ];
-        for (what, held, has) in held {
-            if let Some(has) = has.filter(|has| held > *has) {
-                return Err(format!(
-                    "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
-                    record.key.job
-                ));
-            }
-        }
-        Ok(())
+        check_member(member, record)
     }
 
     /// The rules that usage of a VO (or of the site itself) is counted under.
@@ -386,10 +372,15 @@ impl Site {
         }
     }
 
+    /// Whether an origin that maps nowhere is listed, or may be.
+    pub(crate) fn lists_unmapped(&self, origin: &Origin) -> bool {
+        self.unmapped.len() < UNMAPPED_MAX || self.unmapped.contains_key(origin)
+    }
+
     fn note_unmapped(&mut self, record: &UsageRecord, total: Counters, report: &mut Reporting) {
         self.stats.records_unmapped += 1;
         report.reported.unmapped += 1;
-        if self.unmapped.len() >= UNMAPPED_MAX && !self.unmapped.contains_key(&record.origin) {
+        if !self.lists_unmapped(&record.origin) {
             return;
         }
         let seen = self.unmapped.entry(record.origin.clone()).or_default();
@@ -403,6 +394,26 @@ impl Site {
             .writes
             .push(Write::set(Table::Unmapped, origin_key(&record.origin), row));
     }
+}
+
+/// Whether a member can have run a job, by the capacity that the charter declares for it.
+pub(crate) fn check_member(member: &MemberSite, record: &UsageRecord) -> Result<(), String> {
+    let mem_mib = member.mem_gib.map(|gib| u64::from(gib) * 1_024);
+    let cores = Some(u64::from(member.cores));
+    let held = [
+        ("cores", u64::from(record.cores), cores),
+        ("GPUs", u64::from(record.gpus), member.gpus.map(u64::from)),
+        ("MiB of memory", record.mem_mib, mem_mib),
+    ];
+    for (what, held, has) in held {
+        if let Some(has) = has.filter(|has| held > *has) {
+            return Err(format!(
+                "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
+                record.key.job
+            ));
+        }
+    }
+    Ok(())
 }
 
 pub(crate) fn no_charter(vo: VoId) -> String {

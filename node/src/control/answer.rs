@@ -13,6 +13,7 @@ mod mesh;
 mod place;
 mod prices;
 mod quota;
+mod remap;
 #[cfg(test)]
 mod schemas;
 mod tree;
@@ -38,6 +39,7 @@ pub use quota::{
     QuotaPartBody, QuotaSliceBody, QuotaSummaryBody, QuotaTotalsBody, QuotaTransferBody,
     QuotaUserBody, QuoteBody, QuotesBody, SettledBody,
 };
+pub use remap::{AccountBody, LeftBody, MoveBody, RemapBody, UncoveredBody};
 pub use tree::{
     CauseBody, CauseOfSite, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody,
     NamedCounters, NamesakeBody, NamesakesBody, OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody,

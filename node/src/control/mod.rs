@@ -39,6 +39,7 @@ mod priority;
 mod quota;
 mod quota_history;
 mod records;
+mod remap;
 mod shares;
 mod sites;
 mod status;
@@ -217,7 +218,7 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, namesakes, accounting, audit, \
     documents, forward, forward/here, quota, quota/history, quota/summary, \
     metrics; POST /v1/accounting, records, running, \
-    corrections, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
+    corrections, remap, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
     forward/withdraw, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
 
@@ -235,6 +236,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/records", post(records::post_records))
         .route("/v1/running", post(records::post_running))
         .route("/v1/corrections", post(corrections::post))
+        .route("/v1/remap", post(remap::post))
         .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
         .route("/v1/occupancy", post(place::post_occupancy))

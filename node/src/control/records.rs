@@ -70,7 +70,10 @@ async fn hand_over(
     records: Vec<(u64, UsageRecord)>,
 ) -> Result<(), ApiError> {
     let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = records.into_iter().unzip();
-    let said = records.iter().map(BatchRecord::of_usage).collect();
+    let again = shared.node().counts_again(&records).await?;
+    let said = records.iter().map(BatchRecord::of_usage).enumerate();
+    let said = said.map(|(index, record)| (record, again.get(&index).copied()));
+    let said = said.collect();
     let rule = shared.charge_rule();
     let counted = async {
         let mut records = records.into_iter().map(|record| rule.reported(record));

@@ -15,7 +15,7 @@ use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
     ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, NamesakesBody, OccupancyBody,
     PeersBody, PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
-    QuotaSummaryBody, QuotesBody, ReportBody, SettledBody, SharesBody, SitesBody, StatusBody,
+    QuotaSummaryBody, QuotesBody, RemapBody, ReportBody, SettledBody, SharesBody, SitesBody, StatusBody,
     SummaryBody, UnmappedBody, UsageBody,
 };
 
@@ -85,6 +85,7 @@ post /v1/records: Report usage, one JSON object a line: records-1
 post /v1/running: Tell the node which jobs run, one JSON object a line: records-1
 post /v1/accounting dry_run at_site: Report job records as batch systems wrote them: report-1
 post /v1/corrections why* by: Take jobs back that were reported in error: corrections-1
+post /v1/remap since* dry_run why by: Move usage to the accounts that today's identity rules name: remap-1
 post /v1/documents: Publish a signed document: published-1
 post /v1/slurm: Tell the node what the loops with Slurm have done: slurm-1
 post /v1/quota/check: Whether a job would have credit: hold-1
@@ -179,6 +180,7 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer_in::<ReportBody>("records-1.json", "fairmesh.report/1"),
         answer::<SummaryBody>("fairmesh.accounting/1"),
         answer::<CorrectionsBody>("fairmesh.corrections/1"),
+        answer::<RemapBody>("fairmesh.remap/1"),
         answer::<AuditBody>("fairmesh.audit/1"),
         answer::<PricesBody>("fairmesh.prices/1"),
         answer::<LoopsHeard>("fairmesh.slurm/1"),

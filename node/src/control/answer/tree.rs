@@ -1,5 +1,7 @@
 //! Answers about shares, usage and what feeds reported.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// `fairmesh.shares/1`.
@@ -343,7 +345,11 @@ pub struct ReportBody {
     pub counted: u64,
     /// Records that said nothing new.
     pub known: u64,
-    /// Of these, jobs that had ended before a loss of this site's data folder: the usage of that time came back from
+    /// Of these, jobs that were taken back as they are reported, by the day (UTC) on which that was done; `unknown` where
+    /// nobody knows it. They count again only if something else is reported of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taken_back_on: BTreeMap<String, u64>,
+    /// Of those known, jobs that had ended before a loss of this site's data folder: the usage of that time came back from
     /// other sites.
     #[serde(default)]
     pub left_out: u64,

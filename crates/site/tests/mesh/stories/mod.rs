@@ -27,6 +27,7 @@ mod predictive;
 mod privacy;
 mod quota_prices;
 mod quotas;
+mod remaps;
 mod running;
 mod same_heads;
 mod scopes;
