@@ -71,6 +71,7 @@ fairmesh policy plan --old shares.cbor --new shares.toml
 fairmesh policy sign shares.toml --key coordinator.key
 fairmesh policy publish shares.cbor
 fairmesh slurm check
+fairmesh slurm import --write imported
 fairmesh slurm sync --dry-run
 fairmesh gridengine check
 fairmesh gridengine sync --dry-run

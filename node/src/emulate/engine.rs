@@ -13,13 +13,15 @@ use fairmesh_fairshare::{
     EntryId, Level, Order, RankedEntry, Reach, Snapshot, TreeReader, TreeSpec, UsageItem,
     WeightTable,
 };
-use fairmesh_model::{AccountPath, Distance, HistoryRule, Share, Span, Window, WindowLength};
+use fairmesh_model::window::DAY_MS;
+use fairmesh_model::{AccountPath, Date, Distance, HistoryRule, Share, Span, Window, WindowLength};
 
 use super::choice::ProjectionName;
 use super::decimal::decimal;
 use super::jobs::{EmulatedJob, Jobs};
 use super::tree::ShareTree;
 use super::usage::{Charges, UsageError};
+use crate::driver::wall_now;
 
 /// Where the sums are seen from. In the middle of the 41st day, so that no day is old.
 const NOW: Window = Window(1_000);
@@ -83,7 +85,7 @@ pub fn emulate(
     let history = WeightTable::new(history, WindowLength::HOUR);
     let mut spec = TreeSpec::new(vec![history], 0);
     spec.rule = projection.share_rule();
-    spec.entries = tree.specs(spec.rule, distance);
+    spec.entries = tree.specs(spec.rule, distance, today());
     spec.moves = tree.moves();
     let mut writer = spec
         .build(&[NOW])
@@ -119,6 +121,11 @@ pub(super) fn unknown_path(reader: &TreeReader, path: &AccountPath) -> String {
          `\"{path}\" = <share>` to the tree",
         deepest.unwrap_or_else(AccountPath::root)
     )
+}
+
+fn today() -> Date {
+    let days = wall_now().0 / DAY_MS;
+    Date(u32::try_from(days).unwrap_or(u32::MAX))
 }
 
 /// The bookings that weigh exactly `charge` units together.

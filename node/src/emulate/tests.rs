@@ -406,3 +406,29 @@ fn vectors() -> Vec<Value> {
         .expect("a list of vectors")
         .clone()
 }
+
+#[test]
+fn a_charge_does_not_count_in_a_period_that_has_not_begun() {
+    let text = "[shares]\n\"/a\" = 1\n\"/a/x\" = { share = 1, since = \"9999-12-31\" }\n\
+                \"/a/y\" = { share = 1, since = \"2020-01-01\" }\n\"/b\" = 1\n";
+    let tree = ShareTree::parse(text, "tree.toml").expect("a tree");
+    let charges = Charges::parse("path,charge\n/a/x,60\n/a/y,20\n/b,20\n", "usage.csv");
+    let emulated = emulate(
+        &tree,
+        &charges.expect("charges"),
+        &Jobs::default(),
+        Distance::Relative,
+        ProjectionName::Rank,
+        Unknown::Refuse,
+    );
+    let emulated = emulated.expect("numbers");
+    let actual = by_path(&emulated).into_iter();
+    let actual: Vec<_> = actual
+        .map(|(path, entry)| (path.to_string(), entry.actual.clone()))
+        .collect();
+    let expected = [("/a", "80"), ("/a/x", "0"), ("/a/y", "100"), ("/b", "20")];
+    assert_eq!(
+        actual,
+        expected.map(|(path, actual)| (path.to_owned(), actual.to_owned()))
+    );
+}

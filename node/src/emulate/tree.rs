@@ -11,13 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use super::sums::OtherSums;
 use fairmesh_fairshare::{EntrySpec, TreeReader, TreeSpec, WeightTable};
 use fairmesh_model::{
-    AccountPath, Distance, HistoryRule, PolicyMount, Scope, Share, SharePolicy, ShareRule, Window,
+    AccountPath, Date, Distance, HistoryRule, PolicyMount, Scope, Share, SharePolicy, ShareRule, Window,
     WindowLength,
 };
 use fairmesh_policy::{SiteEntry, TreeFileError, parse_tree, weights};
+
+use super::sums::OtherSums;
 
 /// Entries and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -144,7 +145,8 @@ impl ShareTree {
     }
 
     /// The entries as a tree is built of them, each compared as the entries above it say, or else by `distance`.
-    pub fn specs(&self, rule: ShareRule, distance: Distance) -> Vec<EntrySpec> {
+    /// Charges are of `today`: they count in all periods but those that begin later.
+    pub fn specs(&self, rule: ShareRule, distance: Distance, today: Date) -> Vec<EntrySpec> {
         let weights = weights(&self.shares, rule);
         let spec = |(path, entry): (&AccountPath, &SiteEntry)| EntrySpec {
             path: path.clone(),
@@ -153,7 +155,7 @@ impl ShareTree {
             scope: Scope::Local,
             distance: self.distance(path).unwrap_or(distance),
             history: 0,
-            since: None,
+            since: entry.since.filter(|since| *since > today),
         };
         self.shares.iter().map(spec).collect()
     }
@@ -222,7 +224,7 @@ mod tests {
         );
         let tree = ShareTree::parse(&text, "tree.toml").expect("a valid tree");
         let weights = |rule| {
-            let specs = tree.specs(rule, Distance::Absolute).into_iter();
+            let specs = tree.specs(rule, Distance::Absolute, Date(0)).into_iter();
             let specs = specs.map(|spec| (spec.path.to_string(), spec.weight));
             specs.collect::<Vec<_>>()
         };

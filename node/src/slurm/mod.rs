@@ -5,6 +5,7 @@
 
 pub mod settings;
 
+mod import;
 mod prolog;
 mod quotas;
 mod setup;
@@ -22,6 +23,9 @@ use crate::schedulers::check::{self, CheckArgs, Lack};
 use crate::schedulers::{FeedArgs, Pair, Sockets, SyncArgs};
 use settings::SlurmTable;
 
+/// Where a node's configuration is unless told otherwise.
+const CONFIG_DEFAULT: &str = "/etc/fairmesh/fairmesh.toml";
+
 /// Work with a Slurm beside the node: priorities into it, usage out of it
 #[derive(Debug, Args)]
 pub struct SlurmArgs {
@@ -30,7 +34,7 @@ pub struct SlurmArgs {
         long,
         global = true,
         value_name = "FILE",
-        default_value = "/etc/fairmesh/fairmesh.toml"
+        default_value = CONFIG_DEFAULT
     )]
     config: PathBuf,
     #[command(subcommand)]
@@ -49,6 +53,8 @@ enum What {
     Hook(HookArgs),
     /// Hold what a starting job may cost: the program of PrologSlurmctld
     Prolog(prolog::PrologArgs),
+    /// Make a share tree and identity rules of Slurm's accounts
+    Import(import::ImportArgs),
     /// Say which users and accounts of the cluster map where, and which map nowhere
     Check(CheckArgs),
     /// Print what Slurm's configuration needs, and say what a running cluster lacks
@@ -99,6 +105,14 @@ pub(crate) fn beside(file: &Path) -> anyhow::Result<Slurm> {
     Ok(Place::load(file)?.pair.scheduler)
 }
 
+/// The Slurm of a configuration; the one at its usual place where there is no node yet.
+fn slurm_of(file: &Path) -> anyhow::Result<Slurm> {
+    if file == Path::new(CONFIG_DEFAULT) && !file.exists() {
+        return Ok(Slurm::new(SlurmTable::defaults(Path::new("")).slurm));
+    }
+    beside(file)
+}
+
 /// All that `setup` and `check` would say is missing.
 ///
 /// # Errors
@@ -129,6 +143,9 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     }
     if let What::Prolog(prolog) = &args.what {
         return prolog::run(prolog, &args.config).await;
+    }
+    if let What::Import(import) = &args.what {
+        return import::run(import, || slurm_of(&args.config), out).await;
     }
     let place = Place::load(&args.config)?;
     let pair = &place.pair;

@@ -6,6 +6,7 @@
 
 mod machine;
 mod plugin;
+mod usage;
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,7 @@
 mod explain;
 mod federation;
 mod forward;
+mod import;
 mod importance;
 mod loops;
 mod plugin;
