@@ -101,7 +101,7 @@ impl Site {
 
     /// The account that is charged for a record, and how much in which span.
     fn charged_today(&self, record: &UsageRecord) -> (Account, Vec<(Span, u64)>) {
-        let account = self.config.identity.resolve(&record.origin);
+        let account = self.config.identity.resolve(record);
         let account = account.unwrap_or_else(IdentityMap::nowhere);
         let vo = account.vo.filter(|vo| self.is_founded(*vo));
         let rules = self.rules(vo, self.own_clock.wall);

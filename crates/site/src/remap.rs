@@ -107,6 +107,9 @@ struct Terms {
     is_founded: bool,
 }
 
+/// What identity rules read of a job: its origin, queue and quality of service.
+type JobWords = (Origin, Option<String>, Option<String>);
+
 /// Compares jobs with the rules in force. Made by the site, used beside it.
 #[derive(Debug)]
 pub struct Remapper {
@@ -115,7 +118,7 @@ pub struct Remapper {
     cells: BTreeMap<Option<VoId>, BTreeMap<Span, OfSpan>>,
     /// The accounts that anything is charged to, by their digests.
     payers: BTreeMap<u64, Account>,
-    mapped: BTreeMap<Origin, (Account, bool)>,
+    mapped: BTreeMap<JobWords, (Account, bool)>,
     state: u64,
     since: WallTime,
     cover: Cover,
@@ -206,14 +209,20 @@ impl Remapper {
     }
 
     /// The account that a job maps to, and whether a rule says so.
-    pub fn account_of(&mut self, origin: &Origin) -> (Account, bool) {
-        if let Some(known) = self.mapped.get(origin) {
+    pub fn account_of(&mut self, record: &UsageRecord) -> (Account, bool) {
+        let placement = &record.placement;
+        let words = (
+            record.origin.clone(),
+            placement.queue.clone(),
+            placement.qos.clone(),
+        );
+        if let Some(known) = self.mapped.get(&words) {
             return known.clone();
         }
-        let mapped = self.config.identity.resolve(origin);
+        let mapped = self.config.identity.resolve(record);
         let is_mapped = mapped.is_some();
         let account = (mapped.unwrap_or_else(IdentityMap::nowhere), is_mapped);
-        self.mapped.insert(origin.clone(), account.clone());
+        self.mapped.insert(words, account.clone());
         account
     }
 
@@ -224,7 +233,7 @@ impl Remapper {
         logged: Option<&Account>,
     ) -> Result<Fate, String> {
         record.validate().map_err(|error| error.to_string())?;
-        let (to, is_mapped) = self.account_of(&record.origin);
+        let (to, is_mapped) = self.account_of(record);
         let Some(mark) = mark else {
             let days = self.terms.values().map(|terms| terms.rules.horizon);
             let is_past = days.min().is_some_and(|horizon| record.end <= horizon);

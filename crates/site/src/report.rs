@@ -9,8 +9,8 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    CoreMillis, Counters, HistoryRule, JobKey, MemberSite, Now, Origin, Span, UsageMode, UsageRecord,
-    VoId, WallTime, WindowLength, cbor, mutated,
+    CoreMillis, Counters, HistoryRule, MemberSite, Now, Origin, Span, UsageMode, UsageRecord, VoId,
+    WallTime, WindowLength, cbor, mutated,
 };
 
 use crate::again::AfterCorrection;

@@ -301,7 +301,7 @@ fn judge(
     let judged = jobs.map(|(logged, (mark, usage))| {
         let of_log = account_of_log(&ids, &logged);
         let fate = remapper.judge(&usage, mark, of_log.as_ref());
-        let (to, is_mapped) = remapper.account_of(&usage.origin);
+        let (to, is_mapped) = remapper.account_of(&usage);
         let vo = to.vo.map(|vo| name(names, vo));
         let path = is_mapped.then(|| to.path.to_string());
         let is_counted = mark.is_some_and(|mark| !mark.corrected);

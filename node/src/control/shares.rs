@@ -86,7 +86,10 @@ async fn paths_of_user(moment: &Moment, user: String) -> Result<BTreeSet<Account
         user: Some(user),
         ..Origin::default()
     };
-    let whom = Whom { path: None, origin };
+    let whom = Whom {
+        origin,
+        ..Whom::default()
+    };
     let places = places(moment, &whom).await?;
     Ok(places.into_iter().map(|place| place.path).collect())
 }

@@ -13,8 +13,8 @@ use std::fmt;
 
 use fairmesh_fairshare::{EntrySpec, TreeReader, TreeSpec, WeightTable};
 use fairmesh_model::{
-    AccountPath, Date, Distance, HistoryRule, PolicyMount, Scope, Share, SharePolicy, ShareRule, Window,
-    WindowLength,
+    AccountPath, Date, Distance, HistoryRule, PolicyMount, Scope, Share, SharePolicy, ShareRule,
+    Window, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, TreeFileError, parse_tree, weights};
 
@@ -169,7 +169,7 @@ impl ShareTree {
     pub fn reader(&self) -> TreeReader {
         let history = WeightTable::new(HistoryRule::RunningOnly, WindowLength::HOUR);
         let mut spec = TreeSpec::new(vec![history], 0);
-        spec.entries = self.specs(ShareRule::Weights, Distance::Absolute);
+        spec.entries = self.specs(ShareRule::Weights, Distance::Absolute, Date(0));
         spec.moves = self.moves();
         let tree = spec.build(&[Window(0)]);
         tree.expect("a share tree has no gaps and no doubles")

@@ -15,8 +15,8 @@ use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
     ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, NamesakesBody, OccupancyBody,
     PeersBody, PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
-    QuotaSummaryBody, QuotesBody, RemapBody, ReportBody, SettledBody, SharesBody, SitesBody, StatusBody,
-    SummaryBody, UnmappedBody, UsageBody,
+    QuotaSummaryBody, QuotesBody, RemapBody, ReportBody, SettledBody, SharesBody, SitesBody,
+    StatusBody, SummaryBody, UnmappedBody, UsageBody,
 };
 
 fn written<T: JsonSchema>() -> schemars::Schema {
