@@ -94,6 +94,15 @@ fn mistakes_are_shown_where_they_are() {
             "user,subject,vo,path\n\"a\",\"/CN=x, y\",atlas,/a\n",
             "people.csv:2:16: `vo`: no VO has the alias `atlas`",
         ),
+    ] {
+        let error = parse(text).expect_err(text);
+        assert!(error.starts_with(expected), "{text:?}: {error}");
+    }
+}
+
+#[test]
+fn a_name_that_is_there_twice_or_that_no_job_has_is_refused_without_naming_anybody() {
+    for (text, expected) in [
         (
             "user,path\nann,/a\n# x\nbob,/b\nann,/c\n",
             "people.csv:5:1: `user`: the row of line 2 has the same user",
