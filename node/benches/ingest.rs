@@ -10,7 +10,7 @@ use fairmesh::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
 use fairmesh::network::NetworkConfig;
 use fairmesh::store::{Store, Table, Write};
 use fairmesh_model::{
-    AccountPath, HistoryRule, JobKey, Millis, Origin, Share, UsageRecord, WindowLength,
+    AccountPath, HistoryRule, JobKey, Millis, Origin, UsageRecord, Weight, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -122,8 +122,11 @@ async fn node(folder: &tempfile::TempDir, clock: Arc<SystemClock>) -> NodeHandle
     let options = NodeOptions {
         site: SiteConfig {
             share_rule: fairmesh_model::ShareRule::Weights,
-            policy: SitePolicy::new(BTreeMap::from([(local, SiteEntry::local(Share::WHOLE))]))
-                .expect("valid"),
+            policy: SitePolicy::new(BTreeMap::from([(
+                local,
+                SiteEntry::local(Weight::whole(1)),
+            )]))
+            .expect("valid"),
             vos: BTreeMap::new(),
             identity: IdentityMap::new(vec![rule]),
             introducers: BTreeSet::new(),

@@ -40,6 +40,8 @@ fairmesh records --since 7d --user ann
 fairmesh records --since 30d --by account
 fairmesh records --since 1d --apel > messages
 fairmesh correct 4711 --cluster hpc1 --why 'reported twice under two names'
+fairmesh remap --since 2026-11-01 --dry-run
+fairmesh remap --since 2026-11-01 --why 'the rule for account cms was missing'
 fairmesh audit
 fairmesh netcheck
 fairmesh top

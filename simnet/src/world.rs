@@ -19,6 +19,7 @@ mod faults;
 mod flood;
 mod gossip;
 mod life;
+mod policy;
 mod queue;
 mod round;
 mod spec;
@@ -26,7 +27,7 @@ mod step;
 mod tamper;
 
 pub(crate) use action::line;
-pub use action::{Action, Jobs, Percent, Planned};
+pub use action::{Action, Day, Jobs, Parts, Percent, Planned};
 pub use counts::Counts;
 pub(crate) use counts::words;
 pub use life::StartError;
@@ -34,7 +35,7 @@ pub use spec::WorldSpec;
 pub use step::{StepInfo, StepKind};
 pub use tamper::{RestartPlan, Tamper};
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{Millis, MonoTime, Now, SiteId, VoId};
@@ -188,18 +189,23 @@ impl World {
         self.index_of.get(&site).copied()
     }
 
-    /// Whether all running nodes that mount a VO hold the same of it and compute the same for it.
-    /// Sites whose windows differ, because their clocks do, never agree.
+    /// Whether all running nodes that mount a VO hold the same of it and compute the same for it. Digests of views compare
+    /// within one window. Where windows differ, because clocks do, sites agree if they hold the same.
     pub fn agree(&self, vo: VoId) -> bool {
         let mounting = |node: &&SimNode| node.config.vos.values().any(|of| *of == vo);
-        let mut digests = self
-            .nodes
-            .iter()
-            .filter(mounting)
-            .filter_map(SimNode::site)
-            .map(|site| site.view_digest(vo));
-        let first = digests.next().flatten();
-        first.is_some() && digests.all(|digest| digest == first)
+        let sites = self.nodes.iter().filter(mounting);
+        let sites = sites.filter_map(SimNode::site);
+        let (mut views, mut held) = (BTreeMap::new(), BTreeSet::new());
+        for site in sites {
+            let Some(view) = site.view_digest(vo) else {
+                return false;
+            };
+            if *views.entry(site.reference(vo)).or_insert(view) != view {
+                return false;
+            }
+            held.extend(site.held_of(vo).map(|of| (of.documents, of.counters)));
+        }
+        views.len() == 1 || held.len() == 1
     }
 
     /// The VOs that it was founded with, and their newest documents.

@@ -114,11 +114,12 @@ fn of_fairmesh(accounts: usize) -> anyhow::Result<()> {
     let mut add = |text: &str| -> anyhow::Result<()> {
         spec.entries.push(EntrySpec {
             path: AccountPath::parse(text)?,
-            share: Share::from_percent(1).context("a percentage")?,
+            weight: 1,
             at_most: Share::WHOLE,
             scope: Scope::Global,
             distance: Distance::Absolute,
             history: 1,
+            since: None,
         });
         Ok(())
     };

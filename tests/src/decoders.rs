@@ -8,7 +8,7 @@ use fairmesh_gossip::wire::{Push, Request, Response};
 use fairmesh_gossip::{Head, PartKey};
 use fairmesh_model::{
     AccountPath, Allocation, Charter, Document, RunningJob, Share, SharePolicy, Signed,
-    UsageRecord, WallTime, cbor,
+    UsageRecord, WallTime, Weight, cbor,
 };
 use fairmesh_records::export::{self, Summaries};
 use fairmesh_records::{BatchRecord, ChargeRule, Format, GridIdentities, Options, Reason, Records};
@@ -85,8 +85,11 @@ pub const DECODERS: [(&str, Decoder); 50] = [
         std::str::from_utf8(bytes).is_ok_and(node_config)
     }),
     ("account_path", |bytes| {
-        std::str::from_utf8(bytes)
-            .is_ok_and(|text| AccountPath::parse(text).is_ok() | Share::parse_percent(text).is_ok())
+        std::str::from_utf8(bytes).is_ok_and(|text| {
+            AccountPath::parse(text).is_ok()
+                | Share::parse_percent(text).is_ok()
+                | Weight::parse(text).is_ok()
+        })
     }),
     ("swf", |bytes| {
         fairmesh_cluster::SwfReader::new(bytes)

@@ -6,8 +6,8 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use anyhow::ensure;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, CoreMillis, Distance,
-    HistoryRule, MemberSite, Millis, PolicyMount, Role, Share, ShareEntry, SharePolicy, Signed,
-    SigningKey, SiteId, UsageMode, VoId, WallTime, WindowLength,
+    HistoryRule, MemberSite, Millis, PolicyMount, Role, ShareEntry, SharePolicy, Signed,
+    SigningKey, SiteId, UsageMode, VoId, WallTime, Weight, WindowLength,
 };
 
 use crate::process::Node;
@@ -94,7 +94,7 @@ impl Vo {
         version: u64,
         users: &[&str],
     ) -> anyhow::Result<Signed<SharePolicy>> {
-        let each = Share::from_ratio(1, users.len() as u64);
+        let each = Weight::whole(1);
         let entry = |user: &&str| {
             Ok((
                 AccountPath::parse(&format!("/{user}"))?,
@@ -134,7 +134,7 @@ impl Vo {
         };
         let entry = ShareEntry {
             mount: Some(mount),
-            ..ShareEntry::of(Share::WHOLE)
+            ..ShareEntry::of(Weight::HUNDRED)
         };
         policy.shares.insert(AccountPath::parse(at)?, entry);
         self.policy = Signed::sign(policy, &[&self.authority])?;

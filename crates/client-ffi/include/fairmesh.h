@@ -140,7 +140,8 @@ struct fairmesh_scale {
  * again as far as that is its importance (-100 to 100). The importance is what the comment (which may
  * be NULL) says, `fairmesh:importance=150` from 0 to 200, or else 100 - nice. Of two accounts whose
  * factors differ by `step` at the least, no job of the lower one comes before a job of the other.
- * FAIRMESH_UNKNOWN as factor gives 0 within the bounds. Does no IO.
+ * FAIRMESH_UNKNOWN as factor gives the points of the middle, weight / 2 within the bounds, whatever the
+ * importance: such a job comes neither before nor after all others. Does no IO.
  */
 int64_t fairmesh_points(const struct fairmesh_scale *scale, uint32_t factor, uint32_t step,
 			const char *comment, int64_t nice);

@@ -70,6 +70,12 @@ bool job_site_factor(const fairmesh_table *table, const struct parameters *param
 	return true;
 }
 
+uint32_t neutral_site_factor(const struct parameters *parameters)
+{
+	struct fairmesh_scale scale = parameters_scale(parameters);
+	return (uint32_t)(NICE_OFFSET + fairmesh_points(&scale, FAIRMESH_UNKNOWN, 0, NULL, 0));
+}
+
 /* A held job's priority is zero; one that an administrator has set is not recomputed by Slurm. */
 static bool may_change(const job_record_t *job)
 {

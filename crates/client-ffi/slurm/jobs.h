@@ -32,10 +32,14 @@ struct tally {
 
 /*
  * The site factor that a job ought to have; false where the node has not said, and the job keeps
- * its own. Notes whom the table or people.h do not know.
+ * its own. Notes whom the table or people.h do not know. A job of whom the node knows no account has
+ * the neutral one.
  */
 bool job_site_factor(const fairmesh_table *table, const struct parameters *parameters,
 		     const job_record_t *job, uint32_t *site_factor);
+
+/* The site factor of the middle, with which no job comes before or after all others. */
+uint32_t neutral_site_factor(const struct parameters *parameters);
 
 /*
  * Brings all pending jobs that are not held up to date. Holds the job lock for reading once, and for

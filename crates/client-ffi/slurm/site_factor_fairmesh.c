@@ -232,8 +232,12 @@ EXPORTED void site_factor_p_set(job_record_t *job)
 	if (desk.table && job->magic == JOB_MAGIC) {
 		if (job_site_factor(desk.table, &desk.parameters, job, &site_factor))
 			job->site_factor = site_factor;
-		else
+		else {
+			/* Until the node has said, a new job waits in the middle and not after all others. */
+			if (job->site_factor == NICE_OFFSET)
+				job->site_factor = neutral_site_factor(&desk.parameters);
 			somebody_waits = people_waiting();
+		}
 		if (somebody_waits)
 			fairmesh_table_wake(desk.table);
 	}

@@ -221,13 +221,13 @@ pub unsafe extern "C" fn fairmesh_points(
             return 0;
         };
         let bounded = |sum: i64| sum.min(points.max).max(points.min);
-        if factor == UNKNOWN {
-            return bounded(0);
-        }
         let scale = Scale {
             range: points.weight,
             importance: points.importance.min(IMPORTANCE_POINTS_MAX),
         };
+        if factor == UNKNOWN {
+            return bounded(scale.neutral());
+        }
         // SAFETY: not null, and as the caller promises.
         let comment = (!comment.is_null()).then(|| unsafe { CStr::from_ptr(comment) });
         let comment = comment.map(CStr::to_string_lossy).unwrap_or_default();

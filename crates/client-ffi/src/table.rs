@@ -331,7 +331,7 @@ pub(crate) fn who<'a>(user: &'a str, account: &'a str, group: &'a str) -> Who<'a
         user: Some(user),
         account: given(account),
         group: given(group),
-        subject: None,
+        ..Names::default()
     })
 }
 

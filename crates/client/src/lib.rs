@@ -17,5 +17,5 @@ pub mod client;
 pub mod points;
 
 pub use client::{Client, ClientError, Roster, no_node_at};
-pub use points::{Own, Scale};
+pub use points::{FACTOR_NEUTRAL, Own, Scale};
 pub use protocol::{Answer, FACTOR_MAX, LOOKUP_BATCH_MAX, Names, ROWS_OF_ANY_NAMES, View, Who};

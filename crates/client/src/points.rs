@@ -18,6 +18,10 @@ use crate::protocol::FACTOR_MAX;
 /// 2,000,000,000 there is room for no more.
 pub const IMPORTANCE_POINTS_MAX: u32 = 1_000_000;
 
+/// The factor that stands for a job of whom the node knows no account: the middle, as of an entry on its target or in the
+/// middle of the ranks. Its points put the job neither before nor after all others.
+pub const FACTOR_NEUTRAL: u32 = FACTOR_MAX / 2;
+
 /// How a scheduler's administrator wants factors to weigh.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Scale {
@@ -52,6 +56,12 @@ impl Scale {
     /// The points of an account's factor alone.
     pub fn account(&self, factor: u32) -> i64 {
         i64::from(self.range) * i64::from(factor.min(FACTOR_MAX)) / i64::from(FACTOR_MAX)
+    }
+
+    /// The points of a job without an account that the node knows. They are the same for all such jobs, whatever their
+    /// importance: among these the scheduler's own order stays.
+    pub fn neutral(&self) -> i64 {
+        self.account(FACTOR_NEUTRAL)
     }
 
     /// The points that the last digit has, from its least value to its greatest, where different factors are
@@ -113,6 +123,13 @@ mod tests {
         }
         // A node of an earlier release says no step.
         assert_eq!(scale(1_000_000).job(FACTOR_MAX, 0, &urgent), 1_000_000);
+    }
+
+    #[test]
+    fn a_job_without_an_account_has_the_points_of_the_middle() {
+        for (range, expected) in [(1_000_000_000, 500_000_000), (1_000, 500), (1, 0)] {
+            assert_eq!(scale(range).neutral(), expected, "{range}");
+        }
     }
 
     #[test]

@@ -34,7 +34,8 @@
 //! ```text
 //! u32             number of rows, 0 to LOOKUP_BATCH_MAX (65,536)
 //! for each row:
-//!   u8            mask: 1 user, 2 account, 4 group, 8 subject (1 to 15, any of them together),
+//!   u8            mask: 1 user, 2 account, 4 group, 8 subject (one of these at least),
+//!                 32 queue or partition, 64 quality of service;
 //!                 or 16 alone: an account path
 //!   for each bit set in the mask, lowest first:
 //!     u16         length of the name in bytes, 1 to 512
@@ -162,9 +163,9 @@ pub const FRAME_BYTES_MAX: usize = 4 << 20;
 /// milliseconds); a large cluster has some ten thousand (user, account) pairs.
 pub const LOOKUP_BATCH_MAX: usize = 65_536;
 
-/// Rows that fit in one frame whatever they name: four names, each as long as names may be. Where users choose names, who
+/// Rows that fit in one frame whatever they name: six names, each as long as names may be. Where users choose names, who
 /// asks for more at once may ask for nothing.
-pub const ROWS_OF_ANY_NAMES: usize = 2_000;
+pub const ROWS_OF_ANY_NAMES: usize = 1_350;
 
 /// Most bytes of answers that a client should leave unread. Linux gives a Unix socket 208 KiB by
 /// default; when a server cannot write its answer it reads no more, and both sides would wait.

@@ -7,6 +7,7 @@
 //! Deliberately not here: which document the rule, the discounts and the price list come from.
 //! Source: FSGrid (CPU time); Slurm's TRES billing weights; MetaCentrum's penalty, and its SPEC.
 
+mod factors;
 mod penalty;
 mod speed;
 mod split;
@@ -18,6 +19,7 @@ use fairmesh_model::{
     UsageRecord, mutant, mutated,
 };
 
+use factors::Factors;
 pub use penalty::cheapest;
 pub use split::{split_amount, split_counters};
 pub use suitable::{Counted, suitable};
@@ -66,8 +68,10 @@ impl From<&Chunk> for Resources {
 pub struct Job<'a> {
     /// What it held.
     pub held: Resources,
-    /// Its queue.
+    /// Its queue or partition.
     pub queue: Option<&'a str>,
+    /// Its quality of service.
+    pub qos: Option<&'a str>,
     /// The class of the machine that ran it, as the price list names it.
     pub machine: Option<&'a str>,
     /// On which terms it ran.
@@ -86,6 +90,7 @@ impl<'a> Job<'a> {
     ) -> Self {
         let Placement {
             queue,
+            qos,
             machine,
             terms,
             properties,
@@ -96,6 +101,7 @@ impl<'a> Job<'a> {
         Self {
             held: Resources::from(record),
             queue: queue.as_deref(),
+            qos: qos.as_deref(),
             machine: class_of(machine.as_deref()),
             terms: *terms,
             properties,
@@ -145,20 +151,24 @@ pub enum ChargeError {
     /// It ran on a machine of a class that is not on the price list.
     #[error("machine `{0}` is of no class on this site's price list")]
     UnknownMachine(String),
-    /// SPEC × queue cost is more than the charter allows.
-    #[error("SPEC {spec} × queue cost {queue_cost} is above the {factor_max} that the VO allows")]
+    /// SPEC × the factors of queue and QOS is more than the charter allows.
+    #[error(
+        "SPEC {spec} × queue factor {queue} × QOS factor {qos} is above the {factor_max} that the VO allows"
+    )]
     FactorAboveMax {
         /// SPEC of the machine that ran the job.
         spec: Factor,
-        /// Cost of its queue.
-        queue_cost: Factor,
+        /// Factor of its queue.
+        queue: Factor,
+        /// Factor of its quality of service.
+        qos: Factor,
         /// The charter's limit.
         factor_max: Factor,
     },
 }
 
-/// Core-milliseconds in a millisecond. The numerator is below 2^190, so that no wall-clock time makes it
-/// overflow; the denominator is above 0.
+/// Core-milliseconds in a millisecond. The numerator is below 2^240, so that no factor makes it overflow. The denominator
+/// is above 0 and below 2^192, so that a numerator times a wall-clock time that overflows 2^256 is a charge above 2^64.
 type Fraction = (U256, U256);
 
 /// What a job is charged in a millisecond, as a sum of exact fractions of a core-millisecond, and what it
@@ -195,8 +205,9 @@ impl Rate {
         let for_wall = |amount: u64| u128::from(amount) * u128::from(wall.0);
         let fractions = [&self.first].into_iter().chain(&self.more);
         let charges = fractions.map(|(numerator, denominator)| {
-            let charge = numerator * U256::from(wall.0) / denominator;
-            u64::try_from(charge).unwrap_or(u64::MAX)
+            let charge = numerator.checked_mul(U256::from(wall.0));
+            let charge = charge.map(|charge| charge / denominator);
+            charge.map_or(u64::MAX, |charge| u64::try_from(charge).unwrap_or(u64::MAX))
         });
         Counters {
             charge: charges.fold(0, u64::saturating_add),
@@ -273,13 +284,12 @@ fn add_part(tariff: Tariff<'_>, job: &Job<'_>, rate: &mut Rate) -> Result<(), Ch
             return penalty::add(tariff.prices, job, by, rate);
         }
     };
-    rate.add(match tariff.rule.spec_max() {
-        Some(spec_max) => {
-            let spec = speed::of(tariff.prices, job, counted)?;
-            speed::times(fraction, (spec, Factor::ONE), spec_max)?
-        }
-        None => fraction,
-    });
+    let mut factors = Factors::of_terms(tariff.prices, job);
+    if let Some(spec_max) = tariff.rule.spec_max() {
+        let spec = speed::of(tariff.prices, job, counted)?;
+        factors.spec = Factors::of_speed(spec).check(spec_max)?.spec;
+    }
+    rate.add(factors.times(fraction));
     Ok(())
 }
 

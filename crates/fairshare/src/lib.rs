@@ -16,6 +16,7 @@ pub mod deviation;
 pub mod explain;
 pub mod history;
 pub mod order;
+pub mod others;
 pub mod projection;
 pub mod target;
 pub mod tree;
@@ -30,6 +31,7 @@ pub use deviation::{Class, Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
 pub use history::{OLD_DAYS, WeightTable, horizon_windows};
 pub use order::{Bands, Order, RankedEntry, Ranking};
+pub use others::{Others, others};
 pub use projection::{Context, JobPriority, Priority, Projection};
 pub use target::Target;
 pub use tree::{

@@ -152,6 +152,9 @@ pub struct Placement {
     /// Its queue or partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,
+    /// Its quality of service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub qos: Option<String>,
     /// The machine that it ran on, or the class of it, as the site's price list names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
@@ -282,6 +285,7 @@ impl UsageRecord {
             ("group", self.origin.group.as_ref()),
             ("subject", self.origin.subject.as_ref()),
             ("queue", self.placement.queue.as_ref()),
+            ("QOS", self.placement.qos.as_ref()),
             ("machine", self.placement.machine.as_ref()),
         ];
         let properties = placement.properties.iter().map(|name| ("property", name));

@@ -156,23 +156,44 @@ impl ChargeRule {
         Ok(usage)
     }
 
-    /// Where and on which terms it ran.
-    fn placement(&self, record: &BatchRecord) -> Placement {
-        let host = || record.hosts.as_deref().and_then(first_host);
-        Placement {
-            nodes: record.nodes.unwrap_or(0),
-            disk_mib: record.disk_mib.unwrap_or(0),
-            queue: record.queue.clone().map(fitting),
-            machine: record.machine.clone().or_else(host).map(fitting),
-            terms: self.terms(record.queue.as_deref(), record.qos.as_deref()),
-            properties: record.properties.clone(),
-            chunks: record.chunks.clone(),
-            next_instance: next_part(record),
+    /// A report that was made by hand, with the terms of its queue and quality of service.
+    #[must_use]
+    pub fn reported(&self, usage: UsageRecord) -> UsageRecord {
+        UsageRecord {
+            placement: self.placed(usage.placement),
+            ..usage
         }
     }
 
+    /// Where and on which terms it ran.
+    fn placement(&self, record: &BatchRecord) -> Placement {
+        let host = || record.hosts.as_deref().and_then(first_host);
+        self.placed(Placement {
+            nodes: record.nodes.unwrap_or(0),
+            disk_mib: record.disk_mib.unwrap_or(0),
+            queue: record.queue.clone().map(fitting),
+            qos: record.qos.clone().map(fitting),
+            machine: record.machine.clone().or_else(host).map(fitting),
+            terms: record.terms,
+            properties: record.properties.clone(),
+            chunks: record.chunks.clone(),
+            next_instance: next_part(record),
+        })
+    }
+
+    /// A placement with its terms. If the report states none, the queue and the quality of service decide. Whatever the
+    /// source of a report is, its placement passes through here before the job is charged.
+    #[must_use]
+    pub fn placed(&self, placement: Placement) -> Placement {
+        let terms = match placement.terms {
+            Terms::Regular => self.terms(placement.queue.as_deref(), placement.qos.as_deref()),
+            stated => stated,
+        };
+        Placement { terms, ..placement }
+    }
+
     /// On which terms jobs of a queue and a quality of service run.
-    pub fn terms(&self, queue: Option<&str>, qos: Option<&str>) -> Terms {
+    fn terms(&self, queue: Option<&str>, qos: Option<&str>) -> Terms {
         let listed = |names: &BTreeSet<String>| {
             let words = [queue, qos].into_iter().flatten();
             words.into_iter().any(|word| names.contains(word))

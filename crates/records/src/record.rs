@@ -7,7 +7,7 @@
 //! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
 
 use fairmesh_model::record::cut;
-use fairmesh_model::{Chunk, Importance, JobKey, Millis, Origin, UsageRecord, WallTime};
+use fairmesh_model::{Chunk, Importance, JobKey, Millis, Origin, Terms, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
 use crate::error::Reason;
@@ -129,6 +129,9 @@ pub struct BatchRecord {
     /// What groups of its nodes held, where the source says so of each.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub chunks: Vec<Chunk>,
+    /// On which terms it ran, where the report says so itself; else its queue and quality of service decide.
+    #[serde(default, skip_serializing_if = "Terms::is_regular")]
+    pub terms: Terms,
     /// Priority in the queue.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub priority: Option<u64>,
@@ -174,6 +177,7 @@ impl BatchRecord {
             machine: None,
             properties: Vec::new(),
             chunks: Vec::new(),
+            terms: Terms::Regular,
             priority: None,
             importance: None,
         }
@@ -200,6 +204,8 @@ impl BatchRecord {
         record.nodes = Some(placement.nodes).filter(|nodes| *nodes > 0);
         record.disk_mib = Some(placement.disk_mib).filter(|disk| *disk > 0);
         record.queue.clone_from(&placement.queue);
+        record.qos.clone_from(&placement.qos);
+        record.terms = placement.terms;
         record.machine.clone_from(&placement.machine);
         record.properties.clone_from(&placement.properties);
         record.chunks.clone_from(&placement.chunks);

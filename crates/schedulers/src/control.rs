@@ -23,6 +23,10 @@ pub const HOST: &str = "fairmesh";
 /// How long an answer may take: longer than the server gives itself.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 
+/// The same of an answer that goes through all job records, some minutes for ten million: as long as the node lets a
+/// connection live.
+const LONG_ANSWER_MAX: Duration = Duration::from_secs(1_800);
+
 /// Largest answer: the largest share tree that a node lists.
 const ANSWER_BYTES_MAX: usize = 512 << 20;
 
@@ -76,12 +80,21 @@ impl AskError {
 #[derive(Debug, Clone)]
 pub struct Control {
     path: PathBuf,
+    answer_max: Duration,
 }
 
 impl Control {
     /// The node whose `control.sock` is at `path`.
     pub fn new(path: PathBuf) -> Self {
-        Self { path }
+        let answer_max = ANSWER_MAX;
+        Self { path, answer_max }
+    }
+
+    /// The same, for answers that go through all job records.
+    #[must_use]
+    pub fn patient(self) -> Self {
+        let answer_max = LONG_ANSWER_MAX;
+        Self { answer_max, ..self }
     }
 
     /// The socket.
@@ -145,9 +158,10 @@ impl Control {
         let mut request = request.map_err(|error| self.broken(error))?;
         let host = hyper::header::HeaderValue::from_static(HOST);
         request.headers_mut().insert(hyper::header::HOST, host);
-        let exchanged = tokio::time::timeout(ANSWER_MAX, self.exchange(request)).await;
+        let answer_max = self.answer_max;
+        let exchanged = tokio::time::timeout(answer_max, self.exchange(request)).await;
         let (status, body) =
-            exchanged.map_err(|_| self.broken(format!("no answer within {ANSWER_MAX:?}")))??;
+            exchanged.map_err(|_| self.broken(format!("no answer within {answer_max:?}")))??;
         if !status.is_success() {
             return Err(refusal(status, &body));
         }

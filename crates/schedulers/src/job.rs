@@ -107,13 +107,13 @@ impl Job {
             cores: self.cpus,
             gpus: self.gpus,
             mem_mib: self.mem_mib,
-            placement: Placement {
+            placement: rule.placed(Placement {
                 nodes: self.nodes,
                 queue: self.partition.clone().map(fitting),
+                qos: self.qos.clone().map(fitting),
                 machine: self.host.clone().map(fitting),
-                terms: rule.terms(self.partition.as_deref(), self.qos.as_deref()),
                 ..Placement::default()
-            },
+            }),
             running: true,
         })
     }
@@ -132,6 +132,7 @@ mod tests {
             let job = Job {
                 account: Some(name.to_owned()),
                 partition: Some(name.to_owned()),
+                qos: Some(name.to_owned()),
                 host: Some(name.to_owned()),
                 ..crate::ended::tests::in_queue(7)
             };
@@ -140,7 +141,7 @@ mod tests {
             let person = crate::sync::person(&job);
             let mut block = NameBlockBuf::new();
             assert_eq!(block.push(&crate::sync::who(&person)), Ok(()));
-            assert_ne!(person.1.as_deref(), Some(name));
+            assert_ne!(person.account.as_deref(), Some(name));
         }
     }
 }

@@ -8,8 +8,9 @@
 //! Invariants: after all updates are done, of two accounts the one with the higher factor has the higher numbers, and
 //! of one account's jobs the more important one, at least half as far apart as factors and importance say; equal ones
 //! have equal numbers. All of it before the batch system subtracts nice: what it is given back of that is added
-//! behind. Held jobs and accounts that the node does not know are never touched; the job with the highest number
-//! comes first.
+//! behind. Jobs of accounts that the node does not know all have the number of the middle, so they come neither before
+//! nor after all others, and the batch system orders them among each other. Held jobs are never touched; the job with
+//! the highest number comes first.
 //! Deliberately not here: asking and telling (`sync`).
 
 use std::collections::BTreeMap;
@@ -25,7 +26,7 @@ pub struct Waiting {
     pub target: String,
     /// The number that it has, if it is known.
     pub current: Option<i64>,
-    /// Its account's factor; none where the node does not know the account.
+    /// Its account's factor; none where the node does not know the account, which stands for the middle.
     pub factor: Option<u32>,
     /// What it says of itself.
     pub own: Own,
@@ -65,13 +66,16 @@ struct Level {
 pub fn plan(jobs: &[Waiting], scale: &Scale, step: u32, granularity: u32) -> Vec<Update> {
     let mut levels: BTreeMap<i64, Vec<Placed<'_>>> = BTreeMap::new();
     for job in jobs.iter().filter(|job| !job.held) {
-        if let Some(factor) = job.factor {
-            let exact = scale.account(factor) + scale.digit(step, &job.own);
-            let nice = scale.nice(step, &job.own);
-            let current = job.current.map(|now| now - nice);
-            let placed = Placed { job, current, nice };
-            levels.entry(exact).or_default().push(placed);
-        }
+        let (exact, nice) = match job.factor {
+            Some(factor) => (
+                scale.account(factor) + scale.digit(step, &job.own),
+                scale.nice(step, &job.own),
+            ),
+            None => (scale.neutral(), 0),
+        };
+        let current = job.current.map(|now| now - nice);
+        let placed = Placed { job, current, nice };
+        levels.entry(exact).or_default().push(placed);
     }
     let targets = targets(&levels, i64::from(granularity));
     let mut updates = Vec::new();
@@ -214,10 +218,33 @@ mod tests {
     }
 
     #[test]
-    fn held_and_unknown_jobs_are_left_alone() {
+    fn held_jobs_are_left_alone() {
         let mut held = job(1, Some(0), Some(200));
         held.held = true;
-        assert_eq!(told(&[held, job(2, Some(7), None)], 0), []);
+        assert_eq!(told(&[held], 0), []);
+    }
+
+    /// A job that no rule maps came after all others, those of entries that have used far too much included.
+    #[test]
+    fn unknown_jobs_get_the_middle_and_keep_their_own_order() {
+        let jobs = [
+            job(1, None, Some(100)),
+            job(2, None, Some(900)),
+            job(3, None, None),
+            says(30, "fairmesh:importance=200", job(4, Some(0), None)),
+            job(5, Some(500), None),
+        ];
+        let sites = told_apart(&jobs, STEP, 0);
+        assert_eq!(sites, [(2, 949), (3, 500), (4, 500), (1, 149)]);
+        // However coarse, it stays between those whom the factors put above and below it.
+        let moved = [
+            job(1, Some(480), Some(100)),
+            job(2, Some(500), None),
+            job(3, Some(520), Some(900)),
+        ];
+        assert_eq!(told(&moved, 1_000), [(3, 900), (1, 100)]);
+        let alone = [job(1, Some(0), None), job(2, None, None)];
+        assert_eq!(told(&alone, 1_000), [(1, 500), (2, 500)]);
     }
 
     #[test]

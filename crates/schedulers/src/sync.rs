@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
 use fairmesh_client::{Client, ClientError, FACTOR_MAX, Names, ROWS_OF_ANY_NAMES, Who};
+use fairmesh_model::record::fitting;
 
 use crate::control::Control;
 use crate::job::{Job, State};
@@ -42,8 +43,20 @@ pub struct Round {
     pub refused: Vec<String>,
 }
 
-/// User, account and group.
-pub type Person = (String, Option<String>, Option<String>);
+/// The words of a job by which the node knows who pays for it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
+pub struct Person {
+    /// The user.
+    pub user: String,
+    /// The account or project.
+    pub account: Option<String>,
+    /// The user's group.
+    pub group: Option<String>,
+    /// The queue or partition.
+    pub queue: Option<String>,
+    /// The quality of service.
+    pub qos: Option<String>,
+}
 
 /// The state between two rounds.
 #[derive(Debug)]
@@ -264,7 +277,13 @@ type Factors = BTreeMap<Person, Option<u32>>;
 
 pub(crate) fn person(job: &Job) -> Person {
     let of = job.origin();
-    (of.user.unwrap_or_default(), of.account, of.group)
+    Person {
+        user: of.user.unwrap_or_default(),
+        account: of.account,
+        group: of.group,
+        queue: job.partition.clone().map(fitting),
+        qos: job.qos.clone().map(fitting),
+    }
 }
 
 /// The factor of each of these whom the node knows, and how far apart different ones are at the least.
@@ -290,11 +309,13 @@ pub async fn factors(
     asked.await.expect("a look-up does not panic")
 }
 
-pub(crate) fn who((user, account, group): &Person) -> Who<'_> {
+pub(crate) fn who(person: &Person) -> Who<'_> {
     Who::Names(Names {
-        user: Some(user),
-        account: account.as_deref(),
-        group: group.as_deref(),
+        user: Some(&person.user),
+        account: person.account.as_deref(),
+        group: person.group.as_deref(),
         subject: None,
+        queue: person.queue.as_deref(),
+        qos: person.qos.as_deref(),
     })
 }

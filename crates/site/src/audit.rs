@@ -65,6 +65,11 @@ impl Audit {
             jobs: 1,
             charge: refund.charge,
         };
+        self.add_entry(entry);
+    }
+
+    /// Adds jobs.
+    pub(crate) fn add_entry(&mut self, entry: AuditEntry) {
         self.put(entry, u64::saturating_add);
     }
 

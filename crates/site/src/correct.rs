@@ -4,8 +4,9 @@
 //! charge that only grows, too. What is known of the job is its mark (until when, how much, whom), so a
 //! refund is what was charged then, whatever rules and identities say now.
 //!
-//! Invariant: a job is taken back at most once; its refunds, its mark and who did it are one durable
-//! change; and no refund is more than what is left of its cell.
+//! Invariant: what a job was charged is taken back at most once; its refunds, its mark and who did it are
+//! one durable change; and no refund is more than what is left of its cell.
+//! Deliberately not here: a job that is reported again (`again`), usage that moves to another account (`remap`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +19,11 @@ use serde::{Deserialize, Serialize};
 
 use crate::audit::{Audit, AuditEntry, told};
 use crate::charge::{Rules, charge, spread};
+use crate::config::Charging;
 use crate::event::{Correction, Ticket};
 use crate::identity::{Account, IdentityMap};
 use crate::kinds::AUDIT;
+use crate::recovered::Reach;
 use crate::report::{Reporting, no_charter};
 use crate::site::Site;
 use crate::store::{JobMark, Table, Write, job_key};
@@ -32,6 +35,9 @@ const AUDIT_KEPT: Millis = Millis(400 * DAY_MS);
 /// Longest word on who takes back, and on why: bounds what an entry takes.
 const BY_BYTES_MAX: usize = 128;
 const WHY_BYTES_MAX: usize = 512;
+
+/// Largest row of a correction: a record of the most properties and chunks, with the longest names, has 200 KB.
+pub(crate) const REFUND_BYTES_MAX: usize = 512 << 10;
 
 /// A job that was taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -60,13 +66,20 @@ pub struct Refund {
     /// Why.
     #[serde(rename = "w")]
     pub why: String,
+    /// The record that was taken back, which counts no more; `None` in corrections of earlier releases.
+    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
+    pub record: Option<Box<UsageRecord>>,
+    /// Until when the job was charged then: an instalment may have gone further than its last record.
+    #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
+    pub until: Option<WallTime>,
 }
 
 impl Site {
     /// Takes jobs back that were reported in error, and answers once it is durable.
     pub(crate) fn take_correction(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
         let mut report = Reporting::default();
-        let refused = self.refuses_all().or_else(|| lacks_words(correction));
+        let words = (&*correction.by, &*correction.why);
+        let refused = self.refuses_all().or_else(|| lacks_words(words));
         for (index, (record, mark)) in correction.records.iter().enumerate() {
             let refund = match &refused {
                 Some(why) => Err(why.clone()),
@@ -75,6 +88,7 @@ impl Site {
             match refund {
                 Ok(charge) => {
                     self.stats.jobs_corrected += 1;
+                    self.marks_moved += 1;
                     report.reported.counted += 1;
                     report.reported.charge = report.reported.charge.saturating_add(charge);
                     report.reported.taken_back.push((index, charge));
@@ -97,7 +111,8 @@ impl Site {
         let key = job_key(&record.key);
         // The second word on one job in one event sees what the first one did.
         let mark = report.marks.get(&key).copied().or(mark);
-        let mark = may_be_taken_back(record, mark)?;
+        let mark = mark.ok_or_else(|| self.without_mark(record))?;
+        may_be_taken_back(record, mark)?;
         self.quota_gives_back(&record.key)?;
         let account = self.payer_of_mark(record, mark)?;
         let charge = self.refund(now, (record, mark), &account, report);
@@ -117,14 +132,17 @@ impl Site {
             at: now.wall,
             by: correction.by.clone(),
             why: correction.why.clone(),
+            record: Some(Box::new(record.clone())),
+            until: Some(mark.charged_until),
         };
+        let row_key = refund_key(&key, self.refunds_of(&record.key).count());
         let row = cbor::to_vec(&refund);
         report
             .writes
-            .push(Write::set(Table::Audit, key.clone(), row));
+            .push(Write::set(Table::Audit, row_key.clone(), row));
         self.tell(&refund);
         self.correct_quota(now, &refund.job, charge, report);
-        self.refunds.insert(key, refund);
+        self.refunds.insert(row_key, refund);
         Ok(charge)
     }
 
@@ -140,7 +158,7 @@ impl Site {
         let window = rules.window;
         let (mut refunded, mut missing) = (0, 0);
         let mut places = Vec::new();
-        for (span, counters) in self.parts_of(record, mark, &rules) {
+        for (span, counters) in parts_of((record, mark), &rules, &self.config.charging) {
             if span.end(window) <= rules.horizon {
                 continue;
             }
@@ -185,38 +203,10 @@ impl Site {
         refunds
     }
 
-    /// In which spans how much of the job was charged. As the rules in force say it, if they come to what
-    /// was charged; spread evenly over its time if they have changed since.
-    fn parts_of(
-        &self,
-        record: &UsageRecord,
-        mark: JobMark,
-        rules: &Rules,
-    ) -> Vec<(Span, Counters)> {
-        // What was too old to count when it was reported is in the mark, too; and where the clock went back
-        // since, nothing of it was ahead then.
-        let whole = Rules {
-            horizon: WallTime(0),
-            latest: WallTime(u64::MAX),
-            ..*rules
-        };
-        let ended = UsageRecord {
-            running: false,
-            end: mark.charged_until,
-            ..record.clone()
-        };
-        let charged = charge(&ended, None, &whole, &self.config.charging);
-        let charged = charged.ok().flatten();
-        match charged.filter(|charged| charged.mark.charge == mark.charge) {
-            Some(charged) => charged.parts,
-            None => spread(record.start, mark, &whole),
-        }
-    }
-
     /// Who was charged for a job. Where its origin maps elsewhere by now, the account is looked for among
     /// those of the spans that the job ran in.
     fn payer_of_mark(&self, record: &UsageRecord, mark: JobMark) -> Result<Account, String> {
-        let mapped = self.config.identity.resolve(&record.origin);
+        let mapped = self.config.identity.resolve(record);
         let mapped = mapped.unwrap_or_else(IdentityMap::nowhere);
         let is_payer = |account: &Account| account.digest() == mark.payer;
         let vos = self.vos.keys().copied().map(Some).chain([None]);
@@ -232,6 +222,22 @@ impl Site {
         match account.vo.filter(|vo| !self.is_founded(*vo)) {
             Some(vo) => Err(no_charter(vo)),
             None => Ok(account),
+        }
+    }
+
+    /// Why a job without a mark cannot be taken back: it was not counted, or its mark is lost.
+    fn without_mark(&self, record: &UsageRecord) -> String {
+        let job = &record.key.job;
+        let lost = self.reach.keys().filter_map(|vo| self.recovered(*vo));
+        match lost.map(Reach::newest).max() {
+            Some(until) if record.start < until => format!(
+                "job `{job}`: this site's counters came back after its data folder was lost, and include jobs up to \
+                 {}. The mark of this job is not here, so nobody can tell whether it was counted, and nothing was taken \
+                 back: put back a backup of the data folder that was made after the job was reported, if there is one, \
+                 and take it back then",
+                until.utc_minute()
+            ),
+            _ => format!("job `{job}` was never counted here"),
         }
     }
 
@@ -283,32 +289,70 @@ impl Site {
     /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
     pub(crate) fn forget_refunds(&mut self, now: WallTime, horizon: WallTime) {
         let before = now.before(AUDIT_KEPT).min(horizon);
-        let gone = self.refunds.iter().filter(|(_, refund)| refund.at < before);
-        let gone: Vec<Vec<u8>> = gone.map(|(key, _)| key.clone()).collect();
-        for key in &gone {
-            self.refunds.remove(key);
-        }
+        let gone = self.refunds.extract_if(.., |_, refund| refund.at < before);
+        let mut gone: Vec<Vec<u8>> = gone.map(|(key, _)| key).collect();
+        let moves = self
+            .relocations
+            .extract_if(.., |_, moved| moved.at < before);
+        gone.extend(moves.map(|(key, _)| key));
         let rows = gone.into_iter().map(|key| Write::delete(Table::Audit, key));
         self.persist(rows.collect());
     }
 }
 
+/// In which spans how much of a job was charged. As the rules in force say it, if they come to what
+/// was charged; spread evenly over its time if they have changed since.
+pub(crate) fn parts_of(
+    (record, mark): (&UsageRecord, JobMark),
+    rules: &Rules,
+    charging: &Charging,
+) -> Vec<(Span, Counters)> {
+    // What was too old to count when it was reported is in the mark, too; and where the clock went back
+    // since, nothing of it was ahead then.
+    let whole = Rules {
+        horizon: WallTime(0),
+        latest: WallTime(u64::MAX),
+        ..*rules
+    };
+    let charged = charge(&as_charged(record, mark), None, &whole, charging);
+    let charged = charged.ok().flatten();
+    match charged.filter(|charged| charged.mark.charge == mark.charge) {
+        Some(charged) => charged.parts,
+        None => spread(record.start, mark, &whole),
+    }
+}
+
+/// The record of a job that ran until its mark says.
+pub(crate) fn as_charged(record: &UsageRecord, mark: JobMark) -> UsageRecord {
+    UsageRecord {
+        running: false,
+        end: mark.charged_until,
+        ..record.clone()
+    }
+}
+
+/// The key of what was taken back of a job, for so many times before.
+fn refund_key(job: &[u8], before: usize) -> Vec<u8> {
+    let before = u32::try_from(before).unwrap_or(u32::MAX);
+    let number = (before > 0).then(|| before.to_be_bytes());
+    [job, number.as_ref().map_or(&[][..], |number| number)].concat()
+}
+
 /// Why a correction is none, whatever the jobs.
-fn lacks_words(correction: &Correction) -> Option<String> {
+pub(crate) fn lacks_words((by, why): (&str, &str)) -> Option<String> {
     let bad = |text: &str, most: usize| text.trim().is_empty() || text.len() > most;
-    if bad(&correction.by, BY_BYTES_MAX) {
+    if bad(by, BY_BYTES_MAX) {
         return Some(format!(
             "say who takes the job back, in at most {BY_BYTES_MAX} bytes"
         ));
     }
-    bad(&correction.why, WHY_BYTES_MAX)
+    bad(why, WHY_BYTES_MAX)
         .then(|| format!("say why the job is taken back, in at most {WHY_BYTES_MAX} bytes"))
 }
 
-fn may_be_taken_back(record: &UsageRecord, mark: Option<JobMark>) -> Result<JobMark, String> {
+fn may_be_taken_back(record: &UsageRecord, mark: JobMark) -> Result<(), String> {
     let job = &record.key.job;
     record.validate().map_err(|error| error.to_string())?;
-    let mark = mark.ok_or_else(|| format!("job `{job}` was never counted here"))?;
     if mark.corrected && !mutated!(TakenBackTwice) {
         return Err(format!("job `{job}` was taken back already"));
     }
@@ -330,5 +374,5 @@ fn may_be_taken_back(record: &UsageRecord, mark: Option<JobMark>) -> Result<JobM
             "job `{job}` was charged to more than one account, as the identity rules changed while it ran"
         ));
     }
-    Ok(mark)
+    Ok(())
 }

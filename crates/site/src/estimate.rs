@@ -5,8 +5,9 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId};
+use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId, WallTime};
 
+use crate::again::AfterCorrection;
 use crate::config::Charging;
 use crate::identity::{Account, IdentityMap, Pattern};
 use crate::site::Site;
@@ -17,6 +18,8 @@ use crate::store::JobMark;
 pub enum Estimate {
     /// It says nothing new.
     Known,
+    /// It was taken back as it is reported, at this moment, if that is known: it does not count again.
+    TakenBack(Option<WallTime>),
     /// It would be refused, and why.
     Refused(String),
     /// It would be counted.
@@ -35,12 +38,16 @@ pub enum Estimate {
 impl Site {
     /// What `record` would count beyond what `mark` says is charged already.
     pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
-        let account = self.view().account(&record.origin);
+        let account = self.view().account(record);
         let vo = account.as_ref().and_then(|account| account.vo);
         if let Err(why) = self.check_capacity(vo, record) {
             return Estimate::Refused(why);
         }
-        let mark = self.mark_behind_loss(vo, record, mark);
+        let mark = match self.after_correction(record, mark) {
+            AfterCorrection::Counted(mark) => self.mark_behind_loss(vo, record, mark),
+            AfterCorrection::Again(mark) => mark,
+            AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
+        };
         self.estimate_by(now, (record, account), mark, &self.config.charging)
     }
 
@@ -56,7 +63,7 @@ impl Site {
         let mut estimate = |record: UsageRecord| {
             let refuse =
                 |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
-            let account = self.view().account(&record.origin);
+            let account = self.view().account(&record);
             let Some(vo) = account.as_ref().and_then(|account| account.vo) else {
                 let why = "its account belongs to no VO, so no site has published what it costs";
                 return refuse(why.to_owned());

@@ -13,6 +13,7 @@ use crate::config::SiteConfig;
 use crate::forward::{ForwardCall, ForwardReply};
 use crate::notice::Notice;
 use crate::quota::{QuotaCall, QuotaReply};
+use crate::remap::Remap;
 use crate::store::{JobMark, Write};
 use crate::view::View;
 use crate::work::{Done, Work};
@@ -84,6 +85,13 @@ pub enum Event {
         ticket: Ticket,
         /// Which, by whom, and why.
         correction: Box<Correction>,
+    },
+    /// Usage of jobs that today's rules map elsewhere moves there.
+    Remap {
+        /// Who waits.
+        ticket: Ticket,
+        /// Which, by whom, and why.
+        change: Box<Remap>,
     },
     /// A batch system asks about a job's quota, or tells of it.
     Quota {
@@ -225,7 +233,7 @@ pub enum Verdict {
 /// The answer to a local caller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reply {
-    /// To a report, a list of running jobs or a correction.
+    /// To a report, a list of running jobs, a correction or a move of usage.
     Reported(Reported),
     /// To a call about a quota.
     Quota(Box<QuotaReply>),
@@ -244,7 +252,10 @@ pub struct Reported {
     pub counted: u64,
     /// Records that said nothing new.
     pub known: u64,
-    /// Of these, jobs that are not known, and had ended before a loss whose counters peers gave back.
+    /// Of these, jobs that were taken back as they are reported: how many, by the moment at which they were taken back;
+    /// without one where that is not known.
+    pub not_again: BTreeMap<Option<WallTime>, u64>,
+    /// Of those known, jobs that are not known here, and had ended before a loss whose counters peers gave back.
     pub left_out: u64,
     /// Records whose origin maps nowhere; counted against the root.
     pub unmapped: u64,

@@ -246,6 +246,7 @@ mod tests {
                 queues: (0..QUEUES_MAX)
                     .map(|index| (named(index), Factor::MAX))
                     .collect(),
+                qos: BTreeMap::new(),
             }),
             hosts: (0..HOSTS_MAX)
                 .map(|index| (named(index), named(0)))
@@ -260,7 +261,7 @@ mod tests {
         let of = |name: &str, class, hosts: &str| Description {
             prices: Arc::new(PriceList {
                 machines: BTreeMap::from([(name.to_owned(), class)]),
-                queues: BTreeMap::new(),
+                ..PriceList::default()
             }),
             hosts: vec![("n*".to_owned(), hosts.to_owned())],
             price: None,

@@ -34,6 +34,7 @@ mod event;
 mod shares;
 
 mod adoptions;
+mod again;
 mod audit;
 mod correct;
 mod describe;
@@ -46,12 +47,14 @@ mod inbox;
 mod mounts;
 mod query;
 mod recovered;
+mod remap;
 mod report;
 mod requests;
 mod restore;
 mod running;
 mod site;
 mod tables;
+mod weighed;
 mod work;
 
 pub use adoptions::{Adoption, BroughtBy};
@@ -71,7 +74,7 @@ pub use forward::{
     ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,
     Withdrawal, Withdrawn, brings_job, is_key, read_forward, read_forward_told,
 };
-pub use identity::{Account, IdentityMap, Pattern, Rule, Words};
+pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};
@@ -80,9 +83,13 @@ pub use quota::{
     read_want,
 };
 pub use recovered::{Reach, marks_lost};
+pub use remap::{
+    Fate, MOVES_MAX, Move, Moved as MovedSums, Relocation, Remap, Remapper, Uncovered,
+};
 pub use restore::{Row, Tell};
 pub use site::{Site, SiteStats};
 pub use store::{HeadId, JobMark, Table, Write, job_key};
 pub use tables::{KnownUsage, PublishedTables};
 pub use view::{Coverage, Divided, View};
+pub use weighed::{SiteUsage, WeighedUsage};
 pub use work::{Done, Work};

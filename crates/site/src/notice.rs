@@ -221,7 +221,7 @@ impl fmt::Display for Notice {
             ),
             Self::OverCapacity { site, .. } => write!(
                 f,
-                "site {} publishes more usage than it can have run; it counts up to its capacity: is that right in the charter?",
+                "site {} publishes more usage than it can have run; it counts up to its capacity: is that right in the charter, or do factors of its queues above 1 charge more?",
                 site.short()
             ),
             Self::TookBack { site, charge, .. } => {

@@ -24,8 +24,8 @@ use crate::identity::Account;
 use crate::kinds::usage_key;
 use crate::published::Sums;
 use crate::store::{Write, ledger_row};
-pub(crate) use cells::{Bounds, Counted, OfSpan};
-use cells::{Cells, Changing, Of, cells_of, cells_of_account, clamped};
+pub(crate) use cells::{Bounds, Counted, OfSpan, clamped};
+use cells::{Cells, Changing, Of, cells_of, cells_of_account};
 
 /// Marks the incarnation of cells that were counted while the clock was ahead and were given a place
 /// later. No start of a node has a number as high.

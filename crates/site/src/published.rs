@@ -43,7 +43,7 @@ pub(crate) struct Update {
 struct Member {
     /// Each slice in the forms that the heads have; one, at rest.
     tables: BTreeMap<Slice, Vec<Table>>,
-    expected: Vec<(AccountPath, u64)>,
+    expected: Arc<[(AccountPath, u64)]>,
     /// Whether what is expected counts: not when it is old.
     counts: bool,
     described: Option<Description>,
@@ -275,7 +275,7 @@ impl Published {
         counts: bool,
     ) -> Vec<Moved<AccountPath>> {
         let expected = clamp_expected(sums, capacity, self.length);
-        self.set_expected(site, expected, counts)
+        self.set_expected(site, expected.into(), counts)
     }
 
     /// Says whether the running jobs of a site count. Returns by how much its expected charge changed.
@@ -284,14 +284,14 @@ impl Published {
         if of.counts == counts {
             return Vec::new();
         }
-        let expected = of.expected.clone();
+        let expected = Arc::clone(&of.expected);
         self.set_expected(site, expected, counts)
     }
 
     fn set_expected(
         &mut self,
         site: SiteId,
-        expected: Vec<(AccountPath, u64)>,
+        expected: Arc<[(AccountPath, u64)]>,
         counts: bool,
     ) -> Vec<Moved<AccountPath>> {
         let before = self.expected_of(site).to_vec();
@@ -304,6 +304,12 @@ impl Published {
     pub(crate) fn expected_of(&self, site: SiteId) -> &[(AccountPath, u64)] {
         let of = self.sites.get(&site).filter(|of| of.counts);
         of.map_or(&[], |of| &of.expected)
+    }
+
+    /// The same, not copied.
+    pub(crate) fn expected_shared(&self, site: SiteId) -> Arc<[(AccountPath, u64)]> {
+        let of = self.sites.get(&site).filter(|of| of.counts);
+        of.map(|of| Arc::clone(&of.expected)).unwrap_or_default()
     }
 
     /// What a site says about its machines.

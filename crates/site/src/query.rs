@@ -109,11 +109,18 @@ pub struct Health {
 pub struct Viewed {
     documents: ContentHash,
     reference: Option<Window>,
+    length: WindowLength,
     mount: EntryId,
     sums: Arc<Snapshot>,
 }
 
 impl Viewed {
+    /// When the window begins that the sums are seen from. Sites enter a window by their own clocks, so digests of
+    /// different windows say nothing of each other.
+    pub fn window_start(&self) -> Option<WallTime> {
+        Some(self.length.start_of(self.reference?))
+    }
+
     /// See [`Site::view_digest`].
     pub fn digest(&self) -> ContentHash {
         let mut rows: Vec<(String, ByteBuf)> = Vec::new();
@@ -269,7 +276,7 @@ impl Site {
     }
 
     /// Digest of the VO's view: its documents in force and those that they mount, and every weighted sum below its mount as
-    /// seen from the reference window. Two sites with equal vectors and documents have equal ones.
+    /// seen from the reference window. Two sites with equal vectors, documents and [`Site::reference`] have equal ones.
     /// The cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
         let sums = Arc::new(self.snapshot());
@@ -284,6 +291,7 @@ impl Site {
         Some(Viewed {
             documents: held.documents_digest(),
             reference: self.reference(vo),
+            length: held.window(),
             mount: self.shares.tree.view.reader().entry(mount)?,
             sums: Arc::clone(sums),
         })

@@ -13,6 +13,7 @@
 //! allocations keeps nothing, asks nobody and says nothing.
 
 mod calls;
+mod ended;
 mod idle;
 mod prices;
 mod rows;
@@ -38,9 +39,9 @@ use crate::requests::{WANT, numbered};
 use crate::site::Site;
 use crate::store::Write;
 use crate::vo::Vo;
-pub(crate) use calls::Ended;
 use calls::Waiting;
 pub use calls::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
+pub(crate) use ended::Ended;
 pub(crate) use idle::Waits;
 pub use prices::{Bands, Quote};
 pub(crate) use rows::{check, parse_hold, parse_rights};

@@ -9,14 +9,15 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    CoreMillis, Counters, HistoryRule, JobKey, Now, Origin, Span, UsageMode, UsageRecord, VoId,
+    CoreMillis, Counters, HistoryRule, MemberSite, Now, Origin, Span, UsageMode, UsageRecord, VoId,
     WallTime, WindowLength, cbor, mutated,
 };
 
+use crate::again::AfterCorrection;
 use crate::charge::{Charge, Rules, charge};
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Reported, Ticket};
-use crate::identity::{Account, IdentityMap};
+use crate::identity::{Account, IdentityMap, Words};
 use crate::moved::moved;
 use crate::own::{Bounds, Own};
 use crate::published::net;
@@ -73,16 +74,16 @@ impl Site {
         });
     }
 
-    /// Who pays for a job: looked up once for all jobs of an origin.
+    /// Who pays for a job: looked up once for all jobs of the same words.
     pub(crate) fn payer_of<'a, 'b>(
         &self,
         record: &'a UsageRecord,
         now: WallTime,
         payers: &'b mut Payers<'a>,
     ) -> &'b mut Payer {
-        payers.entry(&record.origin).or_insert_with(|| {
+        payers.entry(Words::from(record)).or_insert_with(|| {
             // By the rules that the owner has now, also while the tree that follows them is fed.
-            let mapped = self.config.identity.resolve(&record.origin);
+            let mapped = self.config.identity.resolve(record);
             let is_mapped = mapped.is_some();
             let account = mapped.unwrap_or_else(IdentityMap::nowhere);
             Payer {
@@ -111,7 +112,16 @@ impl Site {
         let first = report.marks.get(&key).copied();
         let told = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let vo = payer.account.vo;
-        let mark = self.mark_behind_loss(vo, record, told);
+        let (mark, is_again) = match self.after_correction(record, told) {
+            AfterCorrection::Counted(told) => (self.mark_behind_loss(vo, record, told), false),
+            AfterCorrection::Again(mark) => (mark, true),
+            AfterCorrection::TakenBack(at) => {
+                self.stats.records_known += 1;
+                report.reported.known += 1;
+                *report.reported.not_again.entry(at).or_default() += 1;
+                return true;
+            }
+        };
         let charging = &self.config.charging;
         let charged = self
             .check(record)
@@ -141,22 +151,13 @@ impl Site {
             self.shares.change_running(&ended);
         }
         let is_of_one = mark.is_none_or(|mark| mark.charge == 0 || mark.payer == payer.digest);
-        let payer_of_all = if is_of_one { payer.digest } else { 0 };
-        let mark = JobMark {
-            payer: payer_of_all,
-            ..charge.mark
-        };
+        let mut mark = charge.mark;
+        mark.payer = if is_of_one { payer.digest } else { 0 };
         report.marks.insert(key, mark);
+        self.marks_moved += u64::from(is_again);
         if mark.ended && self.has_quota(vo) {
-            report.ended.push(Ended {
-                account: payer.account.clone(),
-                job: record.key.clone(),
-                next: record.placement.next_instance.map(|instance| JobKey {
-                    instance,
-                    ..record.key.clone()
-                }),
-                charge: mark.charge,
-            });
+            let ended = Ended::new(&payer.account, record, mark.charge);
+            report.ended.push(Ended { is_again, ..ended });
         }
         if !payer.is_mapped {
             self.note_unmapped(record, total, report);
@@ -330,22 +331,7 @@ impl Site {
         let Some(member) = charter.and_then(|charter| charter.member(self.id)) else {
             return Ok(());
         };
-        let mem_mib = member.mem_gib.map(|gib| u64::from(gib) * 1_024);
-        let cores = Some(u64::from(member.cores));
-        let held = [
-            ("cores", u64::from(record.cores), cores),
-            ("GPUs", u64::from(record.gpus), member.gpus.map(u64::from)),
-            ("MiB of memory", record.mem_mib, mem_mib),
-        ];
-        for (what, held, has) in held {
-            if let Some(has) = has.filter(|has| held > *has) {
-                return Err(format!(
-                    "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
-                    record.key.job
-                ));
-            }
-        }
-        Ok(())
+        check_member(member, record)
     }
 
     /// The rules that usage of a VO (or of the site itself) is counted under.
@@ -386,10 +372,15 @@ impl Site {
         }
     }
 
+    /// Whether an origin that maps nowhere is listed, or may be.
+    pub(crate) fn lists_unmapped(&self, origin: &Origin) -> bool {
+        self.unmapped.len() < UNMAPPED_MAX || self.unmapped.contains_key(origin)
+    }
+
     fn note_unmapped(&mut self, record: &UsageRecord, total: Counters, report: &mut Reporting) {
         self.stats.records_unmapped += 1;
         report.reported.unmapped += 1;
-        if self.unmapped.len() >= UNMAPPED_MAX && !self.unmapped.contains_key(&record.origin) {
+        if !self.lists_unmapped(&record.origin) {
             return;
         }
         let seen = self.unmapped.entry(record.origin.clone()).or_default();
@@ -405,6 +396,26 @@ impl Site {
     }
 }
 
+/// Whether a member can have run a job, by the capacity that the charter declares for it.
+pub(crate) fn check_member(member: &MemberSite, record: &UsageRecord) -> Result<(), String> {
+    let mem_mib = member.mem_gib.map(|gib| u64::from(gib) * 1_024);
+    let cores = Some(u64::from(member.cores));
+    let held = [
+        ("cores", u64::from(record.cores), cores),
+        ("GPUs", u64::from(record.gpus), member.gpus.map(u64::from)),
+        ("MiB of memory", record.mem_mib, mem_mib),
+    ];
+    for (what, held, has) in held {
+        if let Some(has) = has.filter(|has| held > *has) {
+            return Err(format!(
+                "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
+                record.key.job
+            ));
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn no_charter(vo: VoId) -> String {
     format!(
         "the charter of VO {} has not come yet: report the job again when `status` shows it",
@@ -412,7 +423,7 @@ pub(crate) fn no_charter(vo: VoId) -> String {
     )
 }
 
-/// Who pays for the jobs of one origin, and what they add in one report.
+/// Who pays for the jobs of the same words, and what they add in one report.
 pub(crate) struct Payer {
     pub(crate) account: Account,
     digest: u64,
@@ -425,7 +436,7 @@ pub(crate) struct Payer {
     pub(crate) expected: CoreMillis,
 }
 
-pub(crate) type Payers<'a> = BTreeMap<&'a Origin, Payer>;
+pub(crate) type Payers<'a> = BTreeMap<Words<'a>, Payer>;
 
 /// What is added to a span, by account.
 pub(crate) type Added<'a> = BTreeMap<&'a Account, Counters>;

@@ -17,13 +17,14 @@ use fairmesh_policy::{HighestSeen, PolicyError};
 use crate::adoptions::parse_adoption;
 use crate::advert::newest;
 use crate::config::SiteConfig;
-use crate::correct::Refund;
+use crate::correct::{REFUND_BYTES_MAX, Refund};
 use crate::document::Document;
 use crate::forward::{Forwarding, parse_forwarded};
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
 use crate::quota::{parse_hold, parse_rights, parse_transfer};
 use crate::recovered::Reaches;
+use crate::remap::{Relocation, is_relocation};
 use crate::site::{Site, Unmapped};
 use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
 use crate::vo::Vo;
@@ -321,13 +322,22 @@ impl Site {
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let (moves, refunds) = rows.into_iter().partition(|(key, _)| is_relocation(key));
         let parse = |key, value: Vec<u8>| {
-            let refund = cbor::from_slice::<Refund>(&value, FACT_BYTES_MAX).ok()?;
+            let refund = cbor::from_slice::<Refund>(&value, REFUND_BYTES_MAX).ok()?;
             Some((key, refund))
         };
-        for (key, refund) in self.read_rows(now, "correction", rows, parse) {
+        for (key, refund) in self.read_rows(now, "correction", refunds, parse) {
             self.tell(&refund);
             self.refunds.insert(key, refund);
+        }
+        let parse = |key, value: Vec<u8>| {
+            let moved = cbor::from_slice::<Relocation>(&value, REFUND_BYTES_MAX).ok()?;
+            Some((key, moved))
+        };
+        for (key, moved) in self.read_rows(now, "move of usage", moves, parse) {
+            self.tell_of_move(&moved);
+            self.relocations.insert(key, moved);
         }
     }
 

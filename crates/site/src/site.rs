@@ -23,6 +23,7 @@ use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::quota::QuotaStats;
 use crate::recovered::Reaches;
+use crate::remap::Relocation;
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
@@ -96,6 +97,10 @@ pub struct Site {
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
+    /// Usage that moved to other accounts.
+    pub(crate) relocations: BTreeMap<Vec<u8>, Relocation>,
+    /// How often since the start the mark of a job that has ended changed, or the rules by which jobs are charged.
+    pub(crate) marks_moved: u64,
     /// Until when own counters of a VO, or of the site's own accounts, reach.
     pub(crate) reach: BTreeMap<Option<VoId>, Reaches>,
     /// Documents that came into force here.
@@ -162,6 +167,8 @@ impl Site {
             inbox: Inbox::default(),
             unmapped: BTreeMap::new(),
             refunds: BTreeMap::new(),
+            relocations: BTreeMap::new(),
+            marks_moved: 0,
             reach: BTreeMap::new(),
             adoptions: BTreeMap::new(),
             began: now.mono,
@@ -225,6 +232,7 @@ impl Site {
             Event::Correct { ticket, correction } => {
                 self.take_correction(now, ticket, &correction);
             }
+            Event::Remap { ticket, change } => self.take_remap(now, ticket, *change),
             Event::Quota { ticket, call } => self.take_quota(now, ticket, call),
             Event::Advert { ticket, call } => self.take_advert(now, ticket, call),
             Event::Forward { ticket, call } => self.take_forward_call(now, ticket, call),
@@ -421,6 +429,7 @@ impl Site {
     }
 
     fn reconfigure(&mut self, now: Now, mut config: SiteConfig) {
+        self.marks_moved += 1;
         let named: BTreeSet<VoId> = config.vos.values().copied().collect();
         let mut leaves = self.vo_ids();
         leaves.retain(|vo| !named.contains(vo));

@@ -5,12 +5,12 @@
 //!
 //! Invariant: sums are of what the uncovered heads say, joined as they are for the share tree; they are not clamped.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, Counters, SiteId, Span, VoId, WindowLength};
-use fairmesh_usage::{Cell, join, named_cells};
+use fairmesh_usage::{Capacity, Cell, join, named_cells};
 
 use crate::kinds::usage_slice;
 use crate::own::OfSpan as OwnOfSpan;
@@ -63,7 +63,7 @@ impl Site {
         known
     }
 
-    fn tables(&self, vo: VoId, of: impl Fn(SiteId) -> bool) -> Option<PublishedTables> {
+    pub(crate) fn tables(&self, vo: VoId, of: impl Fn(SiteId) -> bool) -> Option<PublishedTables> {
         let held = self.vos.get(&vo)?;
         let length = held.window();
         let mut days: BTreeMap<(SiteId, u32), Vec<OfSpan>> = BTreeMap::new();
@@ -115,6 +115,28 @@ impl PublishedTables {
         sums
     }
 
+    /// What the sites have published of the accounts that `name` gives a name, and what counts of it: scaled down where a
+    /// site says more of a span than its capacity. Takes as long as there are cells.
+    pub(crate) fn each_clamped<K: Clone>(
+        &self,
+        capacity: impl Fn(SiteId) -> Capacity,
+        mut name: impl FnMut(&str) -> Option<K>,
+        mut add: impl FnMut(SiteId, Span, K, [Counters; 2]),
+    ) {
+        for ((site, _), spans) in &self.days {
+            let (names, cells) = numbered_cells(spans, &mut name);
+            let published = join(cells, self.length);
+            let mut counted = published.clone();
+            // A sum of a span is of all its accounts, also of those that are not asked for.
+            capacity(*site).clamp(&mut counted, self.length);
+            for (((span, account), before), (_, after)) in published.into_iter().zip(counted) {
+                if let Some(name) = &names[account] {
+                    add(*site, span, name.clone(), [before, after]);
+                }
+            }
+        }
+    }
+
     /// The same, in parts that add up.
     fn each<K: Ord + Clone>(
         &self,
@@ -159,6 +181,62 @@ impl KnownUsage {
         if let Some(others) = &self.others {
             others.each(name, |site, _, name, counters| add(site, name, counters));
         }
+    }
+}
+
+/// The cells of a day with numbers in the place of accounts, and the names of these. An account has one number, so that
+/// its forms can be joined and its incarnations added up.
+fn numbered_cells<K: Clone>(
+    spans: &[OfSpan],
+    name: &mut impl FnMut(&str) -> Option<K>,
+) -> (Vec<Option<K>>, Vec<Cell<usize>>) {
+    let (mut numbers, mut names) = (BTreeMap::<Box<str>, usize>::new(), Vec::new());
+    let mut cells: Vec<Cell<usize>> = Vec::new();
+    for (span, forms) in spans {
+        for bytes in forms {
+            let number = |path: &str| {
+                if let Some(number) = numbers.get(path) {
+                    return Some(*number);
+                }
+                numbers.insert(path.into(), names.len());
+                names.push(name(path));
+                Some(names.len() - 1)
+            };
+            let of_form = named_cells(bytes, number);
+            cells.extend(
+                of_form.map(|(incarnation, account, counters)| {
+                    (incarnation, *span, account, counters)
+                }),
+            );
+        }
+    }
+    (names, cells)
+}
+
+impl KnownUsage {
+    /// The accounts that this site and another one have used anything of, of those that `is_wanted` holds for, each with
+    /// the sites that have. Takes as long as there are cells.
+    pub fn of_several_sites(
+        &self,
+        is_wanted: impl Fn(&AccountPath) -> bool,
+    ) -> BTreeMap<AccountPath, BTreeSet<SiteId>> {
+        let cells = self.own.values().flat_map(|of_span| of_span.iter());
+        let used = cells.filter(|(_, counters)| counters.net() > 0);
+        let own: BTreeSet<AccountPath> = used.map(|((path, _), _)| path.clone()).collect();
+        let wanted: BTreeSet<AccountPath> = own.into_iter().filter(is_wanted).collect();
+        let mut sites: BTreeMap<AccountPath, BTreeSet<SiteId>> = BTreeMap::new();
+        if let Some(others) = &self.others {
+            let known = |path: &str| wanted.get(path).cloned();
+            others.each(known, |site, _, path, counters| {
+                if counters.net() > 0 {
+                    sites.entry(path).or_default().insert(site);
+                }
+            });
+        }
+        for of_account in sites.values_mut() {
+            of_account.insert(self.site);
+        }
+        sites
     }
 }
 

@@ -45,9 +45,52 @@ impl View {
         }
     }
 
-    /// The account that `origin` is charged to; `None` where it maps nowhere.
-    pub fn account<'a>(&self, origin: impl Into<Words<'a>>) -> Option<Account> {
-        self.config.identity.resolve(origin)
+    /// The account that `words` are charged to; `None` where they map nowhere.
+    pub fn account<'a>(&self, words: impl Into<Words<'a>>) -> Option<Account> {
+        self.config.identity.resolve(words)
+    }
+
+    /// All entries that jobs of `user` may be charged to, in the order of their paths, with their accounts. A tree is
+    /// searched only where a template can make any of its paths.
+    pub fn entries_of(&self, user: &str) -> Vec<(EntryId, Account)> {
+        let claims = self.config.identity.claims(user);
+        let known = claims.accounts().filter_map(|account| {
+            let path = self.tree_path(account)?;
+            // Where VOs are mounted in each other an entry is of one of them.
+            (self.account_at(&path) == *account).then_some(())?;
+            Some((self.reader.entry(&path)?, account.clone()))
+        });
+        let mut found: BTreeMap<EntryId, Account> = known.collect();
+        if claims.has_forms() {
+            for entry in (0..).map_while(|index| self.reader.entry_at(index)) {
+                let path = self.reader.path(entry);
+                if claims.may_be(path) {
+                    let account = self.account_at(path);
+                    if self.may_charge(user, &account) {
+                        found.insert(entry, account);
+                    }
+                }
+            }
+        }
+        found.into_iter().collect()
+    }
+
+    /// The account whose usage counts at and below an entry of the site's tree.
+    pub fn account_at(&self, path: &AccountPath) -> Account {
+        let mut mounts = self.mounts.iter();
+        let in_vo = mounts.find_map(|(vo, mount)| Some((*vo, path.relative_to(mount)?)));
+        match in_vo {
+            Some((vo, path)) => Account { vo: Some(vo), path },
+            None => Account {
+                vo: None,
+                path: path.clone(),
+            },
+        }
+    }
+
+    /// Whether people of one name at two sites may be charged to `account` as if they were one.
+    pub fn may_mix_namesakes(&self, account: &Account) -> bool {
+        self.config.identity.may_mix_namesakes(account)
     }
 
     /// Whether jobs of `user` are charged to `account` under some batch account, group or Grid identity.
@@ -60,9 +103,9 @@ impl View {
         self.config.identity.is_of_another(user, account)
     }
 
-    /// The entry that usage of `origin` counts against; `None` where it maps nowhere.
-    pub fn resolve<'a>(&self, origin: impl Into<Words<'a>>) -> Option<EntryId> {
-        Some(self.locate(&self.account(origin)?).entry)
+    /// The entry that usage of `words` counts against; `None` where they map nowhere.
+    pub fn resolve<'a>(&self, words: impl Into<Words<'a>>) -> Option<EntryId> {
+        Some(self.locate(&self.account(words)?).entry)
     }
 
     /// Where usage of `account` counts in the site's tree. An account of a VO that is not mounted here counts

@@ -9,8 +9,8 @@ use fairmesh::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
 use fairmesh::network::{Multiaddr, NetworkConfig};
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
-    Placement, Role, Seq, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, StreamId,
-    UsageMode, UsageRecord, VoId, WindowLength,
+    Placement, Role, Seq, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, StreamId, UsageMode,
+    UsageRecord, VoId, Weight, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -289,7 +289,7 @@ fn charter(sites: &[SiteId], now: fairmesh_model::WallTime) -> Charter {
 
 fn policy(vo: VoId, now: fairmesh_model::WallTime) -> anyhow::Result<SharePolicy> {
     let entry = |account: usize| -> anyhow::Result<(AccountPath, ShareEntry)> {
-        let share = ShareEntry::of(Share::WHOLE);
+        let share = ShareEntry::of(Weight::whole(1));
         Ok((AccountPath::parse(&format!("/user{account:04}"))?, share))
     };
     Ok(SharePolicy {
@@ -306,7 +306,7 @@ fn policy(vo: VoId, now: fairmesh_model::WallTime) -> anyhow::Result<SharePolicy
 }
 
 fn config(vo: VoId, introducers: BTreeSet<SiteId>, timing: Timing) -> anyhow::Result<SiteConfig> {
-    let mount = SiteEntry::mounted(Share::WHOLE, "grid");
+    let mount = SiteEntry::mounted(Weight::whole(1), "grid");
     let entries = BTreeMap::from([(AccountPath::parse("/grid")?, mount)]);
     let rule = Rule {
         account: Some(Pattern::parse("grid")),

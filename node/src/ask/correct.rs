@@ -90,11 +90,7 @@ async fn correct(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         None => named(args)?,
         Some(file) => of_file(args, file)?,
     };
-    let names = ["SUDO_USER", "USER"].map(|name| std::env::var(name).ok());
-    let by = args
-        .by
-        .clone()
-        .or_else(|| names.into_iter().flatten().next());
+    let by = args.by.clone().or_else(user);
     let parameters = [("why", Some(args.why.as_str())), ("by", by.as_deref())];
     let mut refused = 0;
     let mut charge = 0u128;
@@ -133,6 +129,12 @@ async fn correct(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         )?;
     }
     Ok(Exit::of(refused == 0))
+}
+
+/// What the user who asks is called.
+pub(super) fn user() -> Option<String> {
+    let names = ["SUDO_USER", "USER"].map(|name| std::env::var(name).ok());
+    names.into_iter().flatten().next()
 }
 
 fn line(value: &impl serde::Serialize) -> anyhow::Result<Vec<u8>> {
@@ -243,7 +245,10 @@ fn row(refund: &RefundBody) -> [String; 9] {
             .vo
             .as_deref()
             .map_or_else(|| "local".to_owned(), |vo| name_or_id(None, vo)),
-        clean(&refund.path),
+        match &refund.moved_to {
+            None => clean(&refund.path),
+            Some(to) => format!("{} -> {}", clean(&refund.path), clean(&to.path)),
+        },
         job.collect::<Vec<_>>().join(" "),
         refund.jobs.to_string(),
         core_hours(&refund.charge_core_ms),

@@ -18,6 +18,7 @@ pub mod peers;
 pub mod prices;
 pub mod prio;
 pub mod records;
+pub mod remap;
 pub mod report;
 pub mod share;
 pub mod status;
@@ -26,7 +27,7 @@ pub mod usage;
 mod columns;
 mod export;
 
-mod number;
+pub(crate) mod number;
 mod totals;
 
 use std::io::Write;

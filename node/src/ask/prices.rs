@@ -21,7 +21,7 @@ pub struct PricesArgs {
     /// Only this site: its name or id
     #[arg(long)]
     pub site: Option<String>,
-    /// Queues and their costs instead of machines
+    /// Queues and qualities of service and their costs, instead of machines
     #[arg(long)]
     pub queues: bool,
 }
@@ -40,7 +40,9 @@ pub async fn run(args: &PricesArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
             Some(site) => format!("{} has not", clean(site)),
             None => "no site has".to_owned(),
         };
-        eprintln!("{who} published what machines and queues cost ([[machine]], [charging.queues])");
+        eprintln!(
+            "{who} published what machines and queues cost ([[machine]], [charging.queues], [charging.qos])"
+        );
     }
     Ok(exit)
 }
@@ -93,16 +95,21 @@ fn queues(body: &PricesBody) -> Table {
         ("Signed", Align::Left),
         ("Queue", Align::Left),
         ("Cost", Align::Right),
+        ("QOS", Align::Left),
     ]);
+    let nothing = String::new();
     for site in &body.sites {
         let [vo, name, signed] = place(site);
-        for queue in &site.queues {
+        let queues = site.queues.iter().map(|of| (&of.queue, &of.cost, &nothing));
+        let qos = site.qos.iter().map(|of| (&nothing, &of.cost, &of.qos));
+        for (queue, cost, qos) in queues.chain(qos) {
             table.row([
                 vo.clone(),
                 name.clone(),
                 signed.clone(),
-                queue.queue.clone(),
-                queue.cost.clone(),
+                queue.clone(),
+                cost.clone(),
+                qos.clone(),
             ]);
         }
     }

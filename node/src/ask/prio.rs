@@ -35,6 +35,12 @@ pub struct PrioArgs {
     /// The Grid identity
     #[arg(long)]
     pub subject: Option<String>,
+    /// The queue or partition
+    #[arg(long, alias = "partition", value_name = "QUEUE")]
+    pub queue: Option<String>,
+    /// The quality of service
+    #[arg(long)]
+    pub qos: Option<String>,
     /// Read a user and perhaps an account from each line, print "user account factor"; a tab separates
     /// names that have blanks
     #[arg(long, conflicts_with = "user")]
@@ -63,6 +69,8 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         ("account", args.account.as_deref()),
         ("group", args.group.as_deref()),
         ("subject", args.subject.as_deref()),
+        ("queue", args.queue.as_deref()),
+        ("qos", args.qos.as_deref()),
     ];
     let asked = args.ask.table("/v1/priority", &parameters, out, table);
     let (exit, body) = asked.await?;
@@ -199,8 +207,7 @@ fn names(line: &str) -> anyhow::Result<Option<Names<'_>>> {
     Ok((user.is_some() || account.is_some()).then_some(Names {
         user,
         account,
-        group: None,
-        subject: None,
+        ..Names::default()
     }))
 }
 

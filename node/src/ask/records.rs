@@ -292,7 +292,7 @@ fn row(row: &RowBody) -> Vec<String> {
 }
 
 /// A moment; `7d` is so long ago.
-fn moment(text: &str) -> anyhow::Result<WallTime> {
+pub(super) fn moment(text: &str) -> anyhow::Result<WallTime> {
     let ago = || Some(wall_now().before(parse_duration(text)?));
     parse_moment(text).or_else(ago).with_context(|| {
         let text = text.escape_debug();

@@ -6,11 +6,12 @@
 //! Scope is whose usage counts at the entry's level, and DividedBy the VO whose policy its own VO mounts there.
 //! FairShare is the factor that schedulers get, and Rank the place that it stands for: 1 is served first.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use super::columns::{self, Column};
 use super::number::{core_seconds, factor, fraction};
-use super::{AskArgs, heading};
+use super::{AskArgs, AskError, heading};
 use crate::control::answer::{Answer, ShareBody, SharesBody};
 use crate::control::clean;
 use crate::output::Exit;
@@ -44,7 +45,7 @@ pub struct ShareArgs {
     /// Only these accounts and what is below them: names or paths, separated by commas
     #[arg(short = 'A', long, value_name = "ACCOUNTS", value_delimiter = ',')]
     pub accounts: Vec<String>,
-    /// Only these users, separated by commas
+    /// Only these users, separated by commas: as the share tree or the batch system calls them
     #[arg(short = 'u', long, value_name = "USERS", value_delimiter = ',')]
     pub users: Vec<String>,
     /// All users: whatever -u says
@@ -77,9 +78,13 @@ pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     };
     let asked = args.ask.control().get("/v1/shares", &[]).await?;
     let (mut answer, text): (Answer<SharesBody>, String) = asked;
-    let unknown = unknown(args, &answer.body.entries);
+    let local = local_users(args).await?;
+    let unknown = unknown(args, &local, &answer.body.entries);
     let entries = answer.body.entries.len();
-    answer.body.entries.retain(|entry| is_wanted(args, entry));
+    answer
+        .body
+        .entries
+        .retain(|entry| is_wanted(args, &local, entry));
     let format = &args.ask.output;
     if format.json && answer.body.entries.len() == entries {
         writeln!(out, "{text}")?;
@@ -92,37 +97,68 @@ pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         let rows: Vec<Vec<String>> = answer.body.entries.iter().map(row).collect();
         columns::write(out, format, &FIELDS, &columns, &rows)?;
     }
+    for (user, path) in local
+        .iter()
+        .flat_map(|(user, paths)| paths.iter().map(move |path| (user, path)))
+    {
+        if !path.ends_with(&format!("/{user}")) {
+            eprintln!("the jobs of `{}` count at `{}`", clean(user), clean(path));
+        }
+    }
     for name in &unknown {
         eprintln!("fairmesh: {name} is not in the share tree; `fairmesh share` lists all of it");
     }
     Ok(Exit::of(unknown.is_empty()))
 }
 
+/// The entries at which jobs of local users count, by user: the share tree may call them otherwise.
+type LocalUsers = BTreeMap<String, BTreeSet<String>>;
+
+/// Those of the users that -u names.
+async fn local_users(args: &ShareArgs) -> anyhow::Result<LocalUsers> {
+    let mut local = LocalUsers::new();
+    for user in args.users.iter().filter(|_| !args.all) {
+        let parameters = [("user", Some(&**user))];
+        let asked = args.ask.control().get("/v1/shares", &parameters).await;
+        let asked: anyhow::Result<(Answer<SharesBody>, String)> = asked.map_err(Into::into);
+        let is_no = |error: &anyhow::Error| {
+            let refused = error.downcast_ref();
+            matches!(refused, Some(AskError::Refused { status: 404, .. }))
+        };
+        let (answer, _) = match asked {
+            Ok(answer) => answer,
+            Err(error) if is_no(&error) => continue,
+            Err(error) => return Err(error),
+        };
+        let paths = answer.body.entries.into_iter().map(|entry| entry.path);
+        local.insert(user.clone(), paths.collect());
+    }
+    Ok(local)
+}
+
+/// Whether an entry is meant by one of the users that -u names.
+fn is_of(user: &str, local: &LocalUsers, entry: &ShareBody) -> bool {
+    let paths = local.get(user);
+    entry.user.as_deref() == Some(user) || paths.is_some_and(|paths| paths.contains(&entry.path))
+}
+
 /// What -A and -u name and the tree does not have.
-fn unknown(args: &ShareArgs, entries: &[ShareBody]) -> Vec<String> {
+fn unknown(args: &ShareArgs, local: &LocalUsers, entries: &[ShareBody]) -> Vec<String> {
     let accounts = args.accounts.iter();
     let accounts = accounts.filter(|account| !entries.iter().any(|entry| is_below(entry, account)));
     let users = args.users.iter().filter(|_| !args.all);
-    let users = users.filter(|user| {
-        !entries
-            .iter()
-            .any(|entry| entry.user.as_ref() == Some(user))
-    });
+    let users = users.filter(|user| !entries.iter().any(|entry| is_of(user, local, entry)));
     let accounts = accounts.map(|name| format!("the account `{}`", clean(name)));
     accounts
         .chain(users.map(|name| format!("the user `{}`", clean(name))))
         .collect()
 }
 
-fn is_wanted(args: &ShareArgs, entry: &ShareBody) -> bool {
+fn is_wanted(args: &ShareArgs, local: &LocalUsers, entry: &ShareBody) -> bool {
     let below = |account: &String| is_below(entry, account);
     let by_account = args.accounts.is_empty() || args.accounts.iter().any(below);
-    let by_user = args.all
-        || args.users.is_empty()
-        || entry
-            .user
-            .as_ref()
-            .is_some_and(|user| args.users.contains(user));
+    let mut users = args.users.iter();
+    let by_user = args.all || args.users.is_empty() || users.any(|user| is_of(user, local, entry));
     by_account && by_user
 }
 

@@ -122,7 +122,7 @@ fn is_of_word(c: char) -> bool {
 
 /// Words of the rules and exemptions that may be users, who is let in or coordinates, and the leaves of the owner's tree.
 fn of_config(config: &Config) -> BTreeSet<String> {
-    let rules = config.identity.iter();
+    let rules = config.identity.rules().iter();
     let words = rules.flat_map(|rule| [&rule.user, &rule.group, &rule.subject]);
     let exempt = config.quotas.values();
     let exempt = exempt.flat_map(|of| of.users.iter().chain(&of.groups));
@@ -130,6 +130,9 @@ fn of_config(config: &Config) -> BTreeSet<String> {
         .flatten()
         .chain(exempt)
         .map(|word| word.text().trim_end_matches('*').to_owned());
+    let people = config.identity.people().rows().iter();
+    let people = people.flat_map(|person| [&person.user, &person.subject]);
+    let people = people.flatten().map(|name| name.to_string());
     let let_in = config.sockets.writers.iter().chain(&config.readers);
     let let_in = let_in.filter_map(|user| match user {
         Writer::Name(name) => Some(name),
@@ -143,7 +146,7 @@ fn of_config(config: &Config) -> BTreeSet<String> {
         let name = path.rsplit('/').next()?.to_owned();
         entry.mount.is_none().then_some(name)
     });
-    words.chain(users).chain(leaves).collect()
+    words.chain(people).chain(users).chain(leaves).collect()
 }
 
 /// Users of every system, and those that batch systems run as: without such words nothing could be read.

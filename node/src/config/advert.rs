@@ -75,6 +75,9 @@ fn sla(source: Source<'_>, vos: &BTreeMap<String, VoId>) -> anyhow::Result<Sla> 
     let sla = Sla::parse(&text, source.file)?;
     for path in sla.entries.keys() {
         let alias = path.names().next().unwrap_or_default();
+        if vos.contains_key(alias) {
+            continue;
+        }
         let quoted = format!("\"{path}\"");
         let place = text.find(&quoted).map(|at| at..at + quoted.len());
         vo_of(source, vos, alias, place, &format!("sla.{path}"))?;

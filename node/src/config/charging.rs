@@ -13,6 +13,10 @@ use fairmesh_site::{Charging, Pattern};
 use serde::Deserialize;
 use toml::Spanned;
 
+mod effect;
+
+pub(super) use effect::without_effect;
+
 use super::quantity::{RawFactor, RawPercent};
 use super::text::{FileError, Source};
 
@@ -77,12 +81,17 @@ pub(super) struct RawCharging {
     cpus_unless_stated: Option<u32>,
     /// Queues and qualities of service.
     #[serde(default)]
-    preemptible: BTreeSet<String>,
+    preemptible: Vec<Spanned<String>>,
     #[serde(default)]
-    idle: BTreeSet<String>,
-    /// Costs of queues.
+    idle: Vec<Spanned<String>>,
+    /// Factors of queues. Slurm calls its queues partitions: `partitions` is the same table.
     #[serde(default)]
     queues: BTreeMap<String, RawFactor>,
+    #[serde(default)]
+    partitions: BTreeMap<String, RawFactor>,
+    /// Factors of qualities of service.
+    #[serde(default)]
+    qos: BTreeMap<String, RawFactor>,
 }
 
 /// `[[machine]]` as it is written.
@@ -205,12 +214,7 @@ pub(super) fn charging(
 ) -> Result<Charging, FileError> {
     let mut prices = PriceList::default();
     let (mut hosts, mut texts) = (Vec::new(), Vec::new());
-    for (queue, cost) in &raw.queues {
-        let key = format!("charging.queues.{queue}");
-        let factor = source.factor(&key, cost)?;
-        prices.queues.insert(queue.clone(), factor);
-        valid(source, &prices, cost, &key)?;
-    }
+    read_factors(source, raw, &mut prices)?;
     for machine in machines {
         let name = machine.class.get_ref().clone();
         let class = class(source, machine)?;
@@ -240,6 +244,35 @@ pub(super) fn charging(
     })
 }
 
+/// The factors of queues and of qualities of service.
+fn read_factors(
+    source: Source<'_>,
+    raw: &RawCharging,
+    prices: &mut PriceList,
+) -> Result<(), FileError> {
+    type Factors = BTreeMap<String, Factor>;
+    let of_queues: fn(&mut PriceList) -> &mut Factors = |prices| &mut prices.queues;
+    let of_qos: fn(&mut PriceList) -> &mut Factors = |prices| &mut prices.qos;
+    let tables = [
+        ("queues", &raw.queues, of_queues),
+        ("partitions", &raw.partitions, of_queues),
+        ("qos", &raw.qos, of_qos),
+    ];
+    for (table, rows, of) in tables {
+        for (name, given) in rows {
+            let key = format!("charging.{table}.{name}");
+            let factor = source.factor(&key, given)?;
+            if of(prices).insert(name.clone(), factor).is_some() {
+                let problem = "[charging.queues] has this name, too, and the two tables are one";
+                let error = source.wrong(&key, given, problem);
+                return Err(error.with_help("keep one of the two lines"));
+            }
+            valid(source, prices, given, &key)?;
+        }
+    }
+    Ok(())
+}
+
 /// Which jobs are charged, and for how long.
 pub(super) fn charge_rule(source: Source<'_>, raw: &RawCharging) -> Result<ChargeRule, FileError> {
     let default = ChargeRule::default();
@@ -252,12 +285,13 @@ pub(super) fn charge_rule(source: Source<'_>, raw: &RawCharging) -> Result<Charg
             ended.chain(running.map(Ok)).collect::<Result<_, _>>()?
         }
     };
+    let words = |list: &[Spanned<String>]| list.iter().map(|word| word.get_ref().clone()).collect();
     Ok(ChargeRule {
         states,
         wall: raw.wall.unwrap_or_default(),
         cpus_unless_stated: raw.cpus_unless_stated,
-        preemptible: raw.preemptible.clone(),
-        idle: raw.idle.clone(),
+        preemptible: words(&raw.preemptible),
+        idle: words(&raw.idle),
     })
 }
 

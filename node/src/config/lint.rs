@@ -4,7 +4,9 @@
 //! Deliberately not here: what makes a configuration invalid (`sections`), and what the machine lacks
 //! (`check-config`).
 
-use fairmesh_model::{Factor, HistoryRule};
+use std::collections::BTreeSet;
+
+use fairmesh_model::{Factor, HistoryRule, VoId};
 use fairmesh_site::{Rule, Severity};
 
 use super::{Config, Writer};
@@ -15,16 +17,25 @@ impl Config {
     /// Each such thing, in the order of the file's tables.
     pub fn doubts(&self) -> Vec<Finding> {
         let mut doubts = Vec::new();
+        for error in &self.without_effect {
+            let text = error.line();
+            doubts.push(Finding::new(Code::WithoutEffect, Severity::Error, &text));
+        }
         let mut doubt = |code, text: String| {
             doubts.push(Finding::new(code, Severity::Warning, &text));
         };
+        let people = self.identity.people().rows().iter();
+        let rules = self.identity.rules().iter();
+        let is_charged: BTreeSet<VoId> = rules
+            .filter_map(|rule| rule.vo)
+            .chain(people.filter_map(|person| person.account.vo))
+            .collect();
+        let mounts = self.policy.entries();
+        let mounted: BTreeSet<&str> = mounts
+            .filter_map(|(_, entry)| Some(entry.mount.as_ref()?.alias.as_str()))
+            .collect();
         for (alias, vo) in &self.vos {
-            let mut entries = self.policy.entries();
-            let is_mounted = entries.any(|(_, entry)| {
-                let mount = entry.mount.as_ref();
-                mount.is_some_and(|mount| mount.alias == *alias)
-            });
-            if !is_mounted {
+            if !mounted.contains(alias.as_str()) {
                 doubt(
                     Code::VoNotMounted,
                     format!(
@@ -33,11 +44,11 @@ impl Config {
                     ),
                 );
             }
-            if !self.identity.iter().any(|rule| rule.vo == Some(*vo)) {
+            if !is_charged.contains(vo) {
                 doubt(
                     Code::VoWithoutRule,
                     format!(
-                        "vos.{alias}: no identity rule has vo = \"{alias}\", so no job here is charged to it"
+                        "vos.{alias}: no identity rule has vo = \"{alias}\", and no row of the people map names it, so no job here is charged to it"
                     ),
                 );
             }
@@ -111,31 +122,25 @@ impl Config {
     }
 
     fn hidden_rules(&self) -> Vec<String> {
-        let rules = &self.identity;
-        let hidden = rules.iter().enumerate().filter_map(|(at, rule)| {
-            let before = rules[..at].iter().position(|before| before.hides(rule))?;
+        let rules = self.identity.rules();
+        let hidden = self.identity.hidden_rules().into_iter();
+        let hidden = hidden.map(|(at, before)| {
             let [conditions, others] = [at, before].map(|at| conditions(&rules[at]));
             let [number, before] = [at, before].map(|at| at + 1);
-            Some(format!(
+            format!(
                 "identity: rule {number} ({conditions}) is never reached: rule {before} ({others}) stands before \
                  it and takes all its jobs"
-            ))
+            )
         });
         hidden.collect()
     }
 }
 
 fn conditions(rule: &Rule) -> String {
-    let words = [
-        ("user", &rule.user),
-        ("account", &rule.account),
-        ("group", &rule.group),
-        ("subject", &rule.subject),
-    ];
-    let given = words
-        .into_iter()
-        .filter_map(|(name, word)| Some(format!("{name} = \"{}\"", word.as_ref()?.text())));
-    let given: Vec<String> = given.collect();
+    let given = rule.named_conditions();
+    let given: Vec<String> = given
+        .map(|(name, word)| format!("{name} = \"{}\"", word.text()))
+        .collect();
     match given.is_empty() {
         true => "without a condition".to_owned(),
         false => given.join(", "),

@@ -17,7 +17,9 @@ pub mod text;
 
 mod advert;
 mod forward;
+mod identity;
 mod lint;
+mod people;
 mod privacy;
 mod raw;
 mod records;
@@ -34,7 +36,7 @@ use anyhow::Context as _;
 use fairmesh_model::{HistoryRule, SiteId, VoId, WindowLength};
 use fairmesh_policy::SitePolicy;
 use fairmesh_records::ChargeRule;
-use fairmesh_site::{AdvertRules, Charging, ForwardRules, OwnerQuota, Rule};
+use fairmesh_site::{AdvertRules, Charging, ForwardRules, IdentityMap, OwnerQuota};
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
@@ -89,8 +91,10 @@ pub struct Config {
     pub policy: SitePolicy,
     /// The file that the share tree was read from, if it has its own.
     pub policy_file: Option<PathBuf>,
-    /// Who is who; the first rule that holds decides.
-    pub identity: Vec<Rule>,
+    /// Who is who: people first, then the first rule that holds.
+    pub identity: IdentityMap,
+    /// The file that the people were read from, if there is one.
+    pub people_file: Option<PathBuf>,
     /// How usage at this site is weighed at local levels of the tree.
     pub history: HistoryRule,
     /// Windows of local usage.
@@ -99,6 +103,8 @@ pub struct Config {
     pub charging: Charging,
     /// Which jobs are charged, and for how long.
     pub charge_rule: ChargeRule,
+    /// Keys about charging that change no charge.
+    pub without_effect: Vec<FileError>,
     /// The order in which entries are served.
     pub projection: ProjectionName,
     /// What VOs are told of free CPUs, if anything.
@@ -159,20 +165,22 @@ pub struct Sockets {
 }
 
 impl Config {
-    /// Reads and checks a file, and the share tree that it names.
+    /// Reads and checks a file, and the share tree and the people that it names.
     ///
     /// # Errors
     /// A [`FileError`] or a `TreeFileError` about the first thing wrong, or that a file cannot be
     /// read.
     pub fn load(path: &Path) -> anyhow::Result<Self> {
         let read = |path: &Path| {
-            std::fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
+            let bytes = std::fs::read(path);
+            let bytes = bytes.with_context(|| format!("cannot read {}", path.display()))?;
+            text::from_utf8(bytes, path)
         };
         let text = read(path)?;
         Self::parse(&text, path, &read)
     }
 
-    /// Checks the text of a file at `path`; `read` gives the text of the share tree's file.
+    /// Checks the text of a file at `path`; `read` gives the text of the other files that it names.
     pub fn parse(
         text: &str,
         path: &Path,
@@ -190,6 +198,8 @@ impl Config {
         let vos = sections::vos(source, &raw.vos)?;
         let window = sections::window(source, &raw.history)?;
         let charge_rule = charging::charge_rule(source, &raw.charging)?;
+        let charging = charging::charging(source, &raw.charging, &raw.machine)?;
+        let (identity, people_file) = identity::checked(source, &raw, base, &vos, read)?;
         let (policy, policy_file) = shares::read(source, &raw, base, &vos, read)?;
         let (privacy, readers) = privacy::checked(source, &raw.privacy)?;
         let place = Place {
@@ -208,9 +218,16 @@ impl Config {
             privacy,
             readers,
             page: sections::page(source, raw.page.as_ref())?,
-            identity: sections::identity(source, &raw.identity, &vos)?,
+            identity,
+            people_file,
             history: raw.history.rule(source, window)?,
-            charging: charging::charging(source, &raw.charging, &raw.machine)?,
+            without_effect: charging::without_effect(
+                source,
+                (&raw.charging, &raw.machine),
+                &charging,
+                !vos.is_empty(),
+            ),
+            charging,
             advert: advert::checked(source, &raw, &vos)?,
             forward: forward::checked(source, &raw, &vos)?,
             quotas: quota::checked(source, &raw.quota, &vos)?,

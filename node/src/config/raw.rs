@@ -14,6 +14,7 @@ use super::advert::RawAdvert;
 use super::charging::{RawCharging, RawMachine};
 use super::forward::RawForward;
 use super::history::RawHistory;
+use super::identity::RawRule;
 use super::privacy::RawPrivacy;
 use super::quantity::RawDuration;
 use super::quota::RawQuota;
@@ -31,6 +32,8 @@ use crate::slurm::settings::RawSlurm;
 pub(super) struct RawConfig {
     /// File of the share tree, relative to this file.
     pub(super) policy_file: Option<Spanned<String>>,
+    /// File of the people map, relative to this file.
+    pub(super) people: Option<Spanned<String>>,
     pub(super) site: RawSite,
     #[serde(default)]
     pub(super) network: RawNetwork,
@@ -129,17 +132,6 @@ pub(super) struct RawOrder {
 pub(super) enum RawWriter {
     Uid(u32),
     Name(String),
-}
-
-#[derive(Debug, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct RawRule {
-    pub(super) user: Option<String>,
-    pub(super) account: Option<String>,
-    pub(super) group: Option<String>,
-    pub(super) subject: Option<String>,
-    pub(super) vo: Option<Spanned<String>>,
-    pub(super) path: Spanned<String>,
 }
 
 #[derive(Debug, Default, Deserialize)]

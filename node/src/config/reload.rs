@@ -18,6 +18,8 @@ impl Config {
     /// Compares what runs with what the file says now.
     pub fn diff(old: &Self, new: &Self) -> Reload {
         let (was, is) = (&old.sockets, &new.sockets);
+        let people_differ =
+            old.people_file != new.people_file || old.identity.people() != new.identity.people();
         let kept = |config: &Self| config.records.is_some();
         let records_differ = kept(old) && kept(new) && old.records != new.records;
         // Told in windows, so it goes with these.
@@ -31,7 +33,8 @@ impl Config {
             ("vos", old.vos != new.vos),
             ("shares", old.policy != new.policy),
             ("policy_file", old.policy_file != new.policy_file),
-            ("identity", old.identity != new.identity),
+            ("identity", old.identity.rules() != new.identity.rules()),
+            ("people", people_differ),
             ("history", history(false)),
             ("charging", old.charging != new.charging),
             // The Slurm feed holds a copy for jobs that run, and is told of below.

@@ -8,13 +8,12 @@ use std::ops::Range;
 use std::path::Path;
 
 use fairmesh_model::{AccountPath, Millis, SiteId, VoId, WindowLength, is_visible};
-use fairmesh_site::{Pattern, Rule};
 use libp2p::Multiaddr;
 use toml::Spanned;
 
 use super::history::RawHistory;
 use super::quantity::RawDuration;
-use super::raw::{RawPage, RawRule, RawSockets, RawTiming, RawWriter};
+use super::raw::{RawPage, RawSockets, RawTiming, RawWriter};
 use super::text::{FileError, Source};
 use super::{LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing, Writer};
 use crate::control::ControlLimits;
@@ -242,17 +241,6 @@ pub(super) fn window(source: Source<'_>, raw: &RawHistory) -> Checked<WindowLeng
     })
 }
 
-pub(super) fn identity(
-    source: Source<'_>,
-    rules: &[RawRule],
-    vos: &BTreeMap<String, VoId>,
-) -> Checked<Vec<Rule>> {
-    rules
-        .iter()
-        .map(|rule| identity_rule(source, rule, vos))
-        .collect()
-}
-
 /// The VO of that alias, which is written at `place` as (a part of) the value of `key`.
 pub(super) fn vo_of(
     source: Source<'_>,
@@ -266,40 +254,6 @@ pub(super) fn vo_of(
         let problem = format!("no VO has the alias `{alias}`");
         let help = format!("add it to [vos]; known there: {}", known.join(", "));
         source.error(place, Some(key), problem).with_help(help)
-    })
-}
-
-fn identity_rule(source: Source<'_>, raw: &RawRule, vos: &BTreeMap<String, VoId>) -> Checked<Rule> {
-    let vo = match &raw.vo {
-        None => None,
-        Some(alias) => {
-            let place = Some(alias.span());
-            Some(vo_of(source, vos, alias.get_ref(), place, "identity.vo")?)
-        }
-    };
-    let path = raw.path.get_ref();
-    let sample = ["{user}", "{account}", "{group}", "{subject}"]
-        .iter()
-        .fold(path.clone(), |path, word| path.replace(word, "x"));
-    let problem = match AccountPath::parse(&sample) {
-        Err(error) => Some(error.to_string()),
-        Ok(_) if sample.contains(['{', '}']) => Some("an unknown word in braces".to_owned()),
-        Ok(_) => None,
-    };
-    if let Some(problem) = problem {
-        let help = "write a path such as \"/P-B1/{user}\"; \
-                    {user}, {account}, {group} and {subject} are replaced by the job's words";
-        let error = source.wrong("identity.path", &raw.path, problem);
-        return Err(error.with_help(help));
-    }
-    let pattern = |text: &Option<String>| text.as_deref().map(Pattern::parse);
-    Ok(Rule {
-        user: pattern(&raw.user),
-        account: pattern(&raw.account),
-        group: pattern(&raw.group),
-        subject: pattern(&raw.subject),
-        vo,
-        path: path.clone(),
     })
 }
 

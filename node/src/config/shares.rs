@@ -91,6 +91,8 @@ pub(super) fn only_table(text: &str, table: &str) -> String {
         |document| {
             let mut values = Vec::new();
             collect_values(document.as_table(), &mut values);
+            // None lies in another, so of those before a place the last one decides.
+            values.sort_unstable_by_key(|value| value.start);
             values
         },
     );
@@ -99,9 +101,8 @@ pub(super) fn only_table(text: &str, table: &str) -> String {
     for line in text.split_inclusive('\n') {
         let start = at + (line.len() - line.trim_start().len());
         at += line.len();
-        let inside_value = values
-            .iter()
-            .any(|value| value.start < start && start < value.end);
+        let before = values.partition_point(|value| value.start < start);
+        let inside_value = before > 0 && start < values[before - 1].end;
         let words = line.trim_start();
         if !inside_value && words.starts_with('[') {
             seen_header = true;

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::SiteId;
-use fairmesh_site::{IdentityMap, SiteConfig};
+use fairmesh_site::SiteConfig;
 
 use libp2p::Multiaddr;
 
@@ -19,7 +19,7 @@ impl Config {
             policy: self.policy.clone(),
             share_rule: self.projection.share_rule(),
             vos: self.vos.clone(),
-            identity: IdentityMap::new(self.identity.clone()),
+            identity: self.identity.clone(),
             introducers: self.peers.iter().map(|peer| peer.site).collect(),
             local_history: self.history,
             local_window: self.window,

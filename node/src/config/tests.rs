@@ -50,9 +50,9 @@ fn vos_without_a_tree_share_equally() {
     let targets: Vec<_> = config
         .policy
         .entries()
-        .map(|(path, entry)| (path.to_string(), entry.target().to_string()))
+        .map(|(path, entry)| (path.to_string(), entry.share.to_string()))
         .collect();
-    let half = |path: &str| (path.to_owned(), "50".to_owned());
+    let half = |path: &str| (path.to_owned(), "1".to_owned());
     assert_eq!(targets, [half("/a"), half("/b")]);
 }
 

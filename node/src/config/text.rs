@@ -6,7 +6,9 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 
+use anyhow::anyhow;
 use serde::de::DeserializeOwned;
 use toml::Spanned;
 
@@ -20,6 +22,18 @@ pub struct Source<'a> {
     pub file: &'a str,
     /// The text.
     pub text: &'a str,
+}
+
+/// The text of a file.
+///
+/// # Errors
+/// With the line where it is none.
+pub(super) fn from_utf8(bytes: Vec<u8>, path: &Path) -> anyhow::Result<String> {
+    String::from_utf8(bytes).map_err(|error| {
+        let valid = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+        let line = valid.iter().filter(|byte| **byte == b'\n').count() + 1;
+        anyhow!("{}:{line}: a character is not UTF-8", path.display())
+    })
 }
 
 /// Why a file was refused. Its author is at fault; nothing of it is in use.
@@ -82,6 +96,11 @@ impl Source<'_> {
         self.error(Some(value.span()), Some(key), problem)
     }
 
+    /// The line at a place, from 1.
+    pub(super) fn line_of(&self, at: usize) -> usize {
+        self.position(at).0
+    }
+
     fn position(&self, at: usize) -> (usize, usize) {
         let before = self.text.get(..at).unwrap_or_default();
         let line = before.rsplit('\n').next().unwrap_or_default();
@@ -101,6 +120,14 @@ impl Source<'_> {
 }
 
 impl FileError {
+    /// All of it but the excerpt, on one line.
+    pub fn line(&self) -> String {
+        let key = self.key.as_ref().map(|key| format!("`{key}`: "));
+        let help = self.help.as_ref().map(|help| format!("; {help}"));
+        let [key, help] = [key, help].map(Option::unwrap_or_default);
+        format!("{}: {key}{}{help}", self.place, self.problem)
+    }
+
     /// The error with what to do about it.
     #[must_use]
     pub fn with_help(mut self, help: impl Into<String>) -> Self {

@@ -136,14 +136,17 @@ async fn hand_over(
     outcome: &mut Outcome,
 ) -> Result<(), ApiError> {
     let now = shared.node().ask(|_, now| now.wall).await?;
-    let rule = shared.options.settings.borrow().charge_rule.clone();
+    let rule = shared.charge_rule();
     let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());
     let mut free = Vec::new();
     for (number, record) in records {
+        let index = usage.len();
         match rule.usage(&record, now) {
             Ok(charged) => {
                 usage.push(charged);
                 numbers.push(number);
+                kept.push((record, Some(index)));
+                continue;
             }
             Err(Skip::Invalid(why)) => {
                 feed.refuse(number, &why.to_string());
@@ -158,7 +161,7 @@ async fn hand_over(
                 free.push(record.key.clone());
             }
         }
-        kept.push(record);
+        kept.push((record, None));
     }
     let estimates = match purpose {
         Purpose::Count => None,
@@ -178,7 +181,13 @@ async fn hand_over(
         estimated(&numbers, estimates, feed, outcome);
         return Ok(());
     }
-    outcome.logged += log::keep(shared, kept, true).await.map_err(unlogged)?;
+    let again = shared.node().counts_again(&usage).await?;
+    let known = |index: Option<usize>| again.get(&index?).copied();
+    let kept = kept
+        .into_iter()
+        .map(|(record, index)| (record, known(index)));
+    let logged = log::keep(shared, kept.collect(), true).await;
+    outcome.logged += logged.map_err(unlogged)?;
     let reported = shared.node().report(usage).await?;
     feed.add(&reported, &numbers);
     release(shared, free).await
@@ -213,6 +222,11 @@ fn estimated(
         let (account, mapped, counters, late) = match estimate {
             Estimate::Known => {
                 feed.report.known += 1;
+                continue;
+            }
+            Estimate::TakenBack(at) => {
+                feed.report.known += 1;
+                feed.not_again(at, 1);
                 continue;
             }
             Estimate::Refused(why) => {

@@ -13,6 +13,7 @@ mod mesh;
 mod place;
 mod prices;
 mod quota;
+mod remap;
 #[cfg(test)]
 mod schemas;
 mod tree;
@@ -24,24 +25,25 @@ pub use forward::{
     TriedBody, WithdrawAsk, WithdrawnBody,
 };
 pub use mesh::{
-    DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody, PublishedBody,
-    SnapshotBody, StatusBody, VoBody,
+    AccountUsageBody, DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody,
+    PublishedBody, SnapshotBody, StatusBody, VoBody, WithoutLineBody,
 };
 pub use place::{
     GridDiskBody, GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk,
     PlaceBody, PlacedBody, RefusedBody, RequireAsk, SitesBody, SlaBody, StagedAsk, StandingBody,
     WaitingAsk,
 };
-pub use prices::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
+pub use prices::{HostsBody, MachineBody, PricesBody, QosBody, QueueBody, SitePricesBody};
 pub use quota::{
     HoldBody, QuotaAccountBody, QuotaBody, QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody,
     QuotaPartBody, QuotaSliceBody, QuotaSummaryBody, QuotaTotalsBody, QuotaTransferBody,
     QuotaUserBody, QuoteBody, QuotesBody, SettledBody,
 };
+pub use remap::{AccountBody, LeftBody, MoveBody, RemapBody, UncoveredBody};
 pub use tree::{
-    CauseBody, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody, NamedCounters,
-    OriginBody, PriorityBody, Refusal, ReportBody, ShareBody, SharesBody, UnmappedBody,
-    UnmappedOrigin, UsageBody,
+    CauseBody, CauseOfSite, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody,
+    NamedCounters, NamesakeBody, NamesakesBody, OriginBody, PriorityBody, Refusal, ReportBody,
+    ShareBody, SharesBody, UnmappedBody, UnmappedOrigin, UsageBody,
 };
 
 /// What every answer is wrapped in.

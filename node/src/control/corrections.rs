@@ -16,11 +16,13 @@ use axum::response::IntoResponse;
 use fairmesh_model::{JobKey, SiteId, UsageRecord, VoId, WallTime};
 use fairmesh_policy::DocumentRef;
 use fairmesh_records::{BatchRecord, ChargeRule, RECORD_BYTES_MAX};
-use fairmesh_site::{Adoption, AuditEntry, BroughtBy, Refund, Site};
+use fairmesh_site::{Adoption, AuditEntry, BroughtBy, Refund, Relocation, Site};
 use serde::Deserialize;
 
 use super::access::Peer;
-use super::answer::{AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenBackBody};
+use super::answer::{
+    AccountBody, AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenBackBody,
+};
 use super::error::ApiError;
 use super::extract::Params;
 use super::feed::Feed;
@@ -170,7 +172,7 @@ fn record_of(
     (rule, now): (&ChargeRule, WallTime),
 ) -> Result<UsageRecord, String> {
     let batch = match line {
-        Line::Usage(record) => return Ok(*record),
+        Line::Usage(record) => return Ok(rule.reported(*record)),
         Line::Batch(record) => *record,
         Line::Named(named) => {
             let log = log.ok_or_else(|| {
@@ -259,7 +261,8 @@ fn listed(site: &Site, query: &AuditQuery) -> Vec<RefundBody> {
         let by = query.by.as_deref();
         of_job && by.is_none_or(|by| body.by.contains(by))
     };
-    own.chain(others).filter(is_wanted).collect()
+    let moves = site.relocations().map(|moved| move_body(site, moved));
+    own.chain(moves).chain(others).filter(is_wanted).collect()
 }
 
 fn member_body(site: &Site, (vo, of): (VoId, SiteId), entry: &AuditEntry) -> RefundBody {
@@ -273,6 +276,7 @@ fn member_body(site: &Site, (vo, of): (VoId, SiteId), entry: &AuditEntry) -> Ref
         cluster: None,
         job: None,
         instance: None,
+        moved_to: None,
         charge_core_ms: entry.charge.to_string(),
         by: clean(&entry.by),
         why: clean(&entry.why),
@@ -290,9 +294,31 @@ fn own_body(site: &Site, refund: &Refund) -> RefundBody {
         cluster: Some(clean(&refund.job.cluster)),
         job: Some(clean(&refund.job.job)),
         instance: Some(refund.job.instance),
+        moved_to: None,
         charge_core_ms: refund.charge.to_string(),
         by: clean(&refund.by),
         why: clean(&refund.why),
+    }
+}
+
+fn move_body(site: &Site, moved: &Relocation) -> RefundBody {
+    RefundBody {
+        site: site.id().to_string(),
+        site_name: site_name(site, site.id()),
+        at_ms: moved.at.0,
+        vo: moved.from_vo.map(|vo| vo.to_string()),
+        path: clean(&moved.from.to_string()),
+        jobs: moved.jobs,
+        cluster: None,
+        job: None,
+        instance: None,
+        moved_to: Some(AccountBody {
+            vo: moved.to_vo.map(|vo| vo.to_string()),
+            path: clean(&moved.to.to_string()),
+        }),
+        charge_core_ms: moved.credit.to_string(),
+        by: clean(&moved.by),
+        why: clean(&moved.why),
     }
 }
 

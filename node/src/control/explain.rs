@@ -1,42 +1,52 @@
-//! `GET /v1/explain?user=[&account=][&group=][&versus=][&versus_account=][&versus_group=]`: why
-//! somebody stands there.
+//! `GET /v1/explain?user=[&account=][&group=][&subject=][&versus=][&versus_account=][&versus_group=][&versus_subject=]`:
+//! why somebody stands there.
 //!
 //! `user` and `versus` are users of the batch system, or paths of the share tree (`/VO-A/P-A1`). A user
 //! without his account is explained at each entry that his jobs may be charged to.
 //! Invariant: usage behind an entry is that of the scope in which it is compared: this site's at a
-//! local level, all sites' at a global one.
+//! local level, all sites' at a global one. It is weighted and clamped as the sum that it explains, and of the same
+//! moment.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use axum::response::Response;
-use fairmesh_fairshare::EntryId;
 use fairmesh_fairshare::explain::{Comparison, Standing, explain};
-use fairmesh_model::{AccountPath, Counters, Origin, SiteId, VoId};
-use fairmesh_site::{Account, KnownUsage, Site};
+use fairmesh_fairshare::{EntryId, history};
+use fairmesh_model::{AccountPath, Origin, SiteId};
+use fairmesh_site::{Site, SiteUsage, WeighedUsage};
 use serde::Deserialize;
 
-use super::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody, NamedCounters};
+use super::answer::{CauseBody, CauseOfSite, ComparisonBody, ExplainBody, LevelBody};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Params, Wanted as Whom};
-use super::priority::{only, places, seen};
+use super::priority::{Place, only, places, seen};
 use super::rests_on::site_names;
 use super::shares::Moment;
-use super::usage::{counters_body, sums};
+use super::usage::counters_body;
 use super::{Shared, State};
-use crate::privacy::{Sight, What, account_at};
+use crate::privacy::{Sight, What};
+
+/// How often an answer is begun again where usage was counted while it was gathered.
+const ATTEMPTS_MAX: u32 = 4;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
-    user: String,
+    user: Option<String>,
     account: Option<String>,
     group: Option<String>,
+    subject: Option<String>,
     versus: Option<String>,
     versus_account: Option<String>,
     versus_group: Option<String>,
+    versus_subject: Option<String>,
 }
+
+/// An entry with the accounts that decide, each with whether usage of all sites counts there.
+type Explained = (ExplainBody, Vec<(AccountPath, bool)>);
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
@@ -44,23 +54,25 @@ pub(super) async fn get(
     beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
-    let moment = Moment::take(&shared).await?;
-    let who = wanted(query.user, query.account, query.group);
-    let whats = [What::Usage, What::Priority];
-    let explained = seen(&sight, &whats, &who, places(&moment, &who).await?)?;
-    let versus = match query.versus {
-        Some(versus) => {
-            let versus = wanted(versus, query.versus_account, query.versus_group);
-            let found = places(&moment, &versus).await?;
-            Some(only(seen(&sight, &whats, &versus, found)?)?.entry)
+    let who = wanted(query.user, query.account, query.group, query.subject);
+    let versus = wanted(
+        query.versus,
+        query.versus_account,
+        query.versus_group,
+        query.versus_subject,
+    );
+    let is_compared = versus.path.is_some() || versus.origin != Origin::default();
+    let versus = is_compared.then_some(versus);
+    let mut attempt = 1;
+    let (moment, explained, known) = loop {
+        let moment = Moment::take(&shared).await?;
+        let explained = explain_all(&moment, &sight, &who, versus.as_ref()).await?;
+        let known = Known::of(&shared, &explained).await?;
+        if attempt == ATTEMPTS_MAX || known.is_of(&moment, &explained) {
+            break (moment, explained, known);
         }
-        None => None,
+        attempt += 1;
     };
-    let entries = explained.iter().map(|place| place.entry);
-    let explained: Vec<_> = entries
-        .map(|entry| self::explained(&moment, entry, versus))
-        .collect();
-    let known = Known::of(&shared, &moment, &explained).await?;
     let made = move |wanted: &Wanted| {
         let mut bodies = explained.into_iter().map(|(mut body, decisive)| {
             let causes = decisive.into_iter();
@@ -74,13 +86,41 @@ pub(super) async fn get(
     beside.answer("explain", moment.rests_on, made).await
 }
 
+/// Each entry that is meant, at one moment.
+async fn explain_all(
+    moment: &Moment,
+    sight: &Sight,
+    who: &Whom,
+    versus: Option<&Whom>,
+) -> Result<Vec<Explained>, ApiError> {
+    let whats = [What::Usage, What::Priority];
+    let meant = seen(sight, &whats, who, places(moment, who).await?)?;
+    let versus = match versus {
+        Some(versus) => {
+            let found = places(moment, versus).await?;
+            Some(only(seen(sight, &whats, versus, found)?)?.entry)
+        }
+        None => None,
+    };
+    let explained = meant.into_iter().map(|place| {
+        let (mut body, decisive) = explained(moment, place.entry, versus);
+        body.account = account_words(moment, &place);
+        body.exact = place.exact;
+        (body, decisive)
+    });
+    Ok(explained.collect())
+}
+
+/// The account that jobs are charged to, as a path of the site's tree; as its VO calls it, where that is not mounted.
+fn account_words(moment: &Moment, place: &Place) -> String {
+    let path = moment.view.tree_path(&place.account);
+    path.unwrap_or_else(|| place.account.path.clone())
+        .to_string()
+}
+
 /// One entry, alone or against `versus`, without whose usage it is; and the entries that this is of, each with whether usage of
 /// all sites counts there.
-pub(crate) fn explained(
-    moment: &Moment,
-    entry: EntryId,
-    versus: Option<EntryId>,
-) -> (ExplainBody, Vec<(AccountPath, bool)>) {
+pub(crate) fn explained(moment: &Moment, entry: EntryId, versus: Option<EntryId>) -> Explained {
     let explained = explain(&moment.order, entry, versus);
     let levels = moment.level_bodies(explained.levels);
     let versus_levels = versus
@@ -92,6 +132,8 @@ pub(crate) fn explained(
         .map(|comparison| comparison_body(comparison, versus_levels));
     let body = ExplainBody {
         path: explained.path.to_string(),
+        account: explained.path.to_string(),
+        exact: true,
         rank: moment.order.ranking().rank(entry),
         ranks: moment.order.ranking().count(),
         projection: moment.order.projection().name().to_owned(),
@@ -103,21 +145,27 @@ pub(crate) fn explained(
     (body, decisive)
 }
 
-fn wanted(user: String, account: Option<String>, group: Option<String>) -> Whom {
-    if user.starts_with('/') {
+fn wanted(
+    user: Option<String>,
+    account: Option<String>,
+    group: Option<String>,
+    subject: Option<String>,
+) -> Whom {
+    if user.as_ref().is_some_and(|user| user.starts_with('/')) {
         return Whom {
-            path: Some(user),
+            path: user,
             ..Whom::default()
         };
     }
     Whom {
         path: None,
         origin: Origin {
-            user: Some(user),
+            user,
             account,
             group,
-            ..Origin::default()
+            subject,
         },
+        ..Whom::default()
     }
 }
 
@@ -138,53 +186,56 @@ fn decisive(
 
 /// What is known of usage behind some entries.
 struct Known {
-    accounts: BTreeMap<AccountPath, Account>,
-    usage: BTreeMap<Option<VoId>, KnownUsage>,
+    usage: WeighedUsage,
     names: BTreeMap<SiteId, String>,
-    own: SiteId,
 }
 
 impl Known {
-    async fn of(
-        shared: &Shared,
-        moment: &Moment,
-        explained: &[(ExplainBody, Vec<(AccountPath, bool)>)],
-    ) -> Result<Self, ApiError> {
+    async fn of(shared: &Shared, explained: &[Explained]) -> Result<Self, ApiError> {
         let entries = explained.iter().flat_map(|(_, decisive)| decisive);
-        let accounts: BTreeMap<_, _> = entries
-            .map(|(path, _)| (path.clone(), account_at(&moment.view, path)))
-            .collect();
-        let asked = move |site: &Site, _| {
-            let vos: BTreeSet<_> = accounts.values().map(|account| account.vo).collect();
-            Self {
-                usage: vos
-                    .into_iter()
-                    .map(|vo| (vo, site.known_usage(vo)))
-                    .collect(),
-                names: site_names(site),
-                own: site.id(),
-                accounts,
-            }
+        let entries: Vec<AccountPath> = entries.map(|(path, _)| path.clone()).collect();
+        let asked = move |site: &Site, _| Self {
+            usage: site.weighed_usage(&entries),
+            names: site_names(site),
         };
         Ok(shared.node().ask(asked).await?)
     }
 
+    /// Whether it is of the same moment as the levels.
+    fn is_of(&self, moment: &Moment, explained: &[Explained]) -> bool {
+        let snapshot = moment.snapshot();
+        let mut decisive = explained.iter().flat_map(|(_, decisive)| decisive);
+        Arc::ptr_eq(self.usage.view(), &moment.view)
+            && decisive.all(|(path, _)| {
+                let entry = moment.view.reader().entry(path);
+                entry.map(|entry| snapshot.sums(entry)) == self.usage.sums(path)
+            })
+    }
+
     fn cause(&self, (path, global): (AccountPath, bool), wanted: &Wanted) -> CauseBody {
-        let account = &self.accounts[&path];
-        let (_, sites) = sums(&self.usage[&account.vo], &account.path, wanted);
-        let mut sites: Vec<_> = sites.into_iter().collect();
-        sites.retain(|(id, counters)| (global || *id == self.own) && !counters.is_zero());
-        sites.sort_by_key(|(id, counters)| (Reverse(counters.net()), *id));
-        let named = |(id, counters): (SiteId, Counters)| NamedCounters {
+        let sites = self.usage.by_site(&path, global, || wanted.is());
+        let mut sites: Vec<(SiteId, SiteUsage)> = sites.into_iter().collect();
+        sites.retain(|(_, of)| of.weighted > 0 || !of.raw.is_zero());
+        sites.sort_by_key(|(id, of)| (Reverse((of.weighted, of.raw.net())), *id));
+        let sums = self.usage.sums(&path).unwrap_or_default();
+        let sum = if global { sums.global } else { sums.local };
+        let of_site = |(id, of): (SiteId, SiteUsage)| CauseOfSite {
             id: id.to_string(),
             name: self.names.get(&id).cloned(),
-            counters: counters_body(counters),
+            weighted_core_ms: core_ms(of.weighted),
+            counters: counters_body(of.raw),
         };
         CauseBody {
             path: path.to_string(),
-            sites: sites.into_iter().map(named).collect(),
+            usage_core_ms: core_ms(sum),
+            sites: sites.into_iter().map(of_site).collect(),
         }
     }
+}
+
+/// Weighted usage in core-milliseconds, rounded down.
+fn core_ms(weighted: u128) -> String {
+    (weighted / u128::from(history::ONE)).to_string()
 }
 
 fn comparison_body(comparison: Comparison, versus_levels: Vec<LevelBody>) -> ComparisonBody {

@@ -8,6 +8,7 @@ use axum::extract::{FromRequestParts, Query};
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use fairmesh_model::{AccountPath, Origin};
+use fairmesh_site::Words;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
@@ -67,6 +68,19 @@ pub(super) struct Nothing {}
 pub(super) struct Wanted {
     pub(super) path: Option<String>,
     pub(super) origin: Origin,
+    pub(super) queue: Option<String>,
+    pub(super) qos: Option<String>,
+}
+
+impl Wanted {
+    /// The job's words.
+    pub(super) fn words(&self) -> Words<'_> {
+        Words {
+            queue: self.queue.as_deref(),
+            qos: self.qos.as_deref(),
+            ..Words::from(&self.origin)
+        }
+    }
 }
 
 /// A page of a long list: of what comes behind a path, so much at most.

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::StatusCode;
+use fairmesh_model::WallTime;
 use fairmesh_site::Reported;
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
@@ -120,6 +121,9 @@ impl<T> Feed<T> {
         self.report.counted += reported.counted;
         self.report.known += reported.known;
         self.report.left_out += reported.left_out;
+        for (at, jobs) in &reported.not_again {
+            self.not_again(*at, *jobs);
+        }
         self.report.unmapped += reported.unmapped;
         self.report.late += reported.late;
         self.report.for_now += reported.for_now;
@@ -127,6 +131,12 @@ impl<T> Feed<T> {
         for (index, why) in &reported.refused {
             self.refuse(numbers.get(*index).copied().unwrap_or(0), why);
         }
+    }
+
+    /// Jobs were taken back then, and do not count again.
+    pub(super) fn not_again(&mut self, at: Option<WallTime>, jobs: u64) {
+        let day = at.map_or_else(|| "unknown".to_owned(), WallTime::utc_date);
+        *self.report.taken_back_on.entry(day).or_default() += jobs;
     }
 
     /// Refuses what stood on a line.

@@ -141,6 +141,14 @@ fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<Finding> {
     })
 }
 
+/// That the configuration on disk is not the one in force.
+pub(super) fn of_reload(why: &str) -> Finding {
+    let text = format!(
+        "the configuration was read again and rejected, so the one before it stays in force: {why}"
+    );
+    Finding::new(Code::ReloadRejected, Severity::Warning, &text)
+}
+
 /// What is wrong with the disk of the data folder.
 pub(super) fn of_disk(disk: &Disk) -> impl Iterator<Item = Finding> {
     let damaged = (disk.damaged_reads > 0).then(|| {
@@ -232,6 +240,7 @@ mod tests {
             sites_total: 1,
             heads: Vec::new(),
             view_digest: None,
+            view_window_ms: None,
             expires_ms: Some(day(100).0),
             expires_first: Some("charter 1".to_owned()),
             warnings: Vec::new(),

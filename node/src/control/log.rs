@@ -1,34 +1,43 @@
 //! Handing records to the record log, with whom they are charged to.
 //!
-//! Invariant: where no log is kept this succeeds and does nothing.
+//! Invariant: where no log is kept this succeeds and does nothing. Of a job that was taken back the log has the record
+//! that was taken back, until another one counts; then it has that one, whatever feeds repeat.
 
 use fairmesh_records::BatchRecord;
+use fairmesh_site::Words;
 
 use super::Shared;
 use crate::record_log::{Entry, LogError};
 
-/// Logs records; durable when this returns. `full` says that they are the batch system's own.
+/// Logs records, each with whether it counts its job again, if that was taken back; durable when this returns. `full` says
+/// that they are the batch system's own.
 pub(super) async fn keep(
     shared: &Shared,
-    records: Vec<BatchRecord>,
+    mut records: Vec<(BatchRecord, Option<bool>)>,
     full: bool,
 ) -> Result<u64, LogError> {
     let Some(log) = &shared.options.records else {
         return Ok(0);
     };
     let count = u64::try_from(records.len()).unwrap_or(u64::MAX);
+    records.retain(|(_, again)| *again != Some(false));
     if records.is_empty() {
         return Ok(0);
     }
     let view = shared.node().view();
     let entries = {
         let settings = shared.options.settings.borrow();
-        let entry = |record: BatchRecord| {
-            let account = view.account(&record.origin.clone().fitting());
+        let entry = |(record, again): (BatchRecord, Option<bool>)| {
+            let account = view.account(Words {
+                queue: record.queue.as_deref(),
+                qos: record.qos.as_deref(),
+                ..Words::from(&record.origin)
+            });
             let vo = account.as_ref().and_then(|account| account.vo);
             Entry {
                 vo: vo.map(|vo| settings.vos.get(&vo).cloned().unwrap_or(vo.to_string())),
                 path: account.map(|account| account.path.to_string()),
+                replaces: again.is_some(),
                 record,
                 full,
             }

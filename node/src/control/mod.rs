@@ -31,6 +31,7 @@ mod documents;
 mod explain;
 mod forward;
 mod health;
+pub(crate) mod namesakes;
 mod peers;
 mod place;
 mod prices;
@@ -38,10 +39,12 @@ mod priority;
 mod quota;
 mod quota_history;
 mod records;
+mod remap;
 mod shares;
 mod sites;
 mod status;
 mod usage;
+mod without_line;
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -101,6 +104,8 @@ pub struct ControlSettings {
     pub charge_rule: ChargeRule,
     /// The order in which entries are served.
     pub projection: ProjectionName,
+    /// Why the configuration was rejected when it was read again last; the one before it stays in force.
+    pub rejected: Option<String>,
 }
 
 /// Limits of the server.
@@ -186,6 +191,11 @@ impl Shared {
         }
     }
 
+    /// Which jobs are charged, by the configuration in force.
+    fn charge_rule(&self) -> ChargeRule {
+        self.options.settings.borrow().charge_rule.clone()
+    }
+
     /// `Some(n)` where a line about a refusal may be written now, after `n` that were not.
     fn may_tell_of_refusal(&self) -> Option<u64> {
         let refusals = self.refusals.lock();
@@ -205,10 +215,10 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 }
 
 /// What there is, for who asks for something else.
-const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, accounting, audit, \
+const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, namesakes, accounting, audit, \
     documents, forward, forward/here, quota, quota/history, quota/summary, \
     metrics; POST /v1/accounting, records, running, \
-    corrections, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
+    corrections, remap, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
     forward/withdraw, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
 
@@ -226,6 +236,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/records", post(records::post_records))
         .route("/v1/running", post(records::post_running))
         .route("/v1/corrections", post(corrections::post))
+        .route("/v1/remap", post(remap::post))
         .route("/v1/audit", get(corrections::get_audit))
         .route("/v1/documents", post(documents::post))
         .route("/v1/occupancy", post(place::post_occupancy))
@@ -259,6 +270,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/forward", get(forward::get).post(forward::post))
         .route("/v1/forward/withdraw", post(forward::post_withdraw))
         .route("/v1/unmapped", get(usage::get_unmapped))
+        .route("/v1/namesakes", get(namesakes::get))
         .route("/v1/documents", get(documents::get))
         .route("/v1/metrics", get(crate::metrics::get))
         .route_layer(axum::middleware::from_fn_with_state(

@@ -19,7 +19,9 @@ use fairmesh_model::{
     Factor, Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId,
     WallTime,
 };
-use fairmesh_site::{Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX};
+use fairmesh_site::{
+    Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX, Words,
+};
 
 use super::answer::{
     MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, SlaBody,
@@ -162,7 +164,10 @@ impl Question {
     fn gather(&self, site: &Site, now: Now) -> Result<Gathered, ApiError> {
         let account = match self.origin == Origin::default() {
             true => None,
-            false => site.view().account(&self.origin),
+            false => site.view().account(Words {
+                queue: self.ask.queue.as_deref(),
+                ..Words::from(&self.origin)
+            }),
         };
         let vo = match &self.ask.vo {
             Some(wanted) => find_vo(site, now, wanted)?,

@@ -8,7 +8,7 @@ use fairmesh_site::Site;
 use serde::Deserialize;
 
 use super::State;
-use super::answer::{HostsBody, MachineBody, PricesBody, QueueBody, SitePricesBody};
+use super::answer::{HostsBody, MachineBody, PricesBody, QosBody, QueueBody, SitePricesBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::{answer, site_name};
@@ -78,6 +78,7 @@ fn body(site: &Site, ((vo, vo_name), of, signed_ms): Listed) -> Option<SitePrice
     let (_, said) = site.descriptions(vo).find(|(site, _)| *site == of)?;
     let machines = said.prices.machines.iter();
     let queues = said.prices.queues.iter();
+    let qos = said.prices.qos.iter();
     Some(SitePricesBody {
         vo: vo.to_string(),
         vo_name,
@@ -100,6 +101,12 @@ fn body(site: &Site, ((vo, vo_name), of, signed_ms): Listed) -> Option<SitePrice
         queues: queues
             .map(|(queue, cost)| QueueBody {
                 queue: clean(queue),
+                cost: cost.to_string(),
+            })
+            .collect(),
+        qos: qos
+            .map(|(qos, cost)| QosBody {
+                qos: clean(qos),
                 cost: cost.to_string(),
             })
             .collect(),

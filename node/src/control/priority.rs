@@ -5,7 +5,7 @@
 use axum::response::IntoResponse;
 use fairmesh_fairshare::{EntryId, Order};
 use fairmesh_model::{AccountPath, Origin, Share};
-use fairmesh_site::{Account, View};
+use fairmesh_site::{Account, View, Words};
 use serde::Deserialize;
 
 use super::State;
@@ -24,6 +24,8 @@ pub(super) struct Query {
     account: Option<String>,
     group: Option<String>,
     subject: Option<String>,
+    queue: Option<String>,
+    qos: Option<String>,
     path: Option<String>,
 }
 
@@ -41,6 +43,8 @@ pub(super) async fn get(
             group: query.group,
             subject: query.subject,
         },
+        queue: query.queue,
+        qos: query.qos,
     };
     let found = places(&moment, &wanted).await?;
     let place = only(seen(&sight, &[What::Priority], &wanted, found)?)?;
@@ -76,12 +80,13 @@ pub(super) struct Place {
 /// first first.
 pub(super) async fn places(moment: &Moment, wanted: &Wanted) -> Result<Vec<Place>, ApiError> {
     let user = wanted.origin.user.clone();
-    let alone = Origin {
-        user: user.clone(),
-        ..Origin::default()
+    let alone = Words {
+        user: user.as_deref(),
+        ..Words::default()
     };
+    let is_alone = wanted.path.is_none() && wanted.words() == alone;
     let mut places = Vec::new();
-    if let Some(user) = user.filter(|_| wanted.path.is_none() && wanted.origin == alone) {
+    if let Some(user) = user.filter(|_| is_alone) {
         let (view, order) = (moment.view.clone(), moment.order.clone());
         let search = tokio::task::spawn_blocking(move || of_user(&view, &order, &user));
         places = search.await.map_err(ApiError::internal)?;
@@ -106,7 +111,7 @@ pub(super) fn seen(
     });
     if places.is_empty() {
         let path = wanted.path.as_ref();
-        let whom = path.map_or_else(|| words(&wanted.origin), |path| format!("`{path}`"));
+        let whom = path.map_or_else(|| words(wanted.words()), |path| format!("`{path}`"));
         return Err(hidden(format!("where {whom} stands")));
     }
     Ok(places)
@@ -125,17 +130,14 @@ pub(super) fn only(mut places: Vec<Place>) -> Result<Place, ApiError> {
 
 /// All entries that jobs of `user` may be charged to.
 fn of_user(view: &View, order: &Order, user: &str) -> Vec<Place> {
-    let entries = order.snapshot().ids().filter_map(|entry| {
-        let path = order.snapshot().path(entry);
-        let account = account_at(view, path);
-        view.may_charge(user, &account).then(|| Place {
-            path: path.clone(),
-            account,
-            entry,
-            exact: true,
-        })
-    });
-    let mut places: Vec<Place> = entries.collect();
+    let entries = view.entries_of(user).into_iter();
+    let place = |(entry, account)| Place {
+        path: view.reader().path(entry).clone(),
+        account,
+        entry,
+        exact: true,
+    };
+    let mut places: Vec<Place> = entries.map(place).collect();
     places.sort_by_key(|place| order.ranking().rank(place.entry));
     places
 }
@@ -149,8 +151,8 @@ fn find(moment: &Moment, wanted: &Wanted) -> Result<Place, ApiError> {
             return Err(ApiError::bad_request("nobody was named")
                 .hint("give user, account, group or subject, or the path of an entry"));
         }
-        None => view.account(&wanted.origin).ok_or_else(|| {
-            ApiError::not_found(format!("no identity rule maps {}", words(&wanted.origin))).hint(
+        None => view.account(wanted.words()).ok_or_else(|| {
+            ApiError::not_found(format!("no identity rule maps {}", words(wanted.words()))).hint(
                 "name the batch account that the jobs run under (-A ACCOUNT); where that does not help, tell \
                  whoever runs this node: `fairmesh usage --unmapped` shows him whom no rule maps",
             )
@@ -175,16 +177,18 @@ fn find(moment: &Moment, wanted: &Wanted) -> Result<Place, ApiError> {
     })
 }
 
-fn words(origin: &Origin) -> String {
+fn words(words: Words<'_>) -> String {
     let parts = [
-        ("user", &origin.user),
-        ("account", &origin.account),
-        ("group", &origin.group),
-        ("subject", &origin.subject),
+        ("user", words.user),
+        ("account", words.account),
+        ("group", words.group),
+        ("subject", words.subject),
+        ("queue", words.queue),
+        ("QOS", words.qos),
     ];
     let given = parts
         .iter()
-        .filter_map(|(name, word)| Some(format!("{name} `{}`", word.as_ref()?)));
+        .filter_map(|(name, word)| Some(format!("{name} `{}`", (*word)?)));
     given.collect::<Vec<_>>().join(", ")
 }
 

@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use fairmesh_model::record::RUN_MAX;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Millis, Now, Origin,
-    Placement, SiteId, Terms, UsageRecord, VoId, WallTime,
+    Placement, SiteId, UsageRecord, VoId, WallTime,
 };
 use fairmesh_records::ChargeRule;
 use fairmesh_site::rights::burn::runs_out;
@@ -52,8 +52,6 @@ struct Asking {
     mem_mib: u64,
     #[serde(flatten)]
     placement: Placement,
-    /// Its quality of service: with the queue it says on which terms the job runs, where nobody else has.
-    qos: Option<String>,
     /// How long it may run.
     wall_s: u64,
     /// The account whose credit it is to spend.
@@ -96,11 +94,6 @@ impl Asking {
             );
             return Err(ApiError::bad_request(error));
         }
-        let mut placement = self.placement.clone();
-        if placement.terms == Terms::Regular {
-            // As of the record by which it will be charged.
-            placement.terms = rule.terms(placement.queue.as_deref(), self.qos.as_deref());
-        }
         Ok(UsageRecord {
             key: self.key.clone(),
             origin: self.origin.clone(),
@@ -109,7 +102,8 @@ impl Asking {
             cores: self.cores,
             gpus: self.gpus,
             mem_mib: self.mem_mib,
-            placement,
+            // As of the record by which it will be charged.
+            placement: rule.placed(self.placement.clone()),
             running: false,
         })
     }
@@ -130,7 +124,7 @@ pub(super) async fn hold(
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
     let now = shared.node().ask(|_, now| now.wall).await?;
-    let call = asking.call(now, &charge_rule(&shared))?;
+    let call = asking.call(now, &shared.charge_rule())?;
     let held = called(&shared, QuotaCall::Hold(Box::new(call))).await?;
     shared.answer("hold", hold_body(held)).await
 }
@@ -168,7 +162,7 @@ pub(super) async fn check(
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
     let ahead = CoreMillis(asking.ahead_core_ms);
-    let rule = charge_rule(&shared);
+    let rule = shared.charge_rule();
     let checked = move |site: &Site, now: Now| {
         let origin = asking.origin.clone();
         let call = asking.call(now.wall, &rule)?;
@@ -250,10 +244,6 @@ async fn settled(
     shared.answer("settled", body).await
 }
 
-fn charge_rule(shared: &super::Shared) -> ChargeRule {
-    shared.options.settings.borrow().charge_rule.clone()
-}
-
 async fn called(shared: &super::Shared, call: QuotaCall) -> Result<QuotaAnswer, ApiError> {
     understood(shared.node().quota(call).await?)
 }
@@ -276,7 +266,7 @@ pub(super) async fn quote(
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
-    let rule = charge_rule(&shared);
+    let rule = shared.charge_rule();
     let quoted = move |site: &Site, now: Now| {
         let record = asking.record(now.wall, &rule)?;
         Ok(quotes(site, now, &record, asking.importance))
@@ -288,7 +278,7 @@ pub(super) async fn quote(
 /// What the job would cost at each site that says what its machines cost, the cheapest first; those that
 /// could not run it last.
 fn quotes(site: &Site, now: Now, record: &UsageRecord, importance: Importance) -> Vec<QuoteBody> {
-    let vo = site.view().account(&record.origin).and_then(|of| of.vo);
+    let vo = site.view().account(record).and_then(|of| of.vo);
     let others = vo.into_iter().flat_map(|vo| site.descriptions(vo));
     let others: Vec<SiteId> = others
         .map(|(id, _)| id)

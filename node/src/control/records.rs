@@ -42,7 +42,7 @@ pub(super) async fn post_running(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
-    let mut feed = Feed::new(&shared, body, LINE_BYTES_MAX);
+    let mut feed = Feed::<RunningJob>::new(&shared, body, LINE_BYTES_MAX);
     let mut jobs = Vec::new();
     while let Some(more) = feed.next(RUNNING_MAX + 1).await? {
         jobs.extend(more);
@@ -51,7 +51,14 @@ pub(super) async fn post_running(
             return Err(ApiError::new(StatusCode::PAYLOAD_TOO_LARGE, error));
         }
     }
-    let (numbers, jobs): (Vec<u64>, Vec<RunningJob>) = jobs.into_iter().unzip();
+    let rule = shared.charge_rule();
+    let (numbers, jobs): (Vec<u64>, Vec<_>) = jobs
+        .into_iter()
+        .map(|(number, job)| {
+            let record = rule.reported(job.record);
+            (number, RunningJob { record, ..job })
+        })
+        .unzip();
     let reported = shared.node().running(jobs).await?;
     feed.add(&reported, &numbers);
     shared.answer("report", feed.into_report()).await
@@ -63,9 +70,13 @@ async fn hand_over(
     records: Vec<(u64, UsageRecord)>,
 ) -> Result<(), ApiError> {
     let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = records.into_iter().unzip();
-    let said = records.iter().map(BatchRecord::of_usage).collect();
+    let again = shared.node().counts_again(&records).await?;
+    let said = records.iter().map(BatchRecord::of_usage).enumerate();
+    let said = said.map(|(index, record)| (record, again.get(&index).copied()));
+    let said = said.collect();
+    let rule = shared.charge_rule();
     let counted = async {
-        let mut records = records.into_iter();
+        let mut records = records.into_iter().map(|record| rule.reported(record));
         for numbers in numbers.chunks(REPORT_RECORDS) {
             let part = records.by_ref().take(numbers.len()).collect();
             feed.add(&shared.node().report(part).await?, numbers);

@@ -1,10 +1,11 @@
-//! `GET /v1/shares[?path=][&depth=][&limit=][&after=]`: the tree in force, target against actual.
+//! `GET /v1/shares[?path=][&depth=][&limit=][&after=]`: the tree in force, target against actual. With `user=` only the
+//! entries that jobs of this user of the batch system count at, as `/v1/explain` finds them.
 //!
 //! Invariant: all numbers of an answer are of one moment, the one that look-ups are answered from, and
 //! making it does not hold up the driver. Entries of which anything that is told here is hidden from the reader
 //! are left out.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
 
@@ -12,15 +13,15 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use fairmesh_fairshare::explain::{LevelExplanation, levels};
 use fairmesh_fairshare::{EntryId, EntryKind, Order, Snapshot};
-use fairmesh_model::{AccountPath, Share, VoId};
+use fairmesh_model::{AccountPath, Origin, Share, VoId};
 use fairmesh_site::View;
 use serde::Deserialize;
 
 use super::answer::{LevelBody, RestsOn, ShareBody, SharesBody};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
-use super::extract::{Page, Params, parse_path};
-use super::priority::fraction;
+use super::extract::{Page, Params, Wanted as Whom, parse_path};
+use super::priority::{fraction, places};
 use super::rests_on::rests_on;
 use super::{Shared, State};
 use crate::privacy::{Sight, What};
@@ -33,6 +34,7 @@ const ENTRIES_MAX: usize = 200_000;
 #[serde(deny_unknown_fields)]
 pub(super) struct Query {
     path: Option<String>,
+    user: Option<String>,
     /// How many levels below `path` are listed; all where it is not given.
     depth: Option<usize>,
     /// At most so many entries, of what comes behind `after`.
@@ -54,9 +56,15 @@ pub(super) async fn get(
     let is_whole = query.limit.is_none();
     let moment = Moment::take(&shared).await?;
     let rests_on = moment.rests_on.clone();
+    let of_user = match query.user {
+        Some(user) => Some(paths_of_user(&moment, user).await?),
+        None => None,
+    };
     let made = move |wanted: &Wanted| {
         let (entries, next) = moment.entries(&below, query.depth, &page, |path| {
-            wanted.is()
+            let is_meant = of_user.as_ref().is_none_or(|paths| paths.contains(path));
+            is_meant
+                && wanted.is()
                 && [What::Usage, What::Priority]
                     .iter()
                     .all(|what| sight.sees_entry(*what, path))
@@ -70,6 +78,20 @@ pub(super) async fn get(
         Ok(SharesBody { entries, next })
     };
     beside.answer("shares", rests_on, made).await
+}
+
+/// The entries that jobs of a user count at.
+async fn paths_of_user(moment: &Moment, user: String) -> Result<BTreeSet<AccountPath>, ApiError> {
+    let origin = Origin {
+        user: Some(user),
+        ..Origin::default()
+    };
+    let whom = Whom {
+        origin,
+        ..Whom::default()
+    };
+    let places = places(moment, &whom).await?;
+    Ok(places.into_iter().map(|place| place.path).collect())
 }
 
 /// The tree at one moment, in the order in which it is served.

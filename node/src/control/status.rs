@@ -17,9 +17,10 @@ use super::extract::Params;
 use super::peers::Found;
 use super::rests_on::{answer, rests_on};
 use super::text::{all_clean, clean};
+use super::without_line::without_line;
 use super::{Shared, State, health};
 use crate::finding::Finding;
-use crate::privacy::What;
+use crate::privacy::{Sight, What};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -43,9 +44,13 @@ struct Asked {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
+    sight: Sight,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, mut body) = status(&shared, query.digests).await?;
+    let order = Arc::clone(&shared.options.serving.newest().order);
+    let listed = tokio::task::spawn_blocking(move || without_line(order.snapshot(), &sight));
+    body.without_line = listed.await.map_err(ApiError::internal)?;
     let is_hidden = |what: &What| shared.eyes.hidden(peer.uid, *what).is_some();
     let hidden = What::ALL.into_iter().filter(is_hidden);
     body.hidden = Some(hidden.map(|what| what.name().to_owned()).collect());
@@ -62,16 +67,22 @@ pub(crate) async fn status(
         .ask(move |site, now| ask(site, now, digests))
         .await?;
     for (vo, viewed) in asked.vos.iter_mut().zip(asked.viewed) {
+        let window = viewed.as_ref().and_then(Viewed::window_start);
+        vo.view_window_ms = window.map(|start| start.0);
         let digest = tokio::task::spawn_blocking(move || viewed.as_ref().map(Viewed::digest));
         let digest = digest.await.map_err(ApiError::internal)?;
         vo.view_digest = digest.map(|hash| hash.to_string());
     }
     let now = WallTime(asked.rests_on.as_of_ms);
-    let timing = shared.options.settings.borrow().timing;
+    let (timing, rejected) = {
+        let settings = shared.options.settings.borrow();
+        (settings.timing, settings.rejected.clone())
+    };
     let peers = asked.found.bodies(shared);
     let mut notices = asked.notices;
     notices.extend(health::of_mesh(&asked.vos, &peers, &timing, now));
     notices.extend(health::of_disk(&shared.node().disk()));
+    notices.extend(rejected.as_deref().map(health::of_reload));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
         node: node_body(shared, asked.records_counted, asked.unmapped),
@@ -79,6 +90,7 @@ pub(crate) async fn status(
         peers,
         healthy,
         notices,
+        without_line: Vec::new(),
         hidden: None,
     };
     Ok((asked.rests_on, body))
@@ -134,6 +146,7 @@ fn vo_body(site: &Site, status: VoStatus) -> VoBody {
         expires_ms: status.expires.as_ref().map(|(at, _)| at.0),
         expires_first: status.expires.map(|(_, document)| document.to_string()),
         view_digest: None,
+        view_window_ms: None,
         warnings: all_clean(&status.warnings),
         snapshot: status.snapshot.as_ref().map(snapshot_body),
         snapshot_warnings: all_clean(&status.snapshot_warnings),

@@ -182,9 +182,14 @@ pub(super) fn sums(
     wanted: &Wanted,
 ) -> (Sums<AccountPath>, Sums<SiteId>) {
     let (mut accounts, mut sites) = (Sums::new(), Sums::new());
+    // Most cells are of others: that is seen before anything is made of their names.
+    let is_below = |path: &str| {
+        let rest = path.strip_prefix(below.as_str());
+        below.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
     let name = |path: &str| {
-        let path = wanted.is().then(|| AccountPath::parse(path).ok())??;
-        path.starts_with(below).then_some(path)
+        let is_wanted = is_below(path) && wanted.is();
+        is_wanted.then(|| AccountPath::parse(path).ok())?
     };
     known.each(name, |site, path, counters| {
         let add = |sum: &mut Counters| *sum = sum.plus(counters);

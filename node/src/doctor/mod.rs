@@ -8,6 +8,8 @@
 
 mod node;
 
+pub(crate) use node::namesakes;
+
 use std::io::{ErrorKind, Write};
 use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
@@ -121,6 +123,7 @@ pub(crate) async fn examine(args: &LookArgs) -> Examined {
         Ok((status, _)) => {
             looked_at.push(node::looked_at(&status.body));
             findings.extend(node::of(&status.body));
+            findings.extend(node::namesakes(&control).await);
             Some(status)
         }
         Err(error) => {

@@ -4,9 +4,15 @@
 
 use fairmesh_site::Severity;
 
-use crate::ask::{name_or_id, status};
-use crate::control::answer::{PeerBody, StatusBody};
+use crate::ask::{Control, name_or_id, status};
+use crate::control::answer::{
+    AccountUsageBody, Answer, NamesakesBody, PeerBody, StatusBody, WithoutLineBody,
+};
+use crate::control::namesakes::finding;
 use crate::finding::{Code, Finding};
+
+/// The account of usage that no identity rule maps.
+const UNMAPPED: &str = "/*/=";
 
 /// What was asked, in words.
 pub(super) fn looked_at(status: &StatusBody) -> String {
@@ -38,6 +44,7 @@ pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
         found.push(Finding::new(Code::CharterMissing, Severity::Warning, &text));
     }
     found.extend(status::unmapped(told));
+    found.extend(told.without_line.iter().filter_map(without_line));
     if told.node.listening.is_empty() {
         let text = "this node listens nowhere and only calls out";
         found.push(Finding::new(Code::NotListening, Severity::Info, text));
@@ -51,6 +58,29 @@ pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
         found.push(Finding::new(Code::VersionDiffers, Severity::Warning, &text));
     }
     found
+}
+
+/// Usage of accounts without a line where nobody wrote the line for all of them. What no rule maps is no such
+/// usage: it has a finding of its own.
+fn without_line(level: &WithoutLineBody) -> Option<Finding> {
+    let is_unmapped = |account: &AccountUsageBody| account.path == UNMAPPED;
+    let unmapped = level.largest.iter().filter(|account| is_unmapped(account));
+    if level.has_line || level.accounts == unmapped.count() {
+        return None;
+    }
+    let path = &level.path;
+    let text = format!(
+        "{}: they share an entry of weight 0, so they are served last. Add a line such as `\"{path}\" = 10`",
+        status::without_line(level)
+    );
+    Some(Finding::new(Code::WithoutLine, Severity::Warning, &text))
+}
+
+/// Accounts that may mix people of one name, as the node finds them. One of an earlier version does not look for them.
+pub(crate) async fn namesakes(control: &Control) -> Option<Finding> {
+    let asked = control.get::<Answer<NamesakesBody>>("/v1/namesakes", &[]);
+    let (answer, _) = asked.await.ok()?;
+    finding(&answer.body)
 }
 
 /// Not connected, and never tried: no charter and no configuration says where it is.
@@ -104,6 +134,7 @@ mod tests {
             peers: Vec::new(),
             healthy: true,
             notices: Vec::new(),
+            without_line: Vec::new(),
             hidden: None,
         }
     }
@@ -122,10 +153,34 @@ mod tests {
         strange.node.version = "0.0.1".to_owned();
         strange.node.unmapped = 2;
         strange.node.listening.clear();
+        let level = |path: &str, account: &str, has_line| WithoutLineBody {
+            path: path.to_owned(),
+            has_line,
+            usage_core_ms: "3600000".to_owned(),
+            of_level: "12.5".to_owned(),
+            accounts: 1,
+            largest: vec![AccountUsageBody {
+                path: account.to_owned(),
+                usage_core_ms: "3600000".to_owned(),
+            }],
+        };
+        strange.without_line = vec![
+            level("/*", UNMAPPED, false),
+            level("/a/*", "/a/ann", true),
+            level("/cms/*", "/cms/hog", false),
+        ];
         assert_eq!(
             codes(&strange),
-            ["unmapped", "not-listening", "version-differs"]
+            [
+                "unmapped",
+                "without-line",
+                "not-listening",
+                "version-differs"
+            ]
         );
+        let told = of(&strange).remove(1).text;
+        assert!(told.contains("12.50 % of the usage at /cms"), "{told}");
+        assert!(told.contains("`\"/cms/*\" = 10`"), "{told}");
         let mut waiting = status();
         waiting.vos.push(VoBody {
             vo: "ab".repeat(32),
@@ -136,6 +191,7 @@ mod tests {
             sites_total: 0,
             heads: Vec::new(),
             view_digest: None,
+            view_window_ms: None,
             expires_ms: None,
             expires_first: None,
             warnings: Vec::new(),

@@ -1,5 +1,6 @@
 //! The way to the driver, for everything else in the node. Cheap to clone.
 
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -7,7 +8,7 @@ use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord, WallTime};
 use fairmesh_round::Round;
 use fairmesh_site::{
     AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, JobMark, QuotaCall, QuotaReply,
-    Reply, Reported, Site, SiteConfig, View, job_key,
+    Remap, Reply, Reported, Site, SiteConfig, View, job_key,
 };
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -41,9 +42,17 @@ impl NodeHandle {
         self.reported(Call::Report(records)).await
     }
 
-    /// What a report of these would count, each by itself; nothing is counted. Marks of jobs that the store has are read
-    /// on a thread beside the driver.
+    /// What a report of these would count, each by itself; nothing is counted.
     pub async fn estimate(&self, records: Vec<UsageRecord>) -> Result<Vec<Estimate>, Gone> {
+        let marked = self.marked(records).await?;
+        self.estimate_marked(marked).await
+    }
+
+    /// Records, each with the mark of its job. Those that the store has are read on a thread beside the driver.
+    pub(crate) async fn marked(
+        &self,
+        records: Vec<UsageRecord>,
+    ) -> Result<Vec<(Option<JobMark>, UsageRecord)>, Gone> {
         let known = self.ask_round(move |_, round, _| {
             let known = |record: UsageRecord| (round.mark_here(&job_key(&record.key)), record);
             records.into_iter().map(known).collect::<Vec<_>>()
@@ -57,8 +66,38 @@ impl NodeHandle {
             });
             marked.collect::<Vec<_>>()
         });
-        let marked = read.await.expect("a store that cannot be read says so");
-        self.estimate_marked(marked).await
+        Ok(read.await.expect("a store that cannot be read says so"))
+    }
+
+    /// Of records of jobs that were taken back, by their positions: whether they count the job again.
+    pub(crate) async fn counts_again(
+        &self,
+        records: &[UsageRecord],
+    ) -> Result<BTreeMap<usize, bool>, Gone> {
+        // Most sites have taken nothing back.
+        if self.ask(|site, _| site.refunds().next().is_none()).await? {
+            return Ok(BTreeMap::new());
+        }
+        let taken_back = self.ask_of_each(records.to_vec(), |site, _, records| {
+            let known = records.map(|record| Some(record).filter(|of| site.has_refunds(&of.key)));
+            known.collect()
+        });
+        let taken_back = taken_back.await?.into_iter().enumerate();
+        let taken_back = taken_back.filter_map(|(index, record)| Some((index, record?)));
+        let (indexes, records): (Vec<usize>, Vec<UsageRecord>) = taken_back.unzip();
+        let marked = self.marked(records).await?;
+        let again = self.ask_of_each(marked, |site, _, marked| {
+            let again = marked.map(|(mark, record)| {
+                let again = site.counts_again(&record, mark);
+                (record.key, again)
+            });
+            again.collect()
+        });
+        // Of several in a batch the first one counts.
+        let mut counted = HashSet::new();
+        let again = again.await?.into_iter();
+        let again = again.map(|(key, again)| again && counted.insert(key));
+        Ok(indexes.into_iter().zip(again).collect())
     }
 
     /// What these would count if no job were known here: it tells nobody which are.
@@ -103,6 +142,11 @@ impl NodeHandle {
         why: String,
     ) -> Result<Reported, Gone> {
         self.reported(Call::Correct { records, by, why }).await
+    }
+
+    /// Moves usage to other accounts. What the answer says has moved is durable.
+    pub(crate) async fn remap(&self, change: Remap) -> Result<Reported, Gone> {
+        self.reported(Call::Remap(Box::new(change))).await
     }
 
     /// Asks about a job's quota, or tells of it. What the answer says is durable; a hold may wait a moment for

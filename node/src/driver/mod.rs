@@ -32,7 +32,8 @@ use std::time::{Duration, Instant};
 use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord, WallTime};
 use fairmesh_round::{Input, Op, Round};
 use fairmesh_site::{
-    AdvertCall, Done, Event, ForwardCall, HeadId, JobMark, QuotaCall, Reply, Site, View, brings_job,
+    AdvertCall, Done, Event, ForwardCall, HeadId, JobMark, QuotaCall, Remap, Reply, Site, View,
+    brings_job,
 };
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinSet;
@@ -63,6 +64,8 @@ pub(crate) enum Call {
         by: String,
         why: String,
     },
+    /// Usage to be moved to other accounts.
+    Remap(Box<Remap>),
     Publish {
         bytes: Vec<u8>,
         by: String,
@@ -311,6 +314,7 @@ impl Driver {
                 by,
                 why,
             },
+            Call::Remap(change) => Input::Event(Event::Remap { ticket, change }),
             Call::Publish { bytes, by } => Input::Event(Event::Publish { ticket, bytes, by }),
             Call::Quota(call) => Input::Event(Event::Quota { ticket, call }),
             Call::Advert(call) => Input::Event(Event::Advert { ticket, call }),

@@ -79,12 +79,13 @@ impl DiskWatch {
 
     /// Why a call that adds to the disk is refused now.
     pub(super) fn refuses(&self, call: &Call) -> Option<String> {
-        use Call::{Correct, Forward, Publish, Report, Running};
+        use Call::{Correct, Forward, Publish, Remap, Report, Running};
         let adds = matches!(
             call,
             Report(_)
                 | Running(_)
                 | Correct { .. }
+                | Remap(_)
                 | Publish { .. }
                 | Forward(ForwardCall::HandIn(..))
         );
@@ -169,6 +170,7 @@ pub(super) fn refuse(call: Call, reply: oneshot::Sender<Reply>, why: &str) {
     let answer = match call {
         Call::Report(records) | Call::Correct { records, .. } => all(records.len()),
         Call::Running(jobs) => all(jobs.len()),
+        Call::Remap(_) => all(1),
         Call::Publish { .. } => Reply::Published(Err(why.to_owned())),
         Call::Forward(_) => Reply::Forward(Box::new(Err(why.to_owned()))),
         Call::Quota(_) => Reply::Quota(Box::new(Err(why.to_owned()))),

@@ -5,7 +5,7 @@ use std::path::Path;
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
-    Role, Share, Signed, SigningKey, UsageMode, VoId, WallTime, WindowLength,
+    Role, Signed, SigningKey, UsageMode, VoId, WallTime, Weight, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{Estimate, IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -59,11 +59,8 @@ fn site_config(vo: VoId) -> SiteConfig {
         ..Rule::default()
     };
     let entries = BTreeMap::from([
-        (path("/local"), SiteEntry::local(Share::from_ratio(1, 2))),
-        (
-            path("/grid"),
-            SiteEntry::mounted(Share::from_ratio(1, 2), "grid"),
-        ),
+        (path("/local"), SiteEntry::local(Weight::whole(1))),
+        (path("/grid"), SiteEntry::mounted(Weight::whole(1), "grid")),
     ]);
     SiteConfig {
         policy: SitePolicy::new(entries).expect("a valid tree"),

@@ -13,7 +13,8 @@ pub mod choice;
 pub mod decimal;
 pub mod engine;
 pub mod jobs;
-pub mod tree;
+pub mod sums;
+mod tree;
 pub mod usage;
 
 mod report;
@@ -27,6 +28,7 @@ use fairmesh_model::Distance;
 pub use choice::ProjectionName;
 pub use engine::{Emulated, EmulatedEntry, Unknown, emulate};
 pub use jobs::{EmulatedJob, Jobs};
+pub use sums::OtherSums;
 pub use tree::ShareTree;
 pub use usage::Charges;
 
@@ -35,7 +37,7 @@ use crate::output::{Exit, OutputArgs};
 /// Compute priorities from a share tree and a list of charges, without any mesh
 #[derive(Debug, Clone, clap::Args)]
 #[command(after_long_help = "\
-TREE.toml lists shares in percent of the parent:
+TREE.toml lists shares, which are weights among siblings:
     [shares]
     \"/VO-A\" = 30
     \"/VO-A/P-A1\" = 50

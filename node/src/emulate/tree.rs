@@ -11,11 +11,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
-use fairmesh_fairshare::EntrySpec;
+use fairmesh_fairshare::{EntrySpec, TreeReader, TreeSpec, WeightTable};
 use fairmesh_model::{
-    AccountPath, Date, Distance, PolicyMount, Scope, Share, SharePolicy, ShareRule,
+    AccountPath, Date, Distance, HistoryRule, PolicyMount, Scope, Share, SharePolicy, ShareRule,
+    Window, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, TreeFileError, parse_tree, weights};
+
+use super::sums::OtherSums;
 
 /// Entries and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -32,6 +35,20 @@ pub struct Terms {
     usage: Option<Scope>,
     distance: Option<Distance>,
     policy: Option<PolicyMount>,
+    was: Vec<AccountPath>,
+    since: Option<Date>,
+}
+
+impl Terms {
+    fn of_entry(entry: &SiteEntry, policy: Option<&PolicyMount>) -> Self {
+        Self {
+            usage: entry.usage,
+            distance: entry.distance,
+            policy: policy.cloned(),
+            was: entry.was.clone(),
+            since: entry.since,
+        }
+    }
 }
 
 impl fmt::Display for Terms {
@@ -40,7 +57,10 @@ impl fmt::Display for Terms {
         let distance = self.distance.map(|distance| format!("distance {distance}"));
         let policy = self.policy.as_ref();
         let policy = policy.map(|mount| format!("mounts {} of {}", mount.path, mount.vo));
-        let said: Vec<String> = [usage, distance, policy].into_iter().flatten().collect();
+        let was = self.was.iter().map(|was| format!("was {was}"));
+        let since = self.since.map(|since| format!("since {since}"));
+        let said = [usage, distance, policy].into_iter().flatten();
+        let said: Vec<String> = said.chain(was).chain(since).collect();
         f.write_str(&said.join(", "))
     }
 }
@@ -52,7 +72,7 @@ impl ShareTree {
         let mut tree = Self::default();
         let mut dropped = BTreeSet::new();
         for (path, entry, policy) in file.entries() {
-            tree.say(path, (entry.usage, entry.distance, policy));
+            tree.say(path, Terms::of_entry(&entry, policy));
             if path.is_root() {
                 tree.lists_root = true;
             } else if entry.is_dropped() {
@@ -73,17 +93,25 @@ impl ShareTree {
     /// or deeper than a path can be.
     pub fn of_policy(policy: &SharePolicy) -> Option<Self> {
         let mut tree = Self::default();
-        tree.say(&policy.path, (policy.usage, policy.distance, None));
+        let whole = Terms {
+            usage: policy.usage,
+            distance: policy.distance,
+            ..Terms::default()
+        };
+        tree.say(&policy.path, whole);
         for (below, entry) in &policy.shares {
             let path = policy.path.join(below).ok()?;
-            tree.say(&path, (entry.usage, entry.distance, entry.mount.as_ref()));
+            let mount = entry.mount.as_ref();
             let was = entry.was.iter().map(|was| policy.path.join(was));
             let entry = SiteEntry {
                 at_most: entry.at_most.unwrap_or(Share::WHOLE),
                 was: was.collect::<Result<_, _>>().ok()?,
                 since: entry.since,
+                usage: entry.usage,
+                distance: entry.distance,
                 ..SiteEntry::local(entry.share)
             };
+            tree.say(&path, Terms::of_entry(&entry, mount));
             tree.shares.insert(path, entry);
         }
         Some(tree)
@@ -132,6 +160,22 @@ impl ShareTree {
         self.shares.iter().map(spec).collect()
     }
 
+    /// Levels that do not add up to 100.
+    pub fn other_sums(&self) -> Option<OtherSums> {
+        OtherSums::of(self.shares.iter().map(|(path, entry)| (path, entry.share)))
+    }
+
+    /// The tree without usage, to find out where an account counts.
+    pub fn reader(&self) -> TreeReader {
+        let history = WeightTable::new(HistoryRule::RunningOnly, WindowLength::HOUR);
+        let mut spec = TreeSpec::new(vec![history], 0);
+        spec.entries = self.specs(ShareRule::Weights, Distance::Absolute, Date(0));
+        spec.moves = self.moves();
+        let tree = spec.build(&[Window(0)]);
+        tree.expect("a share tree has no gaps and no doubles")
+            .reader()
+    }
+
     /// Former paths, and the entries that they have become.
     pub fn moves(&self) -> Vec<(AccountPath, AccountPath)> {
         let moves = |(path, entry): (&AccountPath, &SiteEntry)| {
@@ -154,16 +198,7 @@ impl ShareTree {
         self.terms.iter()
     }
 
-    fn say(
-        &mut self,
-        path: &AccountPath,
-        (usage, distance, policy): (Option<Scope>, Option<Distance>, Option<&PolicyMount>),
-    ) {
-        let terms = Terms {
-            usage,
-            distance,
-            policy: policy.cloned(),
-        };
+    fn say(&mut self, path: &AccountPath, terms: Terms) {
         if terms != Terms::default() {
             self.terms.insert(path.clone(), terms);
         }

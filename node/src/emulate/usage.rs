@@ -22,13 +22,13 @@ const HEADER: &str = "path,charge";
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Charges {
     pub(super) file: String,
-    pub(super) charges: BTreeMap<AccountPath, Charge>,
+    pub(crate) charges: BTreeMap<AccountPath, Charge>,
 }
 
 /// The sum of one path's lines.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Charge {
-    pub(super) amount: u128,
+pub(crate) struct Charge {
+    pub(crate) amount: u128,
     pub(super) line: u64,
 }
 

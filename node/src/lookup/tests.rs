@@ -261,12 +261,14 @@ fn one_user_cannot_take_every_connection() {
 fn however_long_the_names_are_that_users_choose_everybody_is_asked_for() {
     let world = World::start(LookupConfig::default());
     let person = |number: u32| {
-        let account = format!("{number:0>512}");
-        (
-            format!("u{}", number % 100),
-            Some(account),
-            Some("users".to_owned()),
-        )
+        let long = Some(format!("{number:0>512}"));
+        fairmesh_schedulers::sync::Person {
+            user: format!("u{}", number % 100),
+            account: long.clone(),
+            group: Some("users".to_owned()),
+            queue: long.clone(),
+            qos: long,
+        }
     };
     let people: Vec<_> = (0..9_000).map(person).collect();
     let asked = fairmesh_schedulers::sync::factors(&world.path, people);

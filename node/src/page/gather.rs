@@ -16,7 +16,9 @@ use super::Refused;
 use super::documents::Document;
 use super::usage::Usage;
 use crate::control::answer::{RestsOn, StatusBody};
+use crate::control::namesakes::{self, Held};
 use crate::control::{Moment, Shared, status};
+use crate::finding::Finding;
 use crate::privacy::What;
 
 /// How long what the node says of itself is shown as now.
@@ -25,6 +27,9 @@ const FRESH_FOR: Duration = Duration::from_secs(1);
 /// How long at least the tables of usage are, and how many times as long as it took to list them.
 const USAGE_FRESH_FOR: Duration = Duration::from_secs(2);
 const PAUSES: u32 = 20;
+
+/// How long at least what was found of people of one name is shown.
+const NAMESAKES_FRESH_FOR: Duration = Duration::from_secs(10);
 
 /// Pages that are made at the same time: one core of two stays free.
 const MADE_AT_ONCE: usize = 2;
@@ -40,6 +45,7 @@ pub(crate) struct Page {
     gathered: Mutex<Option<Arc<Gathered>>>,
     usage: Mutex<Option<Arc<Usage>>>,
     metrics: Mutex<Option<Metrics>>,
+    namesakes: Mutex<Option<Namesakes>>,
     turns: Arc<Semaphore>,
 }
 
@@ -49,6 +55,13 @@ struct Metrics {
     /// Whether usage was hidden then.
     hides_usage: bool,
     text: Bytes,
+}
+
+/// What was found of people of one name.
+struct Namesakes {
+    taken: Instant,
+    took: Duration,
+    finding: Option<Finding>,
 }
 
 /// What the node said of itself.
@@ -65,6 +78,8 @@ pub(super) struct Gathered {
 pub(super) struct Seen {
     pub(super) moment: Moment,
     pub(super) said: Arc<Gathered>,
+    /// What the node does not find of itself, because it takes a look at all usage.
+    pub(super) namesakes: Option<Finding>,
 }
 
 impl Page {
@@ -75,6 +90,7 @@ impl Page {
             gathered: Mutex::default(),
             usage: Mutex::default(),
             metrics: Mutex::default(),
+            namesakes: Mutex::default(),
             turns: Arc::new(Semaphore::new(MADE_AT_ONCE)),
         }
     }
@@ -129,7 +145,32 @@ impl Page {
         let said = self.said().await?;
         let served = self.shared.options.serving.newest();
         let moment = Moment::of(&served, said.rests_on.clone());
-        Ok(Seen { moment, said })
+        Ok(Seen {
+            moment,
+            said,
+            namesakes: self.namesakes().await?,
+        })
+    }
+
+    /// The warning of people of one name, as of a while ago. Who reads it may see all usage, or no page.
+    async fn namesakes(&self) -> Result<Option<Finding>, Refused> {
+        let mut last = self.namesakes.lock().await;
+        let is_fresh = |of: &&Namesakes| {
+            of.taken.elapsed() < NAMESAKES_FRESH_FOR.max(of.took.saturating_mul(PAUSES))
+        };
+        if let Some(fresh) = last.as_ref().filter(is_fresh) {
+            return Ok(fresh.finding.clone());
+        }
+        let began = Instant::now();
+        let held = Held::ask(&self.shared).await?;
+        let found = in_turn(None, move || namesakes::finding(&held.body(|_| true)));
+        let finding = found.await?;
+        *last = Some(Namesakes {
+            taken: Instant::now(),
+            took: began.elapsed(),
+            finding: finding.clone(),
+        });
+        Ok(finding)
     }
 
     async fn said(&self) -> Result<Arc<Gathered>, Refused> {

@@ -108,14 +108,18 @@ pub(super) fn section(seen: &Seen) -> Markup {
     }
 }
 
+/// What the node finds of itself, and what a look at all usage shows.
+fn all(seen: &Seen) -> impl Iterator<Item = &Finding> {
+    seen.said.status.notices.iter().chain(&seen.namesakes)
+}
+
 /// Kinds of notices that are shown above everything else.
 const ALARMS_MAX: usize = 4;
 
 /// What is wrong, one line for each kind.
 pub(super) fn alarms(seen: &Seen) -> Markup {
     let mut codes: Vec<(&Finding, usize)> = Vec::new();
-    let notices = seen.said.status.notices.iter();
-    for notice in notices.filter(|notice| notice.needs_somebody()) {
+    for notice in all(seen).filter(|notice| notice.needs_somebody()) {
         match codes.iter_mut().find(|(of, _)| of.code == notice.code) {
             Some((_, count)) => *count += 1,
             None => codes.push((notice, 0)),
@@ -136,7 +140,7 @@ pub(super) fn alarms(seen: &Seen) -> Markup {
 
 /// All that an operator should know.
 pub(super) fn notices(seen: &Seen) -> Markup {
-    let notices = &seen.said.status.notices;
+    let notices: Vec<&Finding> = all(seen).collect();
     html! {
         section #notices {
             h2 { "Notices" }

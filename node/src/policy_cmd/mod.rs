@@ -14,6 +14,7 @@ mod charter_draft;
 mod clock;
 mod document;
 mod draft;
+mod lost;
 mod plan;
 mod publish;
 mod shares_draft;
@@ -93,7 +94,7 @@ async fn done(args: &PolicyArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         PolicyCommand::Sign(args) => sign::run(args, out),
         PolicyCommand::Show(args) => show::run(args, out),
         PolicyCommand::Verify(args) => verify::run(args, out),
-        PolicyCommand::Plan(args) => plan::run(args, out),
+        PolicyCommand::Plan(args) => plan::run(args, out).await,
         PolicyCommand::Publish(args) => publish::run(args, out).await,
         PolicyCommand::Snapshot(args) => snapshot::run(args, out).await,
     }

@@ -11,13 +11,19 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use fairmesh_fairshare::EntryKind;
 use fairmesh_model::{AccountPath, Distance, Share};
 use fairmesh_policy::{CompiledTree, PlanShare};
 use serde::Serialize;
 
+use crate::ask::NodeArgs;
+use crate::doctor::namesakes;
+
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
+use super::lost::{Lost, lost};
 use super::verify::chain_of;
+use crate::ask::number::core_hours;
 use crate::emulate::{Charges, Jobs, ProjectionName, ShareTree, Unknown, emulate, read_as};
 use crate::output::{Align, Exit, OutputArgs, Progress, Table, write_json};
 
@@ -37,6 +43,9 @@ pub struct PlanArgs {
     /// How a deviation is measured: absolute, relative, or mix:K
     #[arg(long, default_value = "absolute")]
     pub distance: Distance,
+    /// The node that is asked whether accounts mix people of one name, if one is here.
+    #[command(flatten)]
+    pub node: NodeArgs,
     /// The form of the answer.
     #[command(flatten)]
     pub output: OutputArgs,
@@ -87,7 +96,7 @@ impl Line {
     }
 }
 
-pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let files = args.old.len() + args.new.len() + usize::from(args.usage.is_some());
     let work = if args.usage.is_some() { 4 } else { 2 };
     let steps = Progress::of_count(u64::try_from(files + work)?, "steps");
@@ -107,7 +116,21 @@ pub(super) fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     let usage = usage.transpose()?;
     let lines = compare(&old, &new, usage.as_ref(), args.distance, || steps.step())?;
     drop(steps);
-    write(&lines, args, out)?;
+    let charges = usage.iter().flat_map(|usage| &usage.charges);
+    let charges = charges.map(|(path, charge)| (path.clone(), charge.amount));
+    let lost = lost(&old, &new, charges);
+    let notes = notes(&new, usage.as_ref());
+    write(&lines, &lost, &notes, args, out)?;
+    let control = args.node.control();
+    // Shares are planned on any machine: most have no node.
+    let found = match control.path().exists() {
+        true => namesakes(&control).await,
+        false => None,
+    };
+    if let Some(found) = found {
+        // Not among what a program reads.
+        eprintln!("{}: {} [{}]", found.severity, found.text, found.code);
+    }
     Ok(Exit::Success)
 }
 
@@ -294,6 +317,28 @@ fn add_ranks(
     }
 }
 
+/// What the author of the new tree should know: levels that do not add up to 100, and usage of accounts without a
+/// line where no line `*` is written.
+fn notes(tree: &ShareTree, usage: Option<&Charges>) -> Vec<String> {
+    let reader = tree.reader();
+    let mut without: BTreeMap<String, u128> = BTreeMap::new();
+    for (path, charge) in usage.into_iter().flat_map(|usage| &usage.charges) {
+        let entry = reader.resolve(path).entry;
+        if reader.kind(entry) == EntryKind::ImpliedOthers && !path.is_root() {
+            *without.entry(reader.path(entry).to_string()).or_default() += charge.amount;
+        }
+    }
+    let without = without.into_iter().map(|(others, amount)| {
+        let hours = core_hours(&amount.to_string());
+        format!(
+            "{hours} core-hours are of accounts without a line below {}: they get a share of 0. Add a line such as \"{others}\" = 10",
+            others.trim_end_matches('*')
+        )
+    });
+    let sums = tree.other_sums().map(|sums| sums.to_string());
+    sums.into_iter().chain(without).collect()
+}
+
 /// The most that an entry may have: an entry that is not there has no limit.
 fn at_most(share: Option<PlanShare>) -> Share {
     share.map_or(Share::WHOLE, |share| share.at_most)
@@ -314,13 +359,39 @@ fn signed_percent(units: i64) -> String {
     format!("{sign}{}", percent(units.unsigned_abs()))
 }
 
-fn write(lines: &[Line], args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<()> {
+fn write(
+    lines: &[Line],
+    lost: &[Lost],
+    notes: &[String],
+    args: &PlanArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
     #[derive(Serialize)]
     struct Plan<'a> {
         entries: &'a [Line],
+        /// Entries whose usage has no line in the new tree.
+        lost: &'a [Lost],
+        notes: &'a [String],
     }
     if args.output.json {
-        return write_json(out, "fairmesh.plan/1", &Plan { entries: lines });
+        return write_json(
+            out,
+            "fairmesh.plan/1",
+            &Plan {
+                entries: lines,
+                lost,
+                notes,
+            },
+        );
+    }
+    if !args.output.parsable {
+        for said in lost
+            .iter()
+            .map(ToString::to_string)
+            .chain(notes.iter().cloned())
+        {
+            writeln!(out, "{said}")?;
+        }
     }
     if lines.is_empty() && !args.output.parsable {
         writeln!(out, "nobody gains or loses")?;

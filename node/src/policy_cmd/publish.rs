@@ -9,11 +9,15 @@ use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
+use fairmesh_model::AccountPath;
 use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
 
 use super::document::PolicyDocument;
+use super::lost::{Lost, lost};
 use super::verify::in_order;
 use crate::ask::{self, Control, NodeArgs};
+use crate::control::answer::{Answer, SharesBody, StatusBody};
+use crate::emulate::ShareTree;
 use crate::output::Exit;
 
 /// Options of `publish`.
@@ -66,8 +70,19 @@ pub(crate) async fn may_publish(
             "falls: {document} is in force, and nothing takes its place"
         )?;
     }
-    if falls.is_empty() || yes || is_agreed(out)? {
+    let lost = lost_at(control, &held, documents).await?;
+    for entry in &lost {
+        writeln!(out, "{entry}")?;
+    }
+    if (falls.is_empty() && lost.is_empty()) || yes || is_agreed(out)? {
         return Ok(true);
+    }
+    if falls.is_empty() {
+        writeln!(
+            out,
+            "nothing is published: add --yes to publish all the same"
+        )?;
+        return Ok(false);
     }
     writeln!(
         out,
@@ -78,11 +93,56 @@ pub(crate) async fn may_publish(
     Ok(false)
 }
 
+/// Entries of the VO whose weighted usage at the node would have no entry once the documents are published.
+async fn lost_at(
+    control: &Control,
+    held: &[Vec<u8>],
+    documents: &[(String, PolicyDocument)],
+) -> anyhow::Result<Vec<Lost>> {
+    let (before, after) = before_and_after(held, documents)?;
+    let tree = |of: &VoPolicies| {
+        let policies = of
+            .policies()
+            .map(|policy| ShareTree::of_policy(policy.body()));
+        ShareTree::union(policies.flatten()).ok()
+    };
+    let (Some(old), Some(new)) = (tree(&before), tree(&after)) else {
+        return Ok(Vec::new());
+    };
+    if old == new {
+        return Ok(Vec::new());
+    }
+    let (status, _): (Answer<StatusBody>, String) = control.get("/v1/status", &[]).await?;
+    let vo = documents[0].1.vo().to_string();
+    let mount = status.body.vos.into_iter().find(|of| of.vo == vo);
+    let Some(mount) = mount.and_then(|of| of.mount) else {
+        return Ok(Vec::new());
+    };
+    let below = [("path", Some(mount.as_str()))];
+    let (shares, _): (Answer<SharesBody>, String) = control.get("/v1/shares", &below).await?;
+    let mount = AccountPath::parse(&mount)?;
+    let leaves = shares.body.entries.into_iter().filter(|entry| entry.leaf);
+    let usage = leaves.filter_map(|entry| {
+        let path = AccountPath::parse(&entry.path).ok()?.relative_to(&mount)?;
+        Some((path, entry.usage_core_ms.parse().ok()?))
+    });
+    Ok(lost(&old, &new, usage))
+}
+
 /// What is in force of `held`, and would be no more once the documents are published.
 pub(super) fn falls(
     held: &[Vec<u8>],
     documents: &[(String, PolicyDocument)],
 ) -> anyhow::Result<Vec<DocumentRef>> {
+    let (before, after) = before_and_after(held, documents)?;
+    Ok(before.falls(&after))
+}
+
+/// The VO's documents as the node holds them, and once these are published.
+fn before_and_after(
+    held: &[Vec<u8>],
+    documents: &[(String, PolicyDocument)],
+) -> anyhow::Result<(VoPolicies, VoPolicies)> {
     let vo = documents[0].1.vo();
     for (file, document) in documents {
         ensure!(
@@ -102,7 +162,7 @@ pub(super) fn falls(
         // Why one is refused the node says.
         let _ = document.adopt(&mut after);
     }
-    Ok(before.falls(&after))
+    Ok((before, after))
 }
 
 /// Asks whoever sits at the terminal, if anybody does.

@@ -71,6 +71,8 @@ pub struct Sight {
     /// Entries that jobs of the reader are charged to.
     own: Arc<[AccountPath]>,
     coordinated: Vec<AccountPath>,
+    /// These, those that he coordinates, and what lies above either.
+    above: BTreeSet<AccountPath>,
 }
 
 impl Sight {
@@ -90,12 +92,15 @@ impl Sight {
                 of_user = own(user, &view);
             }
         }
+        let near = of_user.iter().chain(&coordinated);
+        let above = near.flat_map(AccountPath::ancestors).collect();
         Self {
             privacy,
             reader,
             view,
             own: of_user,
             coordinated,
+            above,
         }
     }
 
@@ -107,10 +112,7 @@ impl Sight {
     /// Whether he sees this of an account with all below it: it is his own or one that he coordinates, or lies above
     /// such a one.
     pub fn sees(&self, what: What, account: &Account) -> bool {
-        let is_above = |path: AccountPath| {
-            let mut near = self.own.iter().chain(&self.coordinated);
-            near.any(|below| below.starts_with(&path))
-        };
+        let is_above = |path: AccountPath| self.above.contains(&path);
         self.sees_alone(what, account) || self.view.tree_path(account).is_some_and(is_above)
     }
 
@@ -187,11 +189,11 @@ impl Sight {
     }
 }
 
-/// The entries that jobs of `user` are charged to: looks at each entry of the tree.
+/// The entries that jobs of `user` are charged to.
 pub(crate) fn own_entries(user: &str, view: &View) -> Arc<[AccountPath]> {
-    let paths = entries_of(view).map(|entry| view.reader().path(entry));
-    let is_own = |path: &&AccountPath| view.may_charge(user, &account_at(view, path));
-    paths.filter(is_own).cloned().collect()
+    let entries = view.entries_of(user).into_iter();
+    let paths = entries.map(|(entry, _)| view.reader().path(entry).clone());
+    paths.collect()
 }
 
 fn entries_of(view: &View) -> impl Iterator<Item = EntryId> + '_ {
@@ -200,17 +202,7 @@ fn entries_of(view: &View) -> impl Iterator<Item = EntryId> + '_ {
 
 /// The account whose usage counts at and below an entry of the site's tree.
 pub fn account_at(view: &View, path: &AccountPath) -> Account {
-    let in_vo = view
-        .mounts()
-        .iter()
-        .find_map(|(vo, mount)| Some((*vo, path.relative_to(mount)?)));
-    match in_vo {
-        Some((vo, path)) => Account { vo: Some(vo), path },
-        None => Account {
-            vo: None,
-            path: path.clone(),
-        },
-    }
+    view.account_at(path)
 }
 
 #[cfg(test)]

@@ -13,6 +13,7 @@
 //! Deliberately not here: charging, and what a record means (`fairmesh-records`).
 
 mod filter;
+mod pages;
 mod row;
 mod schema;
 mod writer;
@@ -28,6 +29,7 @@ use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
 pub use filter::{Filter, Only, find, find_job, summarise};
+pub use pages::{Logged, Place, page};
 
 /// The log's file in the node's data folder.
 pub const FILE: &str = "records.sqlite";
@@ -66,6 +68,8 @@ pub struct Entry {
     pub path: Option<String>,
     /// Whether the record is the batch system's own, and not only what was charged.
     pub full: bool,
+    /// Whether it stands in the place of what the log has of the job, which was taken back.
+    pub replaces: bool,
 }
 
 /// The log cannot be used.

@@ -85,12 +85,15 @@ type Known = (bool, bool, String, (Option<String>, Option<String>));
 /// own record what was only charged. Of two such records the later one counts, with what only the
 /// earlier one says: `sacct` knows of a QOS, a job completion file does not. But what the first one was charged for
 /// stays, for a job that has ended is charged once: a slurmctld that lost its state says of a job that ended long ago
-/// that it ended now. `fairmesh correct` changes both.
+/// that it ended now. A job that was taken back, and is reported as something else, has that record alone.
 fn fuller(known: Known, entry: &Entry, json: String) -> Option<(Entry, String)> {
     let (was_over, was_full, old, place) = known;
     let is_moved = place != (entry.vo.clone(), entry.path.clone());
     if old == json && !is_moved {
         return None;
+    }
+    if entry.replaces {
+        return Some((entry.clone(), json));
     }
     let weight = (entry.record.state.has_ended(), entry.full);
     if weight != (was_over, was_full) {

@@ -30,6 +30,7 @@ fn entry(job: u64, state: JobState, full: bool) -> Entry {
         vo: Some("physics".to_owned()),
         path: Some("/cms".to_owned()),
         full,
+        replaces: false,
     }
 }
 

@@ -9,6 +9,7 @@
 //! whatever is stuck.
 
 mod private;
+mod reload;
 
 use std::io::Write;
 use std::num::NonZero;
@@ -84,6 +85,10 @@ pub(crate) fn check_config(args: &RunArgs, out: &mut dyn Write) -> anyhow::Resul
     }
     for (alias, vo) in &config.vos {
         writeln!(out, "VO       {alias} ({vo})")?;
+    }
+    if let Some(file) = &config.people_file {
+        let people = config.identity.people().rows().len();
+        writeln!(out, "people   {people} in {}", file.display())?;
     }
     let found = doctor::of_config(&config, key.is_some());
     for finding in &found {
@@ -164,7 +169,7 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         handle, mut driver, ..
     } = running;
     let ended = serve(
-        config,
+        Arc::new(config),
         (&handle, &mut driver),
         signals,
         &settings_sender,
@@ -320,13 +325,13 @@ fn lookup_threads() -> std::io::Result<&'static Runtime> {
 
 /// Waits for signals, until one says that the node is to end; what the node says where it ends by itself.
 async fn serve(
-    started: Config,
+    started: Arc<Config>,
     (handle, driver): (&NodeHandle, &mut NodeTask),
     mut signals: Signals,
     settings: &watch::Sender<ControlSettings>,
     records: Option<&RecordLog>,
 ) -> Option<<NodeTask as Future>::Output> {
-    let mut current = started.clone();
+    let mut current = Arc::clone(&started);
     let watchdog = feed_watchdog(handle);
     let end = Signals::end(&mut signals.terminate, &mut signals.interrupt);
     tokio::pin!(watchdog, end);
@@ -339,7 +344,7 @@ async fn serve(
                 notify(&[sd_notify::NotifyState::Reloading]);
                 // A node that is stuck takes no configuration, and can be ended all the same.
                 let reloaded = tokio::select! {
-                    reloaded = reload(&started, &current, handle, settings) => reloaded,
+                    reloaded = reload::run(&started, &current, handle, settings) => reloaded,
                     () = &mut end => return None,
                     // A directory of users that is away takes its time.
                     () = &mut watchdog => continue,
@@ -349,9 +354,11 @@ async fn serve(
                         if let (Some(log), Some(keep)) = (records, reloaded.records) {
                             log.keep(keep);
                         }
-                        current = reloaded;
+                        // A large one is not dropped on the task that feeds the watchdog.
+                        let before = std::mem::replace(&mut current, reloaded);
+                        tokio::task::spawn_blocking(move || drop(before));
                     }
-                    Err(error) => say(&format!("reload: rejected, nothing changed: {error:#}")),
+                    Err(error) => reload::reject(&error, settings),
                 }
                 notify(&[sd_notify::NotifyState::Ready]);
             }
@@ -370,40 +377,6 @@ async fn feed_watchdog(handle: &NodeHandle) {
             std::future::pending::<()>().await;
         }
     }
-}
-
-/// Reads the configuration again and applies what can be applied while the node runs. What needs a
-/// restart is said in relation to what the node was `started` with, until it is restarted.
-async fn reload(
-    started: &Config,
-    current: &Config,
-    handle: &NodeHandle,
-    settings: &watch::Sender<ControlSettings>,
-) -> anyhow::Result<Config> {
-    let new = Config::load(&started.file)?;
-    let needs_restart = Config::diff(started, &new).needs_restart;
-    let mut applied = Config::diff(current, &new).applied;
-    applied.retain(|change| !needs_restart.contains(change));
-    handle.reconfigure(new.to_site_config()).await?;
-    handle.know_peers(new.peer_addresses()).await?;
-    let known = {
-        let settings = settings.borrow();
-        [settings.writers.clone(), settings.readers.clone()]
-    };
-    settings.send_replace(ControlSettings {
-        name: started.name.clone(),
-        ..settings_of(&new, known).await?
-    });
-    if applied.is_empty() && needs_restart.is_empty() {
-        say("reload: nothing has changed");
-    }
-    for change in applied {
-        say(&format!("reload: applied: {change}"));
-    }
-    for change in needs_restart {
-        say(&format!("reload: needs a restart: {change}"));
-    }
-    Ok(new)
 }
 
 /// A line for whoever reads standard output. That nobody does is no reason for a node to die.
@@ -431,7 +404,7 @@ async fn settings_of(config: &Config, known: [Uids; 2]) -> anyhow::Result<Contro
         writers,
         readers,
         privacy: Arc::new(config.privacy.clone()),
-        timing: config.to_site_config().timing,
+        timing: config.timing,
         vos: config
             .vos
             .iter()
@@ -439,6 +412,7 @@ async fn settings_of(config: &Config, known: [Uids; 2]) -> anyhow::Result<Contro
             .collect(),
         charge_rule: config.charge_rule.clone(),
         projection: config.projection,
+        rejected: None,
     })
 }
 

@@ -72,7 +72,8 @@ pub(crate) async fn run<S: Scheduler>(
         "{} users and accounts, {nowhere} map nowhere{}",
         people.len(),
         if nowhere > 0 {
-            ": add an [[identity]] rule, or leave them to be counted at the root"
+            ": add an [[identity]] rule, or leave them: their usage counts at the root, and their jobs get \
+             the middle of the range, neither before nor after all others, from the first round on"
         } else {
             ""
         }
@@ -119,7 +120,11 @@ async fn factors<S>(
     pair: &Pair<S>,
 ) -> anyhow::Result<(Vec<Option<u32>>, u32)> {
     let asked = people.iter().cloned();
-    let asked = asked.map(|(user, account)| (user, account, None));
+    let asked = asked.map(|(user, account)| sync::Person {
+        user,
+        account,
+        ..sync::Person::default()
+    });
     let asked: Vec<sync::Person> = asked.collect();
     let (factors, step) = sync::factors(&pair.sockets.lookup, asked.clone()).await?;
     let factor = |who| factors.get(who).copied().flatten();

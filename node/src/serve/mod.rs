@@ -115,6 +115,8 @@ impl LookupSnapshot for Served {
                     account: names.account,
                     group: names.group,
                     subject: names.subject,
+                    queue: names.queue,
+                    qos: names.qos,
                 })?;
                 self.view.locate_in(self.order.snapshot(), &account).entry
             }

@@ -39,6 +39,7 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     let file = args.sla.as_deref().unwrap_or(Path::new(""));
     let sla = read_as(file, Sla::parse)?;
     let limits = sla.limits(args.total);
+    let entitled = sla.entitlements(args.total);
     let text = |grant: Option<Grant>, resource| {
         grant
             .map(|grant| grant.to_text(resource))
@@ -50,10 +51,7 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         disk: text(entry.disk, Resource::Disk),
         net: text(entry.net, Resource::Net),
         extensible: entry.extensible,
-        entitled: percent(
-            sla.entitlement(path, args.total)
-                .expect("an entry of the document"),
-        ),
+        entitled: percent(entitled[path]),
         limit: limits.get(path).copied(),
     });
     let over = sla.oversubscribed(args.total).into_iter();

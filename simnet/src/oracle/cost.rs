@@ -6,6 +6,8 @@
 //! Source: FSGrid (CPU time); Slurm's TRES billing weights; Klusáček and Rudová, JSSPP
 //! 2014 (MetaCentrum's penalty); `docs/charging.md`.
 
+use std::collections::BTreeMap;
+
 use fairmesh_model::{
     ChargingRule, Counters, Discounts, Factor, MachineClass, PriceList, Share, UsageRecord,
 };
@@ -38,6 +40,7 @@ struct Nodes<'a> {
 struct Market<'a> {
     prices: &'a PriceList,
     queue: Option<&'a str>,
+    qos: Option<&'a str>,
     properties: &'a [String],
 }
 
@@ -78,6 +81,7 @@ impl Cost {
         let market = Market {
             prices,
             queue: place.queue.as_deref(),
+            qos: place.qos.as_deref(),
             properties: &place.properties,
         };
         let share = discounts.of(place.terms);
@@ -85,7 +89,8 @@ impl Cost {
         let mut rates = Vec::new();
         for nodes in apart {
             let full = market.cost(nodes, rule)?;
-            rates.extend(full.into_iter().map(|rate| rate * &share));
+            let terms = market.of_terms() * &share;
+            rates.extend(full.into_iter().map(|rate| rate * &terms));
         }
         Some(Self {
             rates,
@@ -115,7 +120,16 @@ impl Cost {
 }
 
 impl Market<'_> {
-    /// What nodes that hold alike cost in full.
+    /// Factor of the queue × factor of the quality of service; 1 for each that the price list does not have.
+    fn of_terms(&self) -> BigRational {
+        let of = |costs: &BTreeMap<String, Factor>, name: Option<&str>| {
+            let cost = name.and_then(|name| costs.get(name));
+            millionths(cost.copied().unwrap_or(Factor::ONE))
+        };
+        of(&self.prices.queues, self.queue) * of(&self.prices.qos, self.qos)
+    }
+
+    /// What nodes that hold alike cost in full, on the usual terms.
     fn cost(&self, of: Nodes<'_>, rule: &ChargingRule) -> Option<Vec<BigRational>> {
         Some(match rule {
             ChargingRule::CpuTime => vec![ratio(of.cores, 1)],
@@ -175,7 +189,8 @@ impl Market<'_> {
         })
     }
 
-    /// `nodes × min over classes that fit of PE(one node) × SPEC × queue`, where PE is the largest part
+    /// `nodes × min over classes that fit of PE(one node) × SPEC`, which is allowed up to `factor_max` with the factors of
+    /// queue and quality of service. PE is the largest part
     /// of a machine that is asked for, in CPUs; and GPUs beside it, where they have a weight.
     fn penalty(
         &self,
@@ -193,14 +208,12 @@ impl Market<'_> {
         if u64::from(of.nodes) > machines.map(|class| u64::from(class.count)).sum() {
             return None;
         }
-        let cost = self.queue.and_then(|queue| self.prices.queues.get(queue));
         let spec = self.speed(of, (gpu, disk), Factor::MAX)?;
-        let factor = spec * millionths(cost.copied().unwrap_or(Factor::ONE));
-        if factor > millionths(factor_max) {
+        if &spec * self.of_terms() > millionths(factor_max) {
             return None;
         }
-        let of_machine = least * ratio(u64::from(of.nodes.max(1)), 1) * &factor;
-        let beside = gpu_weight.map(|weight| ratio(of.gpus * u64::from(weight), 1_000) * &factor);
+        let of_machine = least * ratio(u64::from(of.nodes.max(1)), 1) * &spec;
+        let beside = gpu_weight.map(|weight| ratio(of.gpus * u64::from(weight), 1_000) * &spec);
         Some([Some(of_machine), beside].into_iter().flatten().collect())
     }
 }
@@ -230,6 +243,6 @@ fn millionths(factor: Factor) -> BigRational {
 }
 
 /// An exact fraction.
-pub(super) fn ratio(numerator: u64, denominator: u64) -> BigRational {
+pub fn ratio(numerator: u64, denominator: u64) -> BigRational {
     BigRational::new(BigInt::from(numerator), BigInt::from(denominator))
 }

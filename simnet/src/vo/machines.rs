@@ -48,7 +48,7 @@ pub(super) fn of_site(site: usize, classes: usize) -> (PriceList, Vec<(Pattern, 
             .clone()
             .map(|(name, _, class)| (name.to_owned(), class))
             .collect(),
-        queues: BTreeMap::new(),
+        ..PriceList::default()
     };
     (prices, hosts.collect())
 }

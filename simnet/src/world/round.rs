@@ -190,6 +190,7 @@ impl World {
             Event::Report { records, .. } => (StepKind::Report, records.len()),
             Event::Running { jobs, .. } => (StepKind::Running, jobs.len()),
             Event::Correct { correction, .. } => (StepKind::Report, correction.records.len()),
+            Event::Remap { change, .. } => (StepKind::Report, change.jobs()),
             Event::Quota { .. } => (StepKind::Quota, 0),
             // None hands jobs in here.
             Event::Advert { .. } | Event::Forward { .. } => (StepKind::Advert, 0),

@@ -63,13 +63,20 @@ fn prices() -> impl Strategy<Value = PriceList> {
             queues,
         },
     );
-    let cost = (0u32..3_000_000).prop_map(Factor::from_millionths);
-    let queue = prop::sample::select(vec!["long".to_owned()]);
+    let cost = |name: &str| {
+        let cost = (0u32..3_000_000).prop_map(Factor::from_millionths);
+        prop::collection::btree_map(Just(name.to_owned()), cost, 0..2)
+    };
     (
         prop::collection::btree_map("[abc]", class, 0..4),
-        prop::collection::btree_map(queue, cost, 0..2),
+        cost("long"),
+        cost("urgent"),
     )
-        .prop_map(|(machines, queues)| PriceList { machines, queues })
+        .prop_map(|(machines, queues, qos)| PriceList {
+            machines,
+            queues,
+            qos,
+        })
 }
 
 fn labels(of: [&'static str; 2]) -> impl Strategy<Value = BTreeSet<String>> {
@@ -95,8 +102,15 @@ fn record() -> impl Strategy<Value = UsageRecord> {
     let terms = prop::sample::select(vec![Terms::Regular, Terms::Preemptible, Terms::Idle]);
     let asked = (prop::option::of("[abcd]"), labels(["ib", "avx"]));
     let chunks = prop::collection::vec(chunk(), 0..3);
-    (held, any::<bool>(), terms, asked, chunks).prop_map(
-        |((cores, gpus, mem_mib, disk_mib, nodes), long, terms, (machine, asked), chunks)| {
+    let places = (any::<bool>(), any::<bool>());
+    (held, places, terms, asked, chunks).prop_map(
+        |(
+            (cores, gpus, mem_mib, disk_mib, nodes),
+            (long, urgent),
+            terms,
+            (machine, asked),
+            chunks,
+        )| {
             UsageRecord {
                 key: JobKey {
                     cluster: "c".to_owned(),
@@ -113,6 +127,7 @@ fn record() -> impl Strategy<Value = UsageRecord> {
                     nodes,
                     disk_mib,
                     queue: long.then(|| "long".to_owned()),
+                    qos: urgent.then(|| "urgent".to_owned()),
                     machine,
                     terms,
                     properties: asked.into_iter().collect(),

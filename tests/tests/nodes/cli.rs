@@ -463,8 +463,7 @@ fn nonsense_on_the_sockets_stops_nothing() -> anyhow::Result<()> {
     let ann = Names {
         user: Some("ann"),
         account: Some("cms"),
-        group: None,
-        subject: None,
+        ..Names::default()
     };
     let answer = client.lookup(&[Who::Names(ann)])?;
     assert!(answer.factors().all(|factor| factor.is_some()));

@@ -146,7 +146,7 @@ async fn site(
         policy: SitePolicy::new(
             [(
                 mount,
-                SiteEntry::mounted(fairmesh_model::Share::from_ratio(1, 1), "physics"),
+                SiteEntry::mounted(fairmesh_model::Weight::HUNDRED, "physics"),
             )]
             .into(),
         )?,

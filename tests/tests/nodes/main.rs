@@ -3,11 +3,13 @@
 
 mod api;
 mod arc;
+mod charging;
 mod cli;
 mod corpus;
 mod correct;
 mod disk;
 mod doctor;
+mod explain;
 mod flips;
 mod forward;
 mod guides;
@@ -30,6 +32,7 @@ mod quota;
 mod quota_parts;
 mod recorded;
 mod records;
+mod remap;
 mod restarts;
 mod snapshot;
 mod unit;

@@ -1,5 +1,6 @@
 //! Fairmesh beside real Slurms. They need root and Debian's packages (see `fairmesh-needs`).
 
+mod explain;
 mod federation;
 mod forward;
 mod import;

@@ -218,7 +218,7 @@ pub(crate) fn what_does_not_fit_and_what_is_silent_is_refused() {
     let mut known = site(Some(standing(0, 40, 0, false)), 0);
     let prices = PriceList {
         machines: BTreeMap::from([("thin".to_owned(), class)]),
-        queues: BTreeMap::new(),
+        ..PriceList::default()
     };
     known.machines = Some(Arc::new(Machines::new(Arc::new(prices))));
     known.age = Some(Millis(60_000));

@@ -32,11 +32,9 @@ impl Limits {
             .get(&AccountPath::root())
             .copied()
             .unwrap_or(contributed);
-        let entitled = |path: &AccountPath| Some((path.clone(), sla.entitlement(path, all)?));
-        let entitled = sla.entries.keys().filter_map(entitled).collect();
         Self {
             cpus,
-            entitled,
+            entitled: sla.entitlements(all),
             by_site: None,
         }
     }

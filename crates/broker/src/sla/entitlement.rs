@@ -7,7 +7,7 @@
 //! Deliberately not here: what was used of them.
 //! Source: our own decision; over-subscription is left open in GRUBER (Euro-Par 2005), section 6.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Share, mutant};
 
@@ -26,26 +26,35 @@ pub struct Oversubscribed {
 }
 
 impl Sla {
-    /// What a consumer is entitled to, in units of 10⁻⁹ of `total` CPUs: at a site of those of the site, over a
+    /// What each consumer is entitled to, in units of 10⁻⁹ of `total` CPUs: at a site of those of the site, over a
     /// Grid of all that sites contribute. Rounded down at each level; siblings without a share count as promised
-    /// the whole, so that those without any share alike. `None` where the path has no entry.
-    pub fn entitlement(&self, path: &AccountPath, total: u64) -> Option<u64> {
-        self.entries.get(path)?;
-        let mut levels: Vec<AccountPath> = path.ancestors().collect();
-        levels.reverse();
-        let mut entitled = ONE;
-        for (above, level) in levels.iter().zip(levels.iter().skip(1)) {
-            let parent = of_units(total, entitled);
-            let whole = mutant!(
-                OversubscribedWhole,
-                self.promised(above, parent).max(ONE),
-                ONE
-            );
-            let part =
-                u128::from(entitled) * u128::from(self.share_of(level, parent)) / u128::from(whole);
-            entitled = u64::try_from(part).unwrap_or(ONE);
+    /// the whole, so that those without any share alike.
+    pub fn entitlements(&self, total: u64) -> BTreeMap<AccountPath, u64> {
+        let siblings = self.siblings();
+        let mut entitled = BTreeMap::from([(AccountPath::root(), ONE)]);
+        let mut wholes: BTreeMap<AccountPath, u64> = BTreeMap::new();
+        for path in self.entries.keys() {
+            let mut levels: Vec<AccountPath> = path.ancestors().collect();
+            levels.reverse();
+            for (above, level) in levels.iter().zip(levels.iter().skip(1)) {
+                if entitled.contains_key(level) {
+                    continue;
+                }
+                let of_parent = entitled[above];
+                let parent = of_units(total, of_parent);
+                let whole = *wholes.entry(above.clone()).or_insert_with(|| {
+                    let siblings = siblings.get(above.as_str()).into_iter().flatten();
+                    let shares = siblings.map(|path| self.share_of(path, parent));
+                    let promised = shares.fold(0, u64::saturating_add);
+                    mutant!(OversubscribedWhole, promised.max(ONE), ONE)
+                });
+                let share = u128::from(self.share_of(level, parent));
+                let part = u128::from(of_parent) * share / u128::from(whole);
+                entitled.insert(level.clone(), u64::try_from(part).unwrap_or(ONE));
+            }
         }
-        Some(entitled)
+        entitled.retain(|path, _| self.entries.contains_key(path));
+        entitled
     }
 
     /// CPUs that may not be passed, for each entry that bounds any: an upper limit's share of what the level
@@ -82,20 +91,17 @@ impl Sla {
 
     /// Siblings whose shares add up to more than the whole, at a site of `total` CPUs.
     pub fn oversubscribed(&self, total: u64) -> Vec<Oversubscribed> {
-        let parents: BTreeSet<AccountPath> = self
-            .entries
-            .keys()
-            .filter_map(AccountPath::parent)
-            .collect();
-        let promised = |above: AccountPath| {
-            let parent = of_units(total, self.entitlement(&above, total).unwrap_or(ONE));
-            let written = self
-                .siblings(&above)
+        let entitled = self.entitlements(total);
+        let promised = |(above, siblings): (&str, Vec<&AccountPath>)| {
+            let parent = of_units(total, entitled.get(above).copied().unwrap_or(ONE));
+            let written = siblings
+                .iter()
                 .filter_map(|path| self.written_share(path, parent));
             let sum = written.fold(0, u64::saturating_add);
+            let above = siblings.first()?.parent()?;
             (sum > ONE).then_some(Oversubscribed { above, sum })
         };
-        parents.into_iter().filter_map(promised).collect()
+        self.siblings().into_iter().filter_map(promised).collect()
     }
 
     /// The first siblings whose guarantees add up to more than their parent: the parent, the first of them and the sum.
@@ -111,15 +117,15 @@ impl Sla {
         beyond.map(|(above, (first, sum))| (above, first, sum))
     }
 
-    fn siblings<'a>(&'a self, above: &'a AccountPath) -> impl Iterator<Item = &'a AccountPath> {
-        let below = self.entries.keys();
-        below.filter(move |path| path.parent_str() == Some(above.as_str()))
-    }
-
-    /// What the entries below `above`, which has so many CPUs, are promised of it, in units of 10⁻⁹.
-    fn promised(&self, above: &AccountPath, parent: u64) -> u64 {
-        let shares = self.siblings(above).map(|path| self.share_of(path, parent));
-        shares.fold(0, u64::saturating_add)
+    /// The entries right below each path.
+    fn siblings(&self) -> BTreeMap<&str, Vec<&AccountPath>> {
+        let mut siblings: BTreeMap<&str, Vec<&AccountPath>> = BTreeMap::new();
+        for path in self.entries.keys() {
+            if let Some(above) = path.parent_str() {
+                siblings.entry(above).or_default().push(path);
+            }
+        }
+        siblings
     }
 
     /// Of the parent's, in units of 10⁻⁹; all of it where nothing is written.

@@ -229,10 +229,10 @@ pub(crate) fn what_is_promised_twice_is_shared_out() {
 "/b" = { cpu = "80%+" }
 "#;
     let sla = Sla::parse(text, "s").expect("valid");
-    let entitled = |name: &str| sla.entitlement(&path(name), 600).expect("an entry");
+    let entitled = |name: &str| sla.entitlements(600)[&path(name)];
     assert_eq!([entitled("/a"), entitled("/b")], [333_333_333, 666_666_666]);
     assert_eq!(entitled("/a/g"), 166_666_666);
-    assert_eq!(sla.entitlement(&path("/c"), 600), None);
+    assert_eq!(sla.entitlements(600).get(&path("/c")), None);
     let over = sla.oversubscribed(600);
     assert_eq!(
         over,
@@ -251,7 +251,7 @@ pub(crate) fn what_is_promised_twice_is_shared_out() {
         "s",
     )
     .expect("valid");
-    assert_eq!(cpus.entitlement(&path("/a"), 600), Some(333_333_333));
+    assert_eq!(cpus.entitlements(600)[&path("/a")], 333_333_333);
 }
 
 /// The VO of GRUBER's experiments: 600 CPUs, a quarter of them a group.
@@ -353,7 +353,7 @@ proptest! {
     fn entitlements_add_up_to_no_more_than_there_is(entries in proptest::collection::btree_map("/[a-e]", any_entry(), 1..5), total in 1..1_000_u64) {
         let entries = entries.into_iter().map(|(name, entry)| (path(&name), entry));
         let sla = Sla { entries: entries.collect() };
-        let entitled: u64 = sla.entries.keys().filter_map(|path| sla.entitlement(path, total)).sum();
+        let entitled: u64 = sla.entitlements(total).values().sum();
         prop_assert!(entitled <= u64::from(Share::ONE));
     }
 

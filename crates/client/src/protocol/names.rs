@@ -13,10 +13,17 @@ use super::{LOOKUP_BATCH_MAX, ProtocolError};
 
 const PATH_MASK: u8 = 16;
 
+/// Bit and place of each name in a row, lowest first: user, account, group, subject, queue, quality of service. A queue or
+/// a quality of service alone is nobody.
+const NAME_BITS: [u8; 6] = [1, 2, 4, 8, 32, 64];
+
+/// The names of which one is given at least.
+const WHOSE_MASK: u8 = 15;
+
 /// Bytes of the number of rows at the start of a name block.
 const COUNT_BYTES: usize = 4;
 
-/// Names in the words of the local batch system. At least one is given.
+/// Names in the words of the local batch system. A user, an account, a group or a subject is given at least.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 pub struct Names<'a> {
     /// Local user name.
@@ -27,6 +34,29 @@ pub struct Names<'a> {
     pub group: Option<&'a str>,
     /// Grid identity: a certificate subject or a token's subject.
     pub subject: Option<&'a str>,
+    /// Queue or partition of the job, where it is known.
+    pub queue: Option<&'a str>,
+    /// Quality of service of the job, where it is known.
+    pub qos: Option<&'a str>,
+}
+
+impl<'a> Names<'a> {
+    fn all(&self) -> [Option<&'a str>; 6] {
+        let Self {
+            user,
+            account,
+            group,
+            subject,
+            queue,
+            qos,
+        } = *self;
+        [user, account, group, subject, queue, qos]
+    }
+}
+
+/// Whether a row of names may have this mask.
+const fn is_of_names(mask: u8) -> bool {
+    mask & WHOSE_MASK != 0 && mask & PATH_MASK == 0 && mask < 128
 }
 
 /// Whose factor is asked for.
@@ -46,6 +76,8 @@ impl<'a> Who<'a> {
             account: Some(account),
             group: None,
             subject: None,
+            queue: None,
+            qos: None,
         })
     }
 }
@@ -154,7 +186,7 @@ impl<'a> Row<'a> {
         let (&mask, mut behind) = whole.split_first().ok_or("cut off")?;
         let (names, bytes_max) = match mask {
             PATH_MASK => (1, PATH_BYTES_MAX),
-            1..16 => (mask.count_ones(), NAME_BYTES_MAX),
+            mask if is_of_names(mask) => (mask.count_ones(), NAME_BYTES_MAX),
             _ => return Err("unknown mask"),
         };
         for _ in 0..names {
@@ -242,12 +274,11 @@ fn push_path(block: &mut Vec<u8>, path: &str) -> Result<(), &'static str> {
 }
 
 fn push_names(block: &mut Vec<u8>, names: &Names<'_>) -> Result<(), &'static str> {
-    let columns = [names.user, names.account, names.group, names.subject];
-    let mask = columns
-        .iter()
-        .rev()
-        .fold(0_u8, |mask, name| (mask << 1) | u8::from(name.is_some()));
-    if mask == 0 {
+    let columns = names.all();
+    let given = columns.iter().zip(NAME_BITS);
+    let given = given.filter_map(|(name, bit)| name.is_some().then_some(bit));
+    let mask = given.fold(0, |mask, bit| mask | bit);
+    if !is_of_names(mask) {
         return Err("it names nobody");
     }
     block.push(mask);
@@ -273,7 +304,7 @@ fn take_who<'a>(rest: &mut &'a [u8]) -> Result<Who<'a>, &'static str> {
             let path = take_name(rest, PATH_BYTES_MAX)?;
             absolute(path).map(|()| Who::Path(path))
         }
-        1..16 => {
+        mask if is_of_names(mask) => {
             let mut name = |bit: u8| {
                 (mask & bit != 0)
                     .then(|| take_name(rest, NAME_BYTES_MAX))
@@ -284,6 +315,8 @@ fn take_who<'a>(rest: &mut &'a [u8]) -> Result<Who<'a>, &'static str> {
                 account: name(2)?,
                 group: name(4)?,
                 subject: name(8)?,
+                queue: name(32)?,
+                qos: name(64)?,
             }))
         }
         _ => Err("unknown mask"),

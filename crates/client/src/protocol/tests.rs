@@ -198,6 +198,9 @@ fn each_bad_name_block_has_its_own_error() {
     let rows: [(&[u8], &str); 7] = [
         (&[0, 0, 1, b'a'], "unknown mask"),
         (&[17, 0, 1, b'/'], "unknown mask"),
+        (&[32, 0, 1, b'q'], "unknown mask"),
+        (&[48, 0, 1, b'/'], "unknown mask"),
+        (&[129, 0, 1, b'a'], "unknown mask"),
         (&[1, 0, 0], "a name is empty"),
         (&[1, 2, 1], "a name is too long"),
         (&[1, 0, 2, b'a'], "cut off"),
@@ -221,9 +224,15 @@ fn each_bad_name_block_has_its_own_error() {
 fn a_caller_cannot_build_what_a_server_would_refuse() {
     let mut block = NameBlockBuf::new();
     let empty = Who::Names(Names::default());
+    let nobody = Who::Names(Names {
+        queue: Some("gpu"),
+        qos: Some("high"),
+        ..Names::default()
+    });
     let long = "x".repeat(513);
     for who in [
         empty,
+        nobody,
         Who::Path("a"),
         Who::Path(""),
         Who::user_account("a", &long),
@@ -242,6 +251,8 @@ fn a_caller_cannot_build_what_a_server_would_refuse() {
         account: Some(&name),
         group: Some(&name),
         subject: Some(&name),
+        queue: Some(&name),
+        qos: Some(&name),
     });
     let block = NameBlockBuf::of(&vec![who; ROWS_OF_ANY_NAMES]).expect("rows");
     let request = Request {
@@ -329,16 +340,15 @@ fn read_all(bytes: &[u8]) {
 
 proptest! {
     #[test]
-    fn name_blocks_round_trip(rows in proptest::collection::vec((any_name(), any_name(), any_name(), any_name()), 0..20)) {
+    fn name_blocks_round_trip(rows in proptest::collection::vec(proptest::array::uniform6(any_name()), 0..20)) {
         let rows: Vec<Who<'_>> = rows
             .iter()
-            .map(|(user, account, group, subject)| Names {
-                user: user.as_deref(),
-                account: account.as_deref(),
-                group: group.as_deref(),
-                subject: subject.as_deref(),
+            .map(|names| {
+                let [user, account, group, subject, queue, qos] =
+                    names.each_ref().map(|name| name.as_deref());
+                Names { user, account, group, subject, queue, qos }
             })
-            .filter(|names| *names != Names::default())
+            .filter(|names| *names != Names { queue: names.queue, qos: names.qos, ..Names::default() })
             .map(Who::Names)
             .collect();
         let block = NameBlockBuf::of(&rows).expect("good names");

@@ -2,7 +2,7 @@
 //!
 //! For one node of a job, and a suitable machine class `i`,
 //! `PE_i = max(cpus/CPU_i, mem/RAM_i, gpus/GPU_i, disk/DISK_i) × CPU_i`, in CPUs; the job is charged
-//! `nodes × min_i PE_i × SPEC(machine that ran it) × cost of its queue` while it runs. Dividing the
+//! `nodes × min_i PE_i × SPEC(machine that ran it) × factors of its queue and QOS` while it runs. Dividing the
 //! job's totals by its nodes and multiplying by them again cancels, so nodes matter only to what fits.
 //! Where GPUs have a weight they are no part of the machine: `gpus × weight` is added to the least `PE_i`,
 //! for the cores and the memory beside GPUs that are taken can still be used.
@@ -14,8 +14,9 @@
 //! the weight of GPUs is our own.
 
 use ethnum::U256;
-use fairmesh_model::{Factor, MachineClass, PriceList, mutant, mutated};
+use fairmesh_model::{Factor, MachineClass, PriceList, mutant};
 
+use super::factors::Factors;
 use super::suitable::{Counted, asked, fits_nowhere, suitable};
 use super::{ChargeError, Fraction, Job, Rate, Resources, speed};
 use crate::ratio;
@@ -72,12 +73,15 @@ pub(super) fn add(
             machines,
         });
     }
-    let queue = job.queue.filter(|_| !mutated!(QueueFree));
-    let factors = (spec, prices.queue_cost(queue));
-    rate.add(speed::times(machine, factors, factor_max)?);
+    let factors = Factors {
+        spec,
+        ..Factors::of_terms(prices, job)
+    };
+    let factors = factors.check(factor_max)?;
+    rate.add(factors.times(machine));
     if let Some(weight) = gpu_weight.filter(|_| job.held.gpus > 0) {
         let gpus = U256::from(job.held.gpus) * U256::from(weight);
-        rate.add(speed::times((gpus, U256::new(1_000)), factors, factor_max)?);
+        rate.add(factors.times((gpus, U256::new(1_000))));
     }
     Ok(())
 }

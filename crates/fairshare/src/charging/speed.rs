@@ -4,11 +4,10 @@
 //! is an error, and one whose machine is not known is charged as on the slowest that could have run it.
 //! Source: SPEC of MetaCentrum's penalty (Klusáček and Rudová, JSSPP 2014).
 
-use ethnum::U256;
 use fairmesh_model::{Factor, PriceList, mutant};
 
 use super::suitable::{Counted, fits_nowhere, suitable};
-use super::{ChargeError, Fraction, Job};
+use super::{ChargeError, Job};
 
 /// SPEC of the machine that ran the job; where that is not known, of the slowest that could have:
 /// never more than the job owes.
@@ -32,24 +31,4 @@ pub(super) fn of(
             .ok_or_else(|| fits_nowhere(job, counted)),
     }?;
     Ok(mutant!(MachinesAlike, spec, Factor::ONE))
-}
-
-/// A fraction times SPEC and the cost of a queue, whose product is `most` at most, and below 2^52.
-pub(super) fn times(
-    (numerator, denominator): Fraction,
-    (spec, queue_cost): (Factor, Factor),
-    most: Factor,
-) -> Result<Fraction, ChargeError> {
-    let product = |a: Factor, b: Factor| u64::from(a.millionths()) * u64::from(b.millionths());
-    if product(spec, queue_cost) > product(most, Factor::ONE) {
-        return Err(ChargeError::FactorAboveMax {
-            spec,
-            queue_cost,
-            factor_max: most,
-        });
-    }
-    Ok((
-        numerator * U256::from(product(spec, queue_cost)),
-        denominator * U256::from(product(Factor::ONE, Factor::ONE)),
-    ))
 }

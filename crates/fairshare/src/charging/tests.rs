@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+mod factors;
 mod machines;
 
 const FULL: Discounts = Discounts::NONE;
@@ -50,6 +51,10 @@ fn prices() -> PriceList {
         queues: BTreeMap::from([
             ("express".to_owned(), factor("2.5")),
             ("free".to_owned(), factor("0")),
+        ]),
+        qos: BTreeMap::from([
+            ("scavenger".to_owned(), factor("0.1")),
+            ("urgent".to_owned(), factor("2")),
         ]),
     }
 }
@@ -292,6 +297,7 @@ fn the_largest_job_overflows_nothing() {
     let prices = PriceList {
         machines: BTreeMap::from([("all".to_owned(), class)]),
         queues: BTreeMap::from([("dear".to_owned(), Factor::from_millionths(1_000_000))]),
+        qos: BTreeMap::new(),
     };
     let job = Job {
         held: Resources {

@@ -3,13 +3,16 @@
 //! Invariant: between −1 and 1, exactly 0 where every level is on target, each product cut at 36
 //! decimals. An entry with a level over its limit is lower by 2, and one with a share of zero lower by 4, so
 //! they come after all others. It divides the whole in proportion and isolates nothing: what one subtree uses
-//! moves everybody else. Deliberately not here: distances; this projection has its own.
+//! moves everybody else. Accounts without a line have the number of their `*`, less 10^-24 of the part that each used
+//! of its usage: together they get the share of the `*`, and the least used of them goes first.
+//! Deliberately not here: distances; this projection has its own.
 
 use ethnum::U256;
 use fairmesh_model::Share;
 
 use super::{Context, DECIMALS_MAX, Priority, Projection, fraction};
 use crate::deviation::{Class, DeviationVector, Level};
+use crate::target::Target;
 
 /// Target product minus actual product.
 #[derive(Debug, Clone, Copy, Default)]
@@ -22,7 +25,13 @@ impl Projection for PercentalProjection {
 
     fn project(&self, vector: &DeviationVector, _context: &Context) -> Priority {
         let (mut target, mut actual) = (one(), one());
+        let mut of_others = U256::ZERO;
         for level in vector.levels() {
+            if level.target == Target::NONE {
+                // The last level of an account without a line, which has no target of its own.
+                of_others = UNLISTED * U256::from(level.usage) / level.parent_usage_or_one();
+                continue;
+            }
             let (part, whole) = level.target.wide();
             target = target * part / whole;
             actual = actual * U256::from(level.usage) / level.parent_usage_or_one();
@@ -35,7 +44,7 @@ impl Projection for PercentalProjection {
         };
         Priority {
             decimals: DECIMALS_MAX,
-            units: target.as_i256() - actual.as_i256() - behind.as_i256(),
+            units: target.as_i256() - (actual + of_others + behind).as_i256(),
         }
     }
 
@@ -65,6 +74,9 @@ impl Projection for PercentalProjection {
 
 /// Factors that shares of zero have, and as many that entries over their limits have.
 const LAST_FACTORS: u32 = 500;
+
+/// The usage of a whole `*` in the comparison of its accounts: 10^-24, too little to change any other comparison.
+const UNLISTED: U256 = U256::new(10u128.pow(12));
 
 fn one() -> U256 {
     U256::new(10u128.pow(u32::from(DECIMALS_MAX)))

@@ -113,6 +113,17 @@ impl Topology {
         self.depth.max(self.unlisted.depth())
     }
 
+    /// The same without accounts that have no line and have used nothing.
+    pub(super) fn depth_of_used(&self, sums: &[Sums]) -> usize {
+        if self.unlisted.depth() <= self.depth {
+            return self.depth;
+        }
+        let unlisted = sums[self.nodes.len()..].iter().enumerate();
+        let used = unlisted.filter(|(_, sums)| **sums != Sums::default());
+        let depths = used.map(|(index, _)| self.unlisted.get(index).node.depth);
+        depths.max().map_or(self.depth, usize::from).max(self.depth)
+    }
+
     pub(crate) fn node(&self, entry: EntryId) -> &Node {
         let index = entry.index();
         match index.checked_sub(self.nodes.len()) {

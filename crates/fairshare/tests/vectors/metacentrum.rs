@@ -39,7 +39,7 @@ fn check_equivalents(vector: &Value) {
     for (name, class) in &prices.machines {
         let alone = PriceList {
             machines: BTreeMap::from([(name.clone(), class.clone())]),
-            queues: BTreeMap::new(),
+            ..PriceList::default()
         };
         let found = cheapest(&alone, &job, NOT_COUNTED, false).map(|(_, pe)| pe);
         let expected = vector["pe"].get(name).map(fraction);
@@ -132,6 +132,7 @@ fn prices(vector: &Value) -> PriceList {
     PriceList {
         machines: machines.iter().map(class).collect(),
         queues: BTreeMap::from([("queue".to_owned(), cost)]),
+        ..PriceList::default()
     }
 }
 

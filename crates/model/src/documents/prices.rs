@@ -17,7 +17,7 @@ use crate::factor::Factor;
 /// most mixed of clusters have some fifty kinds of machine.
 pub const MACHINE_CLASSES_MAX: usize = 256;
 
-/// Most queues with a cost of their own: bounds what a site publishes.
+/// Most queues and qualities of service with a factor: bounds what a site publishes.
 pub const QUEUES_MAX: usize = 1_024;
 
 /// Most patterns of machines' names: bounds what a site publishes. A cluster names its machines in
@@ -65,7 +65,7 @@ impl MachineClass {
     }
 }
 
-/// Machine classes and queue costs of one site, by name.
+/// Machine classes and the factors of queues and qualities of service of one site, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PriceList {
     /// The classes.
@@ -75,12 +75,22 @@ pub struct PriceList {
     /// costs 1.
     #[serde(default)]
     pub queues: BTreeMap<String, Factor>,
+    /// What a job of a quality of service is charged, times its charge elsewhere; 1 where it is not listed. The factors
+    /// of a queue and of a quality of service multiply.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub qos: BTreeMap<String, Factor>,
 }
 
 impl PriceList {
     /// What a job of `queue` costs.
     pub fn queue_cost(&self, queue: Option<&str>) -> Factor {
         let listed = queue.and_then(|queue| self.queues.get(queue));
+        listed.copied().unwrap_or_default()
+    }
+
+    /// What a job of the quality of service `qos` costs.
+    pub fn qos_cost(&self, qos: Option<&str>) -> Factor {
+        let listed = qos.and_then(|qos| self.qos.get(qos));
         listed.copied().unwrap_or_default()
     }
 
@@ -118,8 +128,10 @@ impl PriceList {
         if self.machines.len() > MACHINE_CLASSES_MAX {
             return Err(format!("more than {MACHINE_CLASSES_MAX} machine classes"));
         }
-        if self.queues.len() > QUEUES_MAX {
-            return Err(format!("more than {QUEUES_MAX} queues"));
+        if self.queues.len() + self.qos.len() > QUEUES_MAX {
+            return Err(format!(
+                "more than {QUEUES_MAX} queues and qualities of service"
+            ));
         }
         for (name, class) in &self.machines {
             validate_name("machine class", name)?;
@@ -149,7 +161,9 @@ impl PriceList {
             validate_name("property", property)?;
         }
         let mut queues = self.queues.keys().chain(queues);
-        queues.try_for_each(|name| validate_name("queue", name))
+        queues.try_for_each(|name| validate_name("queue", name))?;
+        let mut qos = self.qos.keys();
+        qos.try_for_each(|name| validate_name("QOS", name))
     }
 }
 
@@ -183,12 +197,16 @@ mod tests {
     }
 
     fn prices() -> impl Strategy<Value = PriceList> {
-        let cost = any::<u32>().prop_map(Factor::from_millionths);
-        (
-            proptest::collection::btree_map("[a-z]{1,8}", class(), 0..5),
-            proptest::collection::btree_map("[ -.0-~]{1,64}", cost, 0..5),
-        )
-            .prop_map(|(machines, queues)| PriceList { machines, queues })
+        let costs = || {
+            let cost = any::<u32>().prop_map(Factor::from_millionths);
+            proptest::collection::btree_map("[ -.0-~]{1,64}", cost, 0..5)
+        };
+        let machines = proptest::collection::btree_map("[a-z]{1,8}", class(), 0..5);
+        (machines, costs(), costs()).prop_map(|(machines, queues, qos)| PriceList {
+            machines,
+            queues,
+            qos,
+        })
     }
 
     proptest! {
@@ -223,6 +241,18 @@ mod tests {
         assert_eq!(cbor::from_slice::<MachineClass>(old, 64), Ok(a_class()));
     }
 
+    /// A price list that was signed before there were factors of qualities of service.
+    #[test]
+    fn a_list_without_qualities_of_service_keeps_its_bytes() {
+        let old = b"\xa2\x66queues\xa1\x61q\x02\x68machines\xa0";
+        let list = PriceList {
+            queues: BTreeMap::from([("q".to_owned(), Factor::from_millionths(2))]),
+            ..PriceList::default()
+        };
+        assert_eq!(cbor::to_vec(&list), old);
+        assert_eq!(cbor::from_slice::<PriceList>(old, 64), Ok(list));
+    }
+
     #[test]
     fn properties_and_queues_are_names_and_not_too_many() {
         let named = |count: usize| (0..count).map(|index| format!("{index:0>64}")).collect();
@@ -251,7 +281,7 @@ mod tests {
     fn one_class_queue_or_pattern_too_many_is_refused() {
         let class = a_class();
         let named = |index: usize| format!("{index:0>64}");
-        let is_valid = |classes, queues, hosts| {
+        let is_valid = |classes, (queues, qos), hosts| {
             let list = PriceList {
                 machines: (0..classes)
                     .map(|index| (named(index), class.clone()))
@@ -259,15 +289,17 @@ mod tests {
                 queues: (0..queues)
                     .map(|index| (named(index), Factor::MAX))
                     .collect(),
+                qos: (0..qos).map(|index| (named(index), Factor::MAX)).collect(),
             };
             let hosts: Vec<_> = (0..hosts).map(|index| (named(index), named(0))).collect();
             list.validate().and(list.validate_hosts(&hosts)).is_ok()
         };
-        assert!(is_valid(MACHINE_CLASSES_MAX, QUEUES_MAX, HOSTS_MAX));
-        assert!(!is_valid(MACHINE_CLASSES_MAX + 1, 0, 0));
-        assert!(!is_valid(0, QUEUES_MAX + 1, 0));
-        assert!(!is_valid(1, 0, HOSTS_MAX + 1));
-        assert!(!is_valid(0, 0, 1), "of no class");
+        assert!(is_valid(MACHINE_CLASSES_MAX, (QUEUES_MAX, 0), HOSTS_MAX));
+        assert!(!is_valid(MACHINE_CLASSES_MAX + 1, (0, 0), 0));
+        assert!(!is_valid(0, (QUEUES_MAX + 1, 0), 0));
+        assert!(!is_valid(0, (QUEUES_MAX, 1), 0));
+        assert!(!is_valid(1, (0, 0), HOSTS_MAX + 1));
+        assert!(!is_valid(0, (0, 0), 1), "of no class");
     }
 
     #[test]
@@ -291,7 +323,7 @@ mod tests {
             change(&mut class);
             let prices = PriceList {
                 machines: BTreeMap::from([(name.to_owned(), class.clone())]),
-                queues: BTreeMap::new(),
+                ..PriceList::default()
             };
             match (prices.validate(), problem) {
                 (Ok(()), None) => {}

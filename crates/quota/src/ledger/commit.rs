@@ -139,6 +139,21 @@ impl Ledger {
         Some(amount.minus(CoreMillis(left)))
     }
 
+    /// Forgets a job whose whole charge was given back: it may be charged anew. False where there is no such job.
+    pub fn forget_charge(&mut self, job: &JobKey) -> bool {
+        let is_free = |mark: &Mark| {
+            let overdraft = mark.overdraft.map_or(0, |part| part.amount.0);
+            let is_given_back = sum(&mark.used).0 == 0 && overdraft == 0 && mark.pending.0 == 0;
+            mark.state == State::Committed && is_given_back
+        };
+        if !self.marks.get(job).is_some_and(is_free) {
+            return false;
+        }
+        self.changes.marks.insert(job.clone());
+        self.marks.remove(job);
+        true
+    }
+
     /// Ends an open hold without a charge.
     pub(super) fn end(&mut self, job: &JobKey, state: State) -> bool {
         let Some(mark) = self.marks.get(job) else {

@@ -205,7 +205,7 @@ impl<'a> Changing<'a> {
 }
 
 /// What counts of the cells of whole spans.
-pub(super) fn clamped<'a>(
+pub(crate) fn clamped<'a>(
     spans: impl Iterator<Item = (&'a Span, &'a OfSpan)>,
     bounds: Option<Bounds>,
 ) -> Sums<AccountPath> {

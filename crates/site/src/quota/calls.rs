@@ -110,16 +110,6 @@ struct Asked {
     request: HoldRequest,
 }
 
-/// A job that a report says has ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) account: Account,
-    pub(crate) job: JobKey,
-    /// The run as which it goes on, where it was resized.
-    pub(crate) next: Option<JobKey>,
-    pub(crate) charge: u64,
-}
-
 impl Site {
     pub(crate) fn take_quota(&mut self, now: Now, ticket: Ticket, call: QuotaCall) {
         let reply = match (self.refuses_all(), call) {
@@ -169,7 +159,7 @@ impl Site {
         if let Err(error) = record.validate() {
             return Err(Box::new(Err(error.to_string())));
         }
-        let Some(account) = self.config.identity.resolve(&record.origin) else {
+        let Some(account) = self.config.identity.resolve(record) else {
             if !self.vos.values().any(|held| held.quota.is_on()) {
                 return Err(Box::new(Ok(without_quota(None))));
             }
@@ -415,6 +405,9 @@ impl Site {
     /// Charges the quotas of jobs that a report says have ended, in the same change of the store.
     pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
         for ended in std::mem::take(&mut report.ended) {
+            if ended.is_again {
+                self.forget_charge(&ended.job, report);
+            }
             let held = self.quota_of_hold(&ended.job).map(|(vo, _)| vo);
             let vo = held.or(ended.account.vo);
             let is_off = |vo: &VoId| self.config.quotas.get(vo).is_some_and(|owner| owner.is_off);
@@ -434,6 +427,22 @@ impl Site {
             let writes = mutant!(CommitUnwritten, writes, Vec::new());
             report.writes.extend(writes);
         }
+    }
+
+    /// A job that was taken back is charged as if it had never been: perhaps to another account.
+    fn forget_charge(&mut self, job: &JobKey, report: &mut Reporting) {
+        if let Some((vo, quota)) = self.quota_of_hold(job)
+            && quota.ledger.forget_charge(job)
+        {
+            report.writes.extend(self.quota_writes(vo));
+        }
+    }
+
+    /// Whether any quota was charged for a job.
+    pub fn is_quota_charged(&self, job: &JobKey) -> bool {
+        let mut ledgers = self.vos.values().map(|held| &held.quota.ledger);
+        let is_charged = |mark: &Mark| mark.state == State::Committed;
+        ledgers.any(|ledger| ledger.mark(job).is_some_and(is_charged))
     }
 
     /// Whether a job's quota can be given back what it was charged: not while its counters are not to be trusted.

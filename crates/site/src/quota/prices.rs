@@ -99,7 +99,7 @@ impl Site {
         site: SiteId,
     ) -> Result<Quote, String> {
         record.validate().map_err(|error| error.to_string())?;
-        let account = self.config.identity.resolve(&record.origin);
+        let account = self.config.identity.resolve(record);
         let account = account.ok_or("no identity rule says who it belongs to")?;
         let vo = account.vo;
         let rules = self.rules(vo, now.wall);

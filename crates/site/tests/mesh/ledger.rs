@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::Seq;
 use fairmesh_model::{AccountPath, ContentHash, Counters, Millis, StreamId, UsageRecord};
-use fairmesh_site::Notice;
+use fairmesh_site::{Notice, Site};
 
 use crate::mesh::Mesh;
 use crate::vo::{self, GROUPS, HOUR, USERS};
@@ -110,11 +110,38 @@ pub(crate) fn sums(mesh: &Mesh, node: usize) -> Sums {
             });
     }
     assert_eq!(of_days, by_account, "what they read of days");
+    if by_account.len() <= ACCOUNTS_ADDED_UP_MAX {
+        assert_parts_add_up(site);
+    }
     by_account
         .into_iter()
         .filter(|(_, counters)| !counters.is_zero())
         .map(|(path, counters)| (path, (counters.charge, counters.jobs)))
         .collect()
+}
+
+/// Entries whose parts are added up, and accounts in which they are: a story may have a hundred thousand.
+const ADDED_UP_MAX: usize = 12;
+const ACCOUNTS_ADDED_UP_MAX: usize = 500;
+
+/// What sites have used of an entry is, in sum and to the last bit, what the tree has, in both scopes.
+fn assert_parts_add_up(site: &Site) {
+    if site.is_feeding() {
+        return;
+    }
+    let entries = &site.compiled().entries;
+    let every = entries.len().div_ceil(ADDED_UP_MAX).max(1);
+    let paths = entries.iter().step_by(every);
+    let paths: Vec<AccountPath> = paths.map(|entry| entry.path.clone()).collect();
+    let usage = site.weighed_usage(&paths);
+    for path in &paths {
+        let sums = usage.sums(path).expect("an entry of the tree");
+        for (global, sum) in [(false, sums.local), (true, sums.global)] {
+            let parts = usage.by_site(path, global, || true);
+            let added = parts.values().map(|part| part.weighted).sum::<u128>();
+            assert_eq!(added, sum, "{path}, global: {global}, {parts:?}");
+        }
+    }
 }
 
 /// All sites hold the same, count the same, and that is what was reported.

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
-    Role, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode, UsageRecord, VoId,
-    WallTime, WindowLength,
+    Role, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageMode, UsageRecord, VoId,
+    WallTime, Weight, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
@@ -36,8 +36,8 @@ pub(crate) fn path(text: &str) -> AccountPath {
     AccountPath::parse(text).expect("a valid path")
 }
 
-fn percent(percent: u32) -> Share {
-    Share::from_percent(percent).expect("at most 100")
+fn percent(percent: u32) -> Weight {
+    Weight::whole(percent)
 }
 
 /// Charter 1 of a VO with `members` sites of 1,000 cores each.

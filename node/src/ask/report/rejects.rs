@@ -1,14 +1,13 @@
 //! The records that could not be counted, kept whole so that they can be looked at and sent again.
 //!
-//! Before each stands where it was and why, behind `#`: `grep -v '^# .*:[0-9]*: '` gives the records
-//! alone. The file is made with the first of them, for nobody else to read: it has lines of all users. Without `--rejects` it is `<file>.rejects`, beside the
+//! Before each stands where it was and why, behind `#`, which [`Kept`] leaves out when they are sent again. The file is made with the first of them, for nobody else to read: it has lines of all users. Without `--rejects` it is `<file>.rejects`, beside the
 //! file or, where that folder is not ours to write, in the current one; standard input has none, and
 //! neither has a dry run. It is made through no link that lies there.
 //!
 //! Invariant: that rejects cannot be kept is said once, and never stops the rest.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{self, BufRead, Cursor, Read, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 
@@ -86,6 +85,51 @@ impl Rejects {
     }
 }
 
+/// A longer line comes in pieces: bounds the memory that one takes.
+const PIECE_BYTES_MAX: u64 = 1 << 20;
+
+/// A file of rejects without the places and reasons above its records: a blank line is in the place of each, so that lines
+/// keep their numbers.
+pub(super) struct Kept<R> {
+    inner: R,
+    line: Cursor<Vec<u8>>,
+}
+
+impl<R: BufRead> Kept<R> {
+    pub(super) fn new(inner: R) -> Self {
+        let line = Cursor::default();
+        Self { inner, line }
+    }
+}
+
+impl<R: BufRead> Read for Kept<R> {
+    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+        if self.line.get_ref().len() as u64 == self.line.position() {
+            let mut line = Vec::new();
+            let some = self.inner.by_ref().take(PIECE_BYTES_MAX);
+            { some }.read_until(b'\n', &mut line)?;
+            if is_place(&line) {
+                line = b"\n".to_vec();
+            }
+            self.line = Cursor::new(line);
+        }
+        self.line.read(buffer)
+    }
+}
+
+/// Whether a line is what [`Rejects::keep`] writes above a record: `# jobs.log:7: no job`.
+pub(super) fn is_place(line: &[u8]) -> bool {
+    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
+    let Some(line) = line.strip_prefix(b"# ") else {
+        return false;
+    };
+    let is_number = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
+    let words: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
+    let pairs = words.windows(2).skip(1);
+    let mut pairs = pairs.filter(|pair| is_number(pair[0]));
+    pairs.any(|pair| pair[1].starts_with(b" "))
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
@@ -135,5 +179,14 @@ mod tests {
         let mut rejects = Rejects::of(log, None, false, false);
         rejects.keep("x:1", "y", b"z");
         assert!(rejects.path.is_none());
+    }
+
+    #[test]
+    fn a_file_of_rejects_is_read_as_it_is() {
+        let kept = b"# jobs.log:7: no job\n{}\n# a comment: of theirs\n# C:\\x:9: why: so\nlast";
+        assert!(is_place(kept) && !is_place(b"# jobs.log: 7 lines\n") && !is_place(b"7:7: x"));
+        let mut read = String::new();
+        let text = Kept::new(&kept[..]).read_to_string(&mut read).map(|_| read);
+        assert_eq!(text.expect("read"), "\n{}\n# a comment: of theirs\n\nlast");
     }
 }

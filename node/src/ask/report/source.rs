@@ -17,6 +17,7 @@ use fairmesh_schedulers::follow::usage_of;
 use flate2::bufread::MultiGzDecoder;
 
 use super::arc::{self, Archive, is_archive};
+use super::rejects::{Kept, is_place};
 use super::swf::{self, lacks_start};
 
 /// How a file is to be read.
@@ -147,6 +148,10 @@ impl Source {
         position: Arc<AtomicU64>,
     ) -> anyhow::Result<Self> {
         let (mut input, packed, bytes) = unpacked(path, position)?;
+        let begins = input.fill_buf();
+        if is_place(begins.with_context(|| format!("cannot read {}", path.display()))?) {
+            input = Box::new(BufReader::new(Kept::new(input)));
+        }
         let mut beginning = Vec::new();
         let looked_at = input.by_ref().take(DETECT_BYTES_MAX as u64);
         // What fails here fails again behind it, where it is an item.

@@ -75,6 +75,9 @@ impl Tally {
         self.report.counted += told.report.counted;
         self.report.known += told.report.known;
         self.report.left_out += told.report.left_out;
+        for (day, jobs) in &told.report.taken_back_on {
+            *self.report.taken_back_on.entry(day.clone()).or_default() += jobs;
+        }
         self.report.unmapped += told.report.unmapped;
         self.report.late += told.report.late;
         self.charge += told.report.charge_core_ms.parse::<u128>().unwrap_or(0);
@@ -188,6 +191,13 @@ impl Tally {
                 out,
                 "of those known, left out {}: ended before the loss, and usage of that time came back from other sites",
                 report.left_out
+            )?;
+        }
+        for (day, jobs) in &report.taken_back_on {
+            let (day, jobs) = (clean(day), count(*jobs, "job"));
+            writeln!(
+                out,
+                "taken back on {day}: {jobs}, which count again only if they are reported as something else"
             )?;
         }
         if self.ignored > 0 {

@@ -11,6 +11,19 @@ struct RawFile {
     machine: Vec<RawMachine>,
 }
 
+/// What of a file has no effect, on one line each.
+fn vain(text: &str, has_vos: bool) -> Vec<String> {
+    let source = Source {
+        file: "c.toml",
+        text,
+    };
+    let raw: RawFile = source.parse().expect("TOML");
+    let charging = charging(source, &raw.charging, &raw.machine).expect("valid");
+    let tables = (&raw.charging, &raw.machine[..]);
+    let found = without_effect(source, tables, &charging, has_vos);
+    found.iter().map(FileError::line).collect()
+}
+
 fn read(text: &str) -> Result<(Charging, ChargeRule), FileError> {
     let source = Source {
         file: "c.toml",
@@ -37,7 +50,8 @@ fn all_of_it_is_read_exactly() {
          [charging]\nlocal = {{ penalty = {{ gpu_weight = 4000, disk = false, factor_max = 2.5 }} }}\n\
          discounts = {{ preemptible = 50, idle = 12.5 }}\n\
          states = [\"COMPLETED\", \"TIMEOUT\"]\nwall = \"span\"\ncpus_unless_stated = 1\n\
-         preemptible = [\"scavenge\"]\n[charging.queues]\nexpress = 2.5\nfree = 0\n"
+         preemptible = [\"scavenge\"]\n[charging.queues]\nexpress = 2.5\nfree = 0\n\
+         [charging.partitions]\nnight = 0.75\n[charging.qos]\nexpress = 0.1\n"
     );
     let (charging, rule) = read(&text).expect("valid");
     let factor = |text| Factor::parse(text).expect("a factor");
@@ -55,6 +69,9 @@ fn all_of_it_is_read_exactly() {
     assert_eq!(charging.prices.queue_cost(Some("express")), factor("2.5"));
     assert_eq!(charging.prices.queue_cost(Some("free")), factor("0"));
     assert_eq!(charging.prices.queue_cost(Some("other")), Factor::ONE);
+    assert_eq!(charging.prices.queue_cost(Some("night")), factor("0.75"));
+    assert_eq!(charging.prices.qos_cost(Some("express")), factor("0.1"));
+    assert_eq!(charging.prices.qos_cost(Some("night")), Factor::ONE);
     assert_eq!(
         charging.local_rule,
         ChargingRule::Penalty {
@@ -136,6 +153,21 @@ fn mistakes_are_shown_with_file_line_and_key() {
             "`charging.queues.q`",
         ),
         (
+            "[charging.qos]\nq = \"2\"\n".to_owned(),
+            "2:5",
+            "`charging.qos.q`: not a number",
+        ),
+        (
+            "[charging.qos]\n\"a/b\" = 2\n".to_owned(),
+            "2:9",
+            "`charging.qos.a/b`: QOS name `a/b`",
+        ),
+        (
+            "[charging.queues]\nq = 1\n[charging.partitions]\nq = 2\n".to_owned(),
+            "4:5",
+            "`charging.partitions.q`: [charging.queues] has this name, too",
+        ),
+        (
             "[charging]\nlocal = { penalty = { factor_max = 0 } }\n".to_owned(),
             "2:36",
             "`charging.local.penalty.factor_max`: must be above 0",
@@ -161,5 +193,58 @@ fn mistakes_are_shown_with_file_line_and_key() {
         let error = read(&text).expect_err(&text).to_string();
         assert!(error.starts_with(&format!("c.toml:{place}")), "{error}");
         assert!(error.contains(words), "{error}");
+    }
+}
+
+#[test]
+fn keys_that_change_no_charge_are_named_with_what_to_do() {
+    let lists = "preemptible = [\"gaps\"]\nidle = [\"rest\"]\n";
+    let by_machine = "local = { normalised-time = { spec_max = 2 } }\n";
+    // A file, whether it has VOs, and how each line about it begins and ends.
+    let rows = [
+        (
+            "[charging.queues]\nq = 2\n[charging.qos]\nq = 0.1\n".to_owned(),
+            false,
+            vec![],
+        ),
+        (format!("[charging]\n{lists}"), true, vec![]),
+        (
+            format!("[charging]\ndiscounts = {{ preemptible = 50, idle = 0 }}\n{lists}"),
+            false,
+            vec![],
+        ),
+        (
+            format!("[charging]\ndiscounts = {{ preemptible = 50 }}\n{lists}"),
+            false,
+            vec![(
+                "c.toml:4:9: `charging.idle`: ",
+                "discounts = { idle = 50 }, or remove the list",
+            )],
+        ),
+        (
+            "[charging]\npreemptible = [\"b\", \"a\"]\nidle = [\"a\"]\n".to_owned(),
+            true,
+            vec![(
+                "c.toml:2:21: `charging.preemptible`: `a` has no effect",
+                "in one of the two lists",
+            )],
+        ),
+        (FAT.to_owned(), true, vec![]),
+        (
+            FAT.to_owned(),
+            false,
+            vec![(
+                "c.toml:2:9: `machine.class`: [[machine]] has no effect",
+                "once [vos] has the VO",
+            )],
+        ),
+        (format!("{FAT}[charging]\n{by_machine}"), false, vec![]),
+    ];
+    for (text, has_vos, expected) in rows {
+        let found = vain(&text, has_vos);
+        assert_eq!(found.len(), expected.len(), "{text}: {found:?}");
+        for (line, (begins, ends)) in found.iter().zip(expected) {
+            assert!(line.starts_with(begins) && line.ends_with(ends), "{line}");
+        }
     }
 }

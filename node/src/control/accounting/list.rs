@@ -315,6 +315,7 @@ mod tests {
             vo: None,
             path: None,
             full: true,
+            replaces: false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::Refusal;
+use super::{AccountBody, Refusal};
 
 /// `fairmesh.corrections/1`.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
@@ -88,6 +88,9 @@ pub struct RefundBody {
     /// Which run of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instance: Option<u64>,
+    /// Where the usage moved, if it did and this is the site's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_to: Option<AccountBody>,
     /// What was taken back.
     pub charge_core_ms: String,
     /// Who did it.

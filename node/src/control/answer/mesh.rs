@@ -18,9 +18,40 @@ pub struct StatusBody {
     pub healthy: bool,
     /// What an operator should know, the worst first.
     pub notices: Vec<Finding>,
+    /// Levels of the share tree where accounts without a line have weighted usage.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without_line: Vec<WithoutLineBody>,
     /// What of others is hidden from whoever asks, as `privacy.hide` has it; empty where he sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<String>>,
+}
+
+/// Usage of accounts that have no line in the share tree, at one level.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct WithoutLineBody {
+    /// The entry of all of them, such as `/cms/*`.
+    pub path: String,
+    /// Whether that entry has a line. Without one its share is 0.
+    pub has_line: bool,
+    /// Their weighted usage, core-milliseconds.
+    pub usage_core_ms: String,
+    /// That of the level's usage, percent, rounded down.
+    pub of_level: String,
+    /// How many accounts have weighted usage.
+    pub accounts: usize,
+    /// The largest of them that the reader may see.
+    pub largest: Vec<AccountUsageBody>,
+}
+
+/// An account and its weighted usage.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct AccountUsageBody {
+    /// Where it is in the site's tree. Usage of an entry that has children is named `=`.
+    pub path: String,
+    /// Core-milliseconds.
+    pub usage_core_ms: String,
 }
 
 /// This node.
@@ -72,6 +103,10 @@ pub struct VoBody {
     /// Digest of documents and weighted sums; only if asked for with `digests=true`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view_digest: Option<String>,
+    /// When the window begins that the digest is of, with `view_digest`. Compare digests of the same window only: near the
+    /// full hour sites whose clocks differ are in different windows.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub view_window_ms: Option<u64>,
     /// When the first of the documents in force expires; answers say so then, and it stays in force.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_ms: Option<u64>,

@@ -28,6 +28,9 @@ pub struct SitePricesBody {
     pub machines: Vec<MachineBody>,
     /// Queues that cost more or less than 1.
     pub queues: Vec<QueueBody>,
+    /// Qualities of service that do.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub qos: Vec<QosBody>,
     /// Which class a machine is of; the first that holds decides.
     pub hosts: Vec<HostsBody>,
 }
@@ -64,6 +67,16 @@ pub struct MachineBody {
 pub struct QueueBody {
     /// The queue.
     pub queue: String,
+    /// Times the charge elsewhere, a decimal.
+    pub cost: String,
+}
+
+/// What a quality of service costs.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct QosBody {
+    /// The quality of service.
+    pub qos: String,
     /// Times the charge elsewhere, a decimal.
     pub cost: String,
 }

@@ -13,10 +13,10 @@ use crate::doctor::DoctorBody;
 
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, OccupancyBody, PeersBody,
-    PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
-    QuotaSummaryBody, QuotesBody, ReportBody, SettledBody, SharesBody, SitesBody, StatusBody,
-    SummaryBody, UnmappedBody, UsageBody,
+    ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, NamesakesBody, OccupancyBody,
+    PeersBody, PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
+    QuotaSummaryBody, QuotesBody, RemapBody, ReportBody, SettledBody, SharesBody, SitesBody,
+    StatusBody, SummaryBody, UnmappedBody, UsageBody,
 };
 
 fn written<T: JsonSchema>() -> schemars::Schema {
@@ -68,11 +68,12 @@ fn file(name: &str) -> String {
 const PATHS: &str = "\
 get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
 get /v1/peers: The other sites: peers-1
-get /v1/shares path depth limit after: The share tree in force, target against actual: shares-1
-get /v1/priority user account group subject path: Where somebody stands: priority-1
-get /v1/explain user* account group versus versus_account versus_group: Why somebody stands there: explain-1
+get /v1/shares path user depth limit after: The share tree in force, target against actual: shares-1
+get /v1/priority user account group subject queue qos path: Where somebody stands: priority-1
+get /v1/explain user account group subject versus versus_account versus_group versus_subject: Why somebody stands there: explain-1
 get /v1/usage vo path limit after: Raw usage, exact: usage-1
 get /v1/unmapped: Whom no identity rule maps: unmapped-1
+get /v1/namesakes: Accounts that may mix people of one name: namesakes-1
 get /v1/accounting by* since until user account group vo state queue cluster: Sums of the job records that are kept: accounting-1
 get /v1/audit job by limit: What was taken back, by whom and why: audit-1
 get /v1/prices vo site: What each site's machines cost: prices-1
@@ -84,6 +85,7 @@ post /v1/records: Report usage, one JSON object a line: records-1
 post /v1/running: Tell the node which jobs run, one JSON object a line: records-1
 post /v1/accounting dry_run at_site: Report job records as batch systems wrote them: report-1
 post /v1/corrections why* by: Take jobs back that were reported in error: corrections-1
+post /v1/remap since* dry_run why by: Move usage to the accounts that today's identity rules name: remap-1
 post /v1/documents: Publish a signed document: published-1
 post /v1/slurm: Tell the node what the loops with Slurm have done: slurm-1
 post /v1/quota/check: Whether a job would have credit: hold-1
@@ -173,10 +175,12 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<ExplainBody>("fairmesh.explain/1"),
         answer::<UsageBody>("fairmesh.usage/1"),
         answer::<UnmappedBody>("fairmesh.unmapped/1"),
+        answer::<NamesakesBody>("fairmesh.namesakes/1"),
         answer::<AccountingBody>("fairmesh.report/1"),
         answer_in::<ReportBody>("records-1.json", "fairmesh.report/1"),
         answer::<SummaryBody>("fairmesh.accounting/1"),
         answer::<CorrectionsBody>("fairmesh.corrections/1"),
+        answer::<RemapBody>("fairmesh.remap/1"),
         answer::<AuditBody>("fairmesh.audit/1"),
         answer::<PricesBody>("fairmesh.prices/1"),
         answer::<LoopsHeard>("fairmesh.slurm/1"),

@@ -1,5 +1,7 @@
 //! Answers about shares, usage and what feeds reported.
 
+use std::collections::BTreeMap;
+
 use serde::{Deserialize, Serialize};
 
 /// `fairmesh.shares/1`.
@@ -125,12 +127,23 @@ fn absolute() -> String {
     fairmesh_model::Distance::Absolute.to_string()
 }
 
+/// Nodes that do not report `exact` named nobody without an entry.
+fn yes() -> bool {
+    true
+}
+
 /// `fairmesh.explain/1`.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct ExplainBody {
     /// The entry.
     pub path: String,
+    /// The account that jobs are charged to: the entry's path, or one below it that has no entry of its own.
+    #[serde(default)]
+    pub account: String,
+    /// Whether the account has an entry of its own.
+    #[serde(default = "yes")]
+    pub exact: bool,
     /// Its rank among all entries, from 1; equal ones share one.
     pub rank: u32,
     /// How many different ranks there are.
@@ -170,14 +183,35 @@ pub struct ComparisonBody {
     pub parity_core_ms: Option<String>,
 }
 
-/// Raw usage behind an entry, by site.
+/// The usage behind an entry, by site.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct CauseBody {
     /// The entry.
     pub path: String,
-    /// Site by site, the largest first; unweighted, over all windows that are held.
-    pub sites: Vec<NamedCounters>,
+    /// Its weighted usage, core-milliseconds: the sum of what counts of the sites. Each number is rounded down, so the
+    /// sites' amount to less by fewer milliseconds than there are sites.
+    #[serde(default)]
+    pub usage_core_ms: String,
+    /// Site by site, the one of which the most counts first.
+    pub sites: Vec<CauseOfSite>,
+}
+
+/// What a site's usage counts for.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct CauseOfSite {
+    /// The site's id.
+    pub id: String,
+    /// Its name.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// What counts: weighted by age and clamped to the site's capacity, core-milliseconds.
+    #[serde(default)]
+    pub weighted_core_ms: String,
+    /// The raw counters: as the site published them, unweighted and not clamped, over all windows that are held.
+    #[serde(flatten)]
+    pub counters: CountersBody,
 }
 
 /// `fairmesh.usage/1`.
@@ -277,6 +311,30 @@ pub struct UnmappedOrigin {
     pub last_ms: u64,
 }
 
+/// `fairmesh.namesakes/1`: accounts that several sites charge usage to, and nothing here states that each is one person's.
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NamesakesBody {
+    /// How many there are.
+    pub count: u64,
+    /// Those whose usage the reader may see, 1,000 at the most.
+    pub accounts: Vec<NamesakeBody>,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct NamesakeBody {
+    /// The VO.
+    pub vo: String,
+    /// Its name, once its charter has come.
+    pub vo_name: Option<String>,
+    /// The account, in the VO's tree.
+    pub account: String,
+    /// The sites that charge usage to it, by name.
+    pub sites: Vec<String>,
+}
+
 /// `fairmesh.report/1`: what became of a report. What it says was counted is durable.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -287,7 +345,11 @@ pub struct ReportBody {
     pub counted: u64,
     /// Records that said nothing new.
     pub known: u64,
-    /// Of these, jobs that had ended before a loss of this site's data folder: the usage of that time came back from
+    /// Of these, jobs that were taken back as they are reported, by the day (UTC) on which that was done; `unknown` where
+    /// nobody knows it. They count again only if something else is reported of them.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub taken_back_on: BTreeMap<String, u64>,
+    /// Of those known, jobs that had ended before a loss of this site's data folder: the usage of that time came back from
     /// other sites.
     #[serde(default)]
     pub left_out: u64,

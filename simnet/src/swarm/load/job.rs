@@ -93,6 +93,7 @@ fn asking(random: &mut Stream, load: LoadOptions, job: String, origin: Origin) -
             },
             disk_mib: if has_nodes { disk_mib } else { 0 },
             queue: ["short", "long"].get(queue).map(|&name| name.to_owned()),
+            qos: (machine > 3).then(|| "urgent".to_owned()),
             machine: ["thin", "n01-7", "g02"]
                 .get(machine)
                 .map(|&name| name.to_owned()),

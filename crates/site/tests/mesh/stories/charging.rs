@@ -53,6 +53,7 @@ fn prices() -> PriceList {
             ("fat".to_owned(), class(61, 900_001, 3, 1_300_007)),
         ]),
         queues: BTreeMap::from([("long".to_owned(), Factor::from_millionths(1_100_003))]),
+        ..PriceList::default()
     }
 }
 
@@ -241,13 +242,18 @@ fn others_compute_the_same_charge_from_the_signed_description() {
     assert!(why.contains("`moon-1`"), "{why}");
 }
 
-/// 1,000 cores of `fat` for an hour, which is all that the charter declares, at SPEC 1.300007.
+/// 1,000 cores of `fat` for an hour, which is all that the charter declares, at SPEC 1.300007, in a queue without a
+/// factor.
 fn full_and_fast(mesh: &Mesh) -> UsageRecord {
     let end = mesh.now(0).wall;
+    let placement = Placement {
+        queue: None,
+        ..on("fat", Terms::Regular)
+    };
     UsageRecord {
         start: WallTime(end.0 / HOUR.0 * HOUR.0).before(HOUR.times(2)),
         end: WallTime(end.0 / HOUR.0 * HOUR.0).before(HOUR),
-        ..a_job(1_000, 1, 0, on("fat", Terms::Regular))
+        ..a_job(1_000, 1, 0, placement)
     }
 }
 

@@ -1,5 +1,7 @@
 //! A clock that is wrong is named, and costs nothing that was counted.
 
+use std::collections::BTreeMap;
+
 use fairmesh_model::{HistoryRule, Millis};
 use fairmesh_site::{Event, Notice, Timing};
 
@@ -69,6 +71,42 @@ fn a_site_alone_whose_clock_was_ahead_goes_on_when_it_is_set_right() {
         ledger.report(&mut mesh, 0);
         mesh.run(DAY);
         assert_converged(&mut mesh, &ledger);
+    });
+}
+
+/// Both clocks are within the tolerance. For three minutes of each hour the sites are in different windows, and nothing
+/// that they show of one window differs.
+#[test]
+fn digests_of_one_window_are_the_same_on_both_sides_of_the_full_hour() {
+    with_seeds(|seed| {
+        let found = Mesh::found_with(seed, 2, timing(), |_| {});
+        let (mut mesh, mut ledger) = (found, Ledger::default());
+        mesh.tick_ms = 10_000;
+        mesh.nodes[1].ahead_ms = Millis::from_secs(180).0;
+        let (mut at_the_edge, mut of_other_windows) = (0, 0);
+        for round in 0..10 {
+            ledger.report(&mut mesh, round % 2);
+            mesh.run(Millis::from_secs(120));
+            let mut views = BTreeMap::new();
+            for _ in 0..13 {
+                mesh.run(Millis::from_secs(60));
+                let shown = [0, 1].map(|node| {
+                    let site = &mesh.nodes[node].site;
+                    let view = site.view_digest(mesh.vo).expect("founded and mounted");
+                    (site.reference(mesh.vo).expect("it has a window"), view)
+                });
+                for (window, view) in shown {
+                    assert_eq!(*views.entry(window).or_insert(view), view, "{window:?}");
+                }
+                let [(window, view), (other, view_there)] = shown;
+                at_the_edge += usize::from(window != other);
+                of_other_windows += usize::from(view != view_there);
+            }
+        }
+        // Two and a half hours have two full hours at least.
+        assert!(at_the_edge >= 4, "{at_the_edge}");
+        assert_eq!(of_other_windows, at_the_edge, "a digest is of its window");
+        assert!(!mesh.noticed(1, |notice| matches!(notice, Notice::OwnClockOff { .. })));
     });
 }
 

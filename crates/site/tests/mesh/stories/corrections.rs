@@ -10,6 +10,7 @@ use fairmesh_site::{Correction, Event, Notice, Pattern, Refund, Reply, Reported,
 
 use crate::ledger::assert_same;
 use crate::mesh::Mesh;
+use crate::random::with_seeds;
 use crate::vo::{self, DAY, HOUR, job, next_charter, path, sign_charter, site_id};
 
 const SETTLE: Millis = Millis::from_secs(40);
@@ -368,6 +369,8 @@ fn an_audit_row_says_who_took_back_how_much_and_why() {
         .find(|((table, _), _)| *table == Table::Audit);
     let audit: Refund = cbor::from_slice(row.expect("kept").1, 4_096).expect("a row");
     let refund = Refund {
+        record: Some(Box::new(wrong.clone())),
+        until: Some(now),
         job: wrong.key,
         vo: Some(mesh.vo),
         path: path("/g0/u0"),
@@ -381,4 +384,111 @@ fn an_audit_row_says_who_took_back_how_much_and_why() {
     assert!(mesh.nodes[0].site.refunds().eq([&refund]));
     let sums = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
     assert_eq!(sums[&path("/g0/u0")].net(), 0);
+}
+
+/// What counts, what is known, and of those what was taken back.
+fn reported(mesh: &mut Mesh, jobs: &[&UsageRecord]) -> (u64, u64, u64) {
+    let jobs: Vec<UsageRecord> = jobs.iter().map(|job| (*job).clone()).collect();
+    let reported = mesh.report(0, &jobs).expect("answered");
+    let not_again = reported.not_again.values().sum();
+    (reported.counted, reported.known, not_again)
+}
+
+#[test]
+fn a_job_that_was_taken_back_counts_again_as_something_else_and_never_as_it_was() {
+    let mut mesh = Mesh::found(1, 2);
+    let end = mesh.now(0).wall;
+    let wrong = job("j", "grid", "g0", "u0", (end.before(HOUR), end), 7);
+    assert_eq!(reported(&mut mesh, &[&wrong]), (1, 0, 0));
+    assert_eq!(correct(&mut mesh, 0, &[&wrong]).counted, 1);
+    // Nor does an instalment, nor what another source says of the same job.
+    let instalment = UsageRecord {
+        running: true,
+        cores: 9,
+        ..wrong.clone()
+    };
+    let mut poorer = wrong.clone();
+    poorer.placement.queue = None;
+    let mut richer = wrong.clone();
+    richer.origin.subject = Some("/CN=u0".to_owned());
+    richer.mem_mib = 4_096;
+    let same = [&wrong, &poorer, &richer, &instalment];
+    assert_eq!(reported(&mut mesh, &same), (0, 4, 4));
+    let at = mesh.nodes[0].site.refunds().map(|refund| refund.at).max();
+    let again = mesh.report(0, std::slice::from_ref(&wrong));
+    assert_eq!(
+        again.expect("answered").not_again,
+        BTreeMap::from([(at, 1)])
+    );
+    // Both files are read every day.
+    let mut right = wrong.clone();
+    (right.origin.group, right.cores) = (Some("g1".to_owned()), 2);
+    assert_eq!(reported(&mut mesh, &[&wrong, &right, &wrong]), (1, 2, 1));
+    for _ in 0..2 {
+        assert_eq!(reported(&mut mesh, &[&wrong, &right]), (0, 2, 0));
+        mesh.restart(0);
+    }
+    assert_eq!([net(&mesh, 0, "/g0/u0"), net(&mesh, 0, "/g1/u1")], [0, 0]);
+    assert_eq!(net(&mesh, 0, "/g1/u0"), 2 * HOUR.0);
+    // It is taken back as well: then a third record counts, and neither of the others.
+    assert_eq!(correct(&mut mesh, 0, &[&right]).charge, 2 * HOUR.0);
+    assert_eq!(correct(&mut mesh, 0, &[&right]).counted, 0);
+    mesh.restart(0);
+    assert_eq!(reported(&mut mesh, &[&wrong, &right]), (0, 2, 2));
+    let mut third = right.clone();
+    third.cores = 1;
+    assert_eq!(reported(&mut mesh, &[&right, &third, &wrong]), (1, 2, 1));
+    assert_eq!(net(&mesh, 0, "/g1/u0"), HOUR.0);
+    assert_eq!(mesh.nodes[0].site.refunds().count(), 2);
+    mesh.run(SETTLE);
+    assert_same(&mut mesh);
+    assert_eq!(
+        [net(&mesh, 1, "/g0/u0"), net(&mesh, 1, "/g1/u0")],
+        [0, HOUR.0]
+    );
+}
+
+#[test]
+fn a_job_is_reported_again_once_whatever_a_crash_cuts_off() {
+    with_seeds(|seed| {
+        let mut mesh = Mesh::found(seed, 2);
+        let end = mesh.now(0).wall;
+        let mut last = job("j", "grid", "g0", "u0", (end.before(HOUR), end), 1);
+        mesh.report(0, std::slice::from_ref(&last))
+            .expect("counted");
+        for cores in 2..8 {
+            let next = UsageRecord {
+                cores,
+                ..last.clone()
+            };
+            for _ in 0..2 {
+                mesh.nodes[0].crash_after = Some(mesh.dice.below(4) as usize);
+                let with_mark = vec![(last.clone(), mesh.nodes[0].mark(&last.key))];
+                let correction = Box::new(Correction {
+                    records: with_mark,
+                    by: "ann".to_owned(),
+                    why: "a test".to_owned(),
+                });
+                mesh.handle(
+                    0,
+                    Event::Correct {
+                        ticket: 1,
+                        correction,
+                    },
+                );
+                mesh.restart(0);
+            }
+            correct(&mut mesh, 0, &[&last]);
+            assert_eq!(net(&mesh, 0, "/g0/u0"), 0);
+            mesh.nodes[0].crash_after = Some(mesh.dice.below(4) as usize);
+            mesh.report(0, &[last.clone(), next.clone()]);
+            mesh.restart(0);
+            mesh.report(0, &[next.clone(), last]).expect("answered");
+            assert_eq!(net(&mesh, 0, "/g0/u0"), u64::from(cores) * HOUR.0);
+            last = next;
+        }
+        mesh.run(SETTLE);
+        assert_same(&mut mesh);
+        assert_eq!(net(&mesh, 1, "/g0/u0"), 7 * HOUR.0);
+    });
 }

@@ -32,6 +32,7 @@ fn prices(number: u32) -> PriceList {
     PriceList {
         machines: BTreeMap::from([("fat".to_owned(), class)]),
         queues: BTreeMap::from([("long".to_owned(), cost)]),
+        ..PriceList::default()
     }
 }
 
@@ -127,6 +128,7 @@ fn what_one_frame_cannot_hold_comes_in_several() {
         queues: (0..1_024)
             .map(|index| (named(index), Factor::from_millionths(number)))
             .collect(),
+        ..PriceList::default()
     };
     mesh.cut(7);
     for node in 0..7 {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Millis, Share, ShareEntry, VoId};
+use fairmesh_model::{AccountPath, Millis, ShareEntry, VoId, Weight};
 use fairmesh_policy::Origin;
 use fairmesh_site::{Reply, Timing};
 
@@ -109,7 +109,7 @@ fn large_policy(vo: VoId, version: u64) -> Vec<u8> {
     let entry = |number: u32| {
         (
             path(&format!("/g0/x{number:05}")),
-            ShareEntry::of(Share::WHOLE),
+            ShareEntry::of(Weight::HUNDRED),
         )
     };
     let entries: BTreeMap<AccountPath, ShareEntry> = (0..4_000).map(entry).collect();

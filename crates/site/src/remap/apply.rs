@@ -1,0 +1,278 @@
+//! Jobs move to other accounts: one durable change of credit, charge, marks and audit.
+//!
+//! Invariant: a change is made of one state of the marks and rules, and is taken in that state only; so no job of it has
+//! been taken back or moved meanwhile. No cell is credited more than is left of it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use fairmesh_model::{AccountPath, Counters, Incarnation, Now, Span, VoId, WallTime, cbor};
+use serde::{Deserialize, Serialize};
+
+use super::{Moved, Remap};
+use crate::audit::AuditEntry;
+use crate::correct::lacks_words;
+use crate::event::Ticket;
+use crate::identity::Account;
+use crate::report::Reporting;
+use crate::site::{Site, Unmapped};
+use crate::store::{Table, Write, origin_key};
+
+/// Usage that moved between two accounts in one change.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Relocation {
+    /// The VO that was credited; `None` for the site's own accounts.
+    #[serde(rename = "v")]
+    pub from_vo: Option<VoId>,
+    /// The account that was credited.
+    #[serde(rename = "p")]
+    pub from: AccountPath,
+    /// The VO that was charged.
+    #[serde(rename = "u")]
+    pub to_vo: Option<VoId>,
+    /// The account that was charged.
+    #[serde(rename = "q")]
+    pub to: AccountPath,
+    /// How many jobs.
+    #[serde(rename = "j")]
+    pub jobs: u64,
+    /// What was credited, core-milliseconds.
+    #[serde(rename = "c")]
+    pub credit: u64,
+    /// What was charged, core-milliseconds.
+    #[serde(rename = "d")]
+    pub charge: u64,
+    /// The incarnation of this site that did it.
+    #[serde(rename = "i")]
+    pub incarnation: Incarnation,
+    /// When, by this site's clock.
+    #[serde(rename = "a")]
+    pub at: WallTime,
+    /// Who did it.
+    #[serde(rename = "b")]
+    pub by: String,
+    /// Why.
+    #[serde(rename = "w")]
+    pub why: String,
+}
+
+/// What the key of such a row begins with. Those of corrections are longer: hashes of jobs.
+const PREFIX: &[u8] = b"moved";
+
+/// Whether a row of the audit is of usage that moved.
+pub(crate) fn is_relocation(key: &[u8]) -> bool {
+    key.len() == PREFIX.len() + 8 + 8 + 4 && key.starts_with(PREFIX)
+}
+
+/// What is added to the cells of a VO, or of the site's own accounts, by span and account.
+type Amounts = BTreeMap<(Option<VoId>, Span), BTreeMap<Account, Counters>>;
+
+impl Site {
+    /// Moves jobs to other accounts, and answers once it is durable.
+    pub(crate) fn take_remap(&mut self, now: Now, ticket: Ticket, change: Remap) {
+        let mut report = Reporting::default();
+        match self.refuses_remap(&change) {
+            Some(why) => {
+                self.refuse(0, why, &mut report);
+            }
+            None => self.move_jobs(now, change, &mut report),
+        }
+        self.finish_report(ticket, report);
+    }
+
+    fn refuses_remap(&self, change: &Remap) -> Option<String> {
+        let is_known = |vo: VoId| self.is_founded(vo);
+        let mut vos = change.moved.keys();
+        let has_left =
+            !vos.all(|(from, to)| from.vo.is_none_or(is_known) && to.vo.is_none_or(is_known));
+        let is_old = change.state != self.marks_moved || has_left;
+        self.refuses_all()
+            .or_else(|| lacks_words((&change.by, &change.why)))
+            .or_else(|| {
+                is_old.then(|| {
+                    "jobs were taken back, or the configuration changed, while the record log was read: ask again"
+                        .to_owned()
+                })
+            })
+    }
+
+    fn move_jobs(&mut self, now: Now, mut change: Remap, report: &mut Reporting) {
+        self.marks_moved += 1;
+        let mut amounts = Amounts::new();
+        let credited = self.place_credit(now, &change, &mut amounts);
+        for ((account, span), counters) in &change.charge {
+            if let Some(place) = self.place_of(now, account, *span) {
+                let of_place = amounts.entry((account.vo, place)).or_default();
+                let sum = of_place.entry(account.clone()).or_default();
+                *sum = sum.plus(*counters);
+            }
+        }
+        for ((vo, place), added) in &amounts {
+            let added = added.iter().map(|(account, counters)| (account, *counters));
+            let writes = self.count_in(*vo, *place, &added.collect());
+            report.writes.extend(writes);
+        }
+        for (vo, reach) in &change.reach {
+            report.writes.extend(self.reaches(*vo, *reach));
+        }
+        report.reported.counted = u64::try_from(change.marks.len()).unwrap_or(u64::MAX);
+        report.reported.charge = credited;
+        report.marks = std::mem::take(&mut change.marks);
+        self.follow_unmapped(&change, report);
+        self.audit_moves(now, change, report);
+    }
+
+    /// Where usage of a span is counted, unless it counts no more.
+    fn place_of(&mut self, now: Now, account: &Account, span: Span) -> Option<Span> {
+        let rules = self.rules(account.vo, now.wall);
+        let counts = span.end(rules.window) > rules.horizon;
+        counts.then(|| self.place(account.vo, span))
+    }
+
+    /// Puts what is credited into the cells that it was charged in, as far as it is there. What is not lies in other cells
+    /// of the account: rules that come to the same may divide it otherwise, or a wrong clock had counted it elsewhere.
+    fn place_credit(&mut self, now: Now, change: &Remap, amounts: &mut Amounts) -> u64 {
+        let spans = change.credit.keys().chain(change.charge.keys());
+        // Days that are to be counted as a whole first: what is in their windows goes there, too.
+        let spans: BTreeSet<&(Account, Span)> = spans.collect();
+        for (account, span) in spans {
+            self.place_of(now, account, *span);
+        }
+        let (mut missing, mut credited) = (BTreeMap::<&Account, u64>::new(), 0_u64);
+        for ((account, span), wanted) in &change.credit {
+            if let Some(place) = self.place_of(now, account, *span) {
+                let credit = self.credit_in(account, place, *wanted, amounts);
+                credited = credited.saturating_add(credit);
+                *missing.entry(account).or_default() += wanted - credit;
+            }
+        }
+        missing.retain(|_, missing| *missing > 0);
+        for (account, mut missing) in missing {
+            let (horizon, window) = (
+                self.rules(account.vo, now.wall).horizon,
+                self.window(account.vo),
+            );
+            let others = self.own.spans(account.vo);
+            let others: Vec<Span> = others.filter(|span| span.end(window) > horizon).collect();
+            for place in others {
+                let credit = self.credit_in(account, place, missing, amounts);
+                credited = credited.saturating_add(credit);
+                missing -= credit;
+            }
+        }
+        credited
+    }
+
+    /// Plans to credit up to `wanted` of what counts for an account in a span. Returns how much that is.
+    fn credit_in(&self, account: &Account, place: Span, wanted: u64, amounts: &mut Amounts) -> u64 {
+        let left = self.own.counted_in(account, place).net();
+        if left == 0 || wanted == 0 {
+            return 0;
+        }
+        let of_place = amounts.entry((account.vo, place)).or_default();
+        let sum = of_place.entry(account.clone()).or_default();
+        let credit = wanted.min(left.saturating_sub(sum.refunds));
+        sum.refunds += credit;
+        credit
+    }
+
+    /// Origins that are mapped now are listed no more, and those that are not any more are.
+    fn follow_unmapped(&mut self, change: &Remap, report: &mut Reporting) {
+        let mut rows = BTreeSet::new();
+        for (origin, moved) in &change.mapped {
+            if let Some(seen) = self.unmapped.get_mut(origin) {
+                seen.records = seen.records.saturating_sub(moved.jobs);
+                seen.charge = seen.charge.saturating_sub(moved.credit);
+                rows.insert(origin);
+            }
+        }
+        for (origin, (moved, last)) in &change.unmapped {
+            if self.lists_unmapped(origin) {
+                let seen = self.unmapped.entry(origin.clone()).or_default();
+                *seen = Unmapped {
+                    records: seen.records.saturating_add(moved.jobs),
+                    charge: seen.charge.saturating_add(moved.charge),
+                    last: seen.last.max(*last),
+                };
+                rows.insert(origin);
+            }
+        }
+        for origin in rows {
+            let key = origin_key(origin);
+            let write = match self.unmapped.get(origin).filter(|seen| seen.records > 0) {
+                Some(seen) => {
+                    let row = (origin, seen.records, seen.charge, seen.last);
+                    Write::set(Table::Unmapped, key, cbor::to_vec(&row))
+                }
+                None => {
+                    self.unmapped.remove(origin);
+                    Write::delete(Table::Unmapped, key)
+                }
+            };
+            report.writes.push(write);
+        }
+    }
+
+    fn audit_moves(&mut self, now: Now, change: Remap, report: &mut Reporting) {
+        let incarnation = self.own.incarnation();
+        for (number, ((from, to), moved)) in (0_u32..).zip(&change.moved) {
+            let Moved {
+                jobs,
+                credit,
+                charge,
+            } = *moved;
+            let relocation = Relocation {
+                from_vo: from.vo,
+                from: from.path.clone(),
+                to_vo: to.vo,
+                to: to.path.clone(),
+                jobs,
+                credit,
+                charge,
+                incarnation,
+                at: now.wall,
+                by: change.by.clone(),
+                why: change.why.clone(),
+            };
+            let key = [
+                PREFIX,
+                &incarnation.0.to_be_bytes(),
+                &self.marks_moved.to_be_bytes(),
+                &number.to_be_bytes(),
+            ]
+            .concat();
+            let row = cbor::to_vec(&relocation);
+            report
+                .writes
+                .push(Write::set(Table::Audit, key.clone(), row));
+            self.tell_of_move(&relocation);
+            self.relocations.insert(key, relocation);
+        }
+    }
+
+    /// Tells members of the VO that is credited, with the next head. Where the usage went they learn only if that is
+    /// theirs, too.
+    pub(crate) fn tell_of_move(&mut self, moved: &Relocation) {
+        let Some(vo) = moved.from_vo.filter(|_| moved.credit > 0) else {
+            return;
+        };
+        let place = match moved.to_vo == moved.from_vo {
+            true => moved.to.to_string(),
+            false => "an account outside this VO".to_owned(),
+        };
+        let entry = AuditEntry {
+            path: moved.from.clone(),
+            by: moved.by.clone(),
+            why: format!("moved to {place}: {}", moved.why),
+            incarnation: moved.incarnation,
+            at: moved.at,
+            jobs: moved.jobs,
+            charge: moved.credit,
+        };
+        self.change_audit(vo, |audit| audit.add_entry(entry));
+    }
+
+    /// Usage that moved here, by when.
+    pub fn relocations(&self) -> impl Iterator<Item = &Relocation> {
+        self.relocations.values()
+    }
+}
