@@ -91,7 +91,7 @@ fn sums(rows: &[(&str, u64)]) -> BTreeMap<String, u64> {
 #[test]
 fn a_month_of_an_unmapped_account_moves_into_the_vo_once() {
     let mut mesh = Mesh::found(1, 2);
-    mesh.tick_ms = 60_000;
+    mesh.tick_ms = 600_000;
     let mut log = Vec::new();
     for day in 0..6 {
         let end = mesh.now(0).wall;
@@ -244,7 +244,7 @@ fn whatever_a_crash_cuts_off_a_change_is_whole_or_not_there_and_moves_nothing_tw
     with_seeds(|seed| {
         let mut mesh = Mesh::found(seed, 2);
         mesh.faults = ROUGH;
-        mesh.tick_ms = 60_000;
+        mesh.tick_ms = 600_000;
         let mut log = Vec::new();
         for number in 0..12 {
             let end = mesh.now(0).wall;
