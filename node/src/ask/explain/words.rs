@@ -47,7 +47,7 @@ pub(super) fn write(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -
 }
 
 /// Where jobs count. If their account has no entry, that comes first: the entry is then that of everybody without one.
-fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
+pub(super) fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
     let path = clean(&body.path);
     let rank = format!("rank {} of {}", body.rank, body.ranks);
     let (who, have) = match whose {
