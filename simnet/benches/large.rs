@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use fairmesh_model::{HistoryRule, Incarnation, Millis, MonoTime, Now, Share, cbor};
+use fairmesh_model::{HistoryRule, Incarnation, Millis, MonoTime, Now, Weight, cbor};
 use fairmesh_site::{Effect, Event, Row, Site, SiteConfig, Table, Timing, Write};
 use rustix::time::{ClockId, clock_gettime};
 use serde_bytes::{ByteBuf, Bytes};
@@ -257,7 +257,7 @@ impl Grid {
                 .map(|site| (site, 1_000))
                 .collect(),
             shares: (0..accounts)
-                .map(|account| (format!("/g/{}", user(account)), Share::WHOLE))
+                .map(|account| (format!("/g/{}", user(account)), Weight::HUNDRED))
                 .collect(),
             history: HistoryRule::HalfLife {
                 windows: 7 * 24,
@@ -266,7 +266,7 @@ impl Grid {
             ..VoSpec::small("grid", 1)
         };
         let mut spec = spec;
-        spec.shares.insert(0, ("/g".to_owned(), Share::WHOLE));
+        spec.shares.insert(0, ("/g".to_owned(), Weight::HUNDRED));
         Self {
             vo: Vo::found(0, spec).expect("a valid VO"),
             members,
@@ -473,7 +473,7 @@ impl Grid {
     fn changes(mut self, mut holder: Node) {
         let policy = self.vo.next_policy(|policy| {
             let first = policy.shares.values_mut().next_back();
-            first.expect("accounts").share = Share::from_percent(50).expect("a half");
+            first.expect("accounts").share = Weight::whole(50);
         });
         let charter = self.vo.next_charter(|charter| charter.sites[9].cores = 900);
         for (what, bytes) in [("policy", policy), ("charter", charter)] {

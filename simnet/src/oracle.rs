@@ -17,12 +17,15 @@ use std::rc::Rc;
 use fairmesh_model::{AccountPath, JobKey, MonoTime, RunningJob, UsageRecord, VoId};
 
 pub mod answers;
+pub mod caps;
 pub mod clamp;
 pub mod cost;
 mod documents;
 mod ledger;
 pub mod owner;
+pub mod place;
 mod published;
+mod sums;
 pub mod tree;
 pub mod weight;
 

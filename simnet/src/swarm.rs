@@ -11,6 +11,7 @@ mod credit;
 mod draw;
 mod faults;
 mod hunted;
+mod lines;
 mod load;
 mod options;
 mod pace;
@@ -18,6 +19,7 @@ mod pace;
 pub use credit::QuotaOptions;
 pub(crate) use credit::{QuotaStep, plan_credit};
 pub(crate) use faults::plan_faults;
+pub use lines::WeightsOption;
 pub(crate) use load::{Feeds, Offer};
 pub use options::{
     ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalLevels,

@@ -11,19 +11,17 @@ use std::sync::Arc;
 
 use fairmesh_model::documents::VALID_MAX;
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance,
+    AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, Date, Discounts, Distance,
     DocumentError, HistoryRule, JobKey, MemberSite, Millis, Named, Origin, PolicyMount, Role,
     Scope, Share, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, Snapshot, UsageMode,
-    UsageRecord, VoId, WallTime, WindowLength,
+    UsageRecord, VoId, WallTime, Weight, WindowLength,
 };
-use fairmesh_policy::{SiteEntry, SitePolicy};
-use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
 use sha2::{Digest, Sha256};
 
 mod machines;
 mod owner;
 
-pub use owner::{OwnerSpec, Relabel};
+pub use owner::{OwnerSpec, Relabel, mounting, site_config};
 
 /// 2026-01-05, a Monday, 12:20 UTC: where simulated time begins unless a scenario says otherwise.
 pub const START: WallTime = WallTime(1_767_615_600_000);
@@ -36,9 +34,6 @@ pub const HOUR: Millis = Millis(3_600_000);
 
 /// How long documents are valid unless a story changes it.
 pub const VALIDITY: Millis = Millis(10 * 365 * 86_400_000);
-
-/// Sites that every configuration names as introducers, at most: enough to get a first charter.
-const INTRODUCERS_MAX: usize = 16;
 
 /// The key of site `index`.
 pub fn site_key(index: usize) -> SigningKey {
@@ -81,10 +76,6 @@ pub fn path(text: &str) -> AccountPath {
     AccountPath::parse(text).unwrap_or_else(|error| panic!("`{text}` is no account path: {error}"))
 }
 
-fn percent(percent: u32) -> Share {
-    Share::from_percent(percent).expect("at most 100 percent")
-}
-
 /// What a VO is made from.
 #[derive(Debug, Clone)]
 pub struct VoSpec {
@@ -92,8 +83,12 @@ pub struct VoSpec {
     pub name: String,
     /// Its member sites, and the cores that the charter declares for each.
     pub members: Vec<(usize, u32)>,
-    /// Its share tree: paths, and shares of the parent. A parent comes before its children.
-    pub shares: Vec<(String, Share)>,
+    /// Its share tree: paths, and weights among siblings. A parent comes before its children.
+    pub shares: Vec<(String, Weight)>,
+    /// Former paths of entries.
+    pub was: BTreeMap<String, Vec<String>>,
+    /// The first day of which usage counts for an entry.
+    pub since: BTreeMap<String, Date>,
     /// The path that jobs are charged to, with the words of their origin in braces.
     pub job_path: String,
     /// How usage is weighed by its age.
@@ -131,13 +126,16 @@ impl VoSpec {
     pub fn small(name: &str, members: usize) -> Self {
         let mut shares = Vec::new();
         for (group, share) in [50, 30, 20].into_iter().enumerate() {
-            shares.push((format!("/g{group}"), percent(share)));
-            shares.extend((0..4).map(|user| (format!("/g{group}/u{user}"), percent(25))));
+            shares.push((format!("/g{group}"), Weight::whole(share)));
+            let user = |user| (format!("/g{group}/u{user}"), Weight::whole(25));
+            shares.extend((0..4).map(user));
         }
         Self {
             name: name.to_owned(),
             members: (0..members).map(|site| (site, 1_000)).collect(),
             shares,
+            was: BTreeMap::new(),
+            since: BTreeMap::new(),
             job_path: "/{group}/{user}".to_owned(),
             history: HistoryRule::HalfLife {
                 windows: 24,
@@ -253,7 +251,7 @@ impl Vo {
         let mut policy = self.policy.claimed().clone();
         policy.version += 1;
         for entry in policy.shares.values_mut() {
-            entry.share = Share::ZERO;
+            entry.share = Weight::ZERO;
         }
         let policy = Signed::sign(policy, &[&self.authority[0]])?;
         let next = Charter {
@@ -348,12 +346,16 @@ fn first_policies(
     delegate: &SigningKey,
 ) -> (SharePolicy, Option<SharePolicy>) {
     let says = |at: &str| spec.says.get(at).copied().unwrap_or_default();
-    let entry = |(index, (at, share)): (usize, &(String, Share))| {
+    let entry = |(index, (at, share)): (usize, &(String, Weight))| {
         let (usage, distance) = says(at);
+        let limit = || a_quarter_more(share.units(), level_total(spec, at));
+        let was = spec.was.get(at).into_iter().flatten();
         let entry = ShareEntry {
-            at_most: (spec.limits && index % 2 == 0).then(|| a_quarter_more(*share)),
+            at_most: (spec.limits && index % 2 == 0).then(limit),
             usage,
             distance,
+            was: was.map(|was| path(was)).collect(),
+            since: spec.since.get(at).copied(),
             ..ShareEntry::of(*share)
         };
         (path(at), entry)
@@ -378,13 +380,17 @@ fn first_policies(
         expires: spec.issued.after(spec.valid),
         shares,
     };
-    let first = shares.keys().next().cloned().filter(|_| spec.delegates);
+    let mut names = shares.keys().filter(|path| !path.is_others());
+    let first = names.next().cloned().filter(|_| spec.delegates);
     let Some(first) = first else {
         return (policy(AccountPath::root(), shares), None);
     };
     let of_first = shares.iter().filter_map(|(at, entry)| {
         let below = at.relative_to(&first).filter(|below| !below.is_root())?;
-        Some((below, entry.clone()))
+        let was = entry.was.iter().filter_map(|was| was.relative_to(&first));
+        let mut entry = entry.clone();
+        entry.was = was.collect();
+        Some((below, entry))
     });
     let below = policy(first.clone(), of_first.collect());
     shares.retain(|at, _| *at == first || !at.starts_with(&first));
@@ -394,79 +400,16 @@ fn first_policies(
 }
 
 /// A limit that is passed often, and not always.
-fn a_quarter_more(share: Share) -> Share {
-    Share::from_ratio(u64::from(share.units()) * 5, u64::from(Share::ONE) * 4)
+fn a_quarter_more(weight: u64, total: u64) -> Share {
+    Share::from_ratio(weight * 5, total.max(1) * 4)
 }
 
-/// The configuration of site `site`: it mounts those of `vos` that it is a member of.
-pub fn site_config(site: usize, vos: &[Vo], owner: &OwnerSpec) -> SiteConfig {
-    let mine = |vo: &&Vo| vo.spec.members.iter().any(|(member, _)| *member == site);
-    let mine: Vec<&Vo> = vos.iter().filter(mine).collect();
-    let mut config = mounting(&mine, owner);
-    if owner.machine_classes > 0 {
-        let (prices, hosts) = machines::of_site(site, owner.machine_classes);
-        config.charging.prices = Arc::new(prices);
-        config.charging.hosts = hosts;
-    }
-    config
-}
-
-/// A configuration that mounts all of `vos` at `/<name>`, or below one entry.
-pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
-    let local = path("/local");
-    let mut entries = BTreeMap::from([(local, SiteEntry::local(owner.local_share))]);
-    let above = if owner.together { "/vos" } else { "" };
-    if owner.together {
-        let together = SiteEntry {
-            usage: Some(Scope::Global),
-            ..SiteEntry::local(percent(80))
-        };
-        entries.insert(path(above), together);
-    }
-    if owner.distance.is_some() {
-        let root = SiteEntry {
-            distance: owner.distance,
-            ..SiteEntry::local(Share::WHOLE)
-        };
-        entries.insert(AccountPath::root(), root);
-    }
-    let mut rules = vec![Rule {
-        account: Some(Pattern::parse("local")),
-        path: "/local/{group}/{user}".to_owned(),
-        ..Rule::default()
-    }];
-    let mut introducers = BTreeSet::new();
-    for vo in vos {
-        let (name, spec) = (&vo.spec.name, &vo.spec);
-        let mut mount = SiteEntry::mounted(owner.vo_share, name);
-        if owner.limits {
-            mount.at_most = a_quarter_more(owner.vo_share);
-        }
-        entries.insert(path(&format!("{above}/{name}")), mount);
-        rules.extend(owner.relabel.rule(vo));
-        rules.push(Rule {
-            account: Some(Pattern::parse(name)),
-            vo: Some(vo.id),
-            path: spec.job_path.clone(),
-            ..Rule::default()
-        });
-        let first = spec.members.iter().take(INTRODUCERS_MAX);
-        introducers.extend(first.map(|(member, _)| site_id(*member)));
-    }
-    SiteConfig {
-        share_rule: fairmesh_model::ShareRule::Weights,
-        policy: SitePolicy::new(entries).expect("VOs beside VOs, without repeats"),
-        vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
-        identity: IdentityMap::new(rules),
-        introducers,
-        advert: None,
-        forward: None,
-        quotas: Default::default(),
-        local_history: owner.local_history,
-        local_window: owner.local_window,
-        charging: owner.charging.clone(),
-        timing: owner.timing,
-    }
+/// What an entry and its siblings weigh.
+fn level_total(spec: &VoSpec, at: &str) -> u64 {
+    let parent = path(at).parent();
+    let siblings = spec.shares.iter();
+    let siblings = siblings.filter(|(other, _)| path(other).parent() == parent);
+    siblings.map(|(_, weight)| weight.units()).sum()
 }
 
 /// A finished job of `account` (a VO's name, or `local`), with the words that its path is made of.

@@ -19,6 +19,7 @@ mod faults;
 mod flood;
 mod gossip;
 mod life;
+mod policy;
 mod queue;
 mod round;
 mod spec;
@@ -26,7 +27,7 @@ mod step;
 mod tamper;
 
 pub(crate) use action::line;
-pub use action::{Action, Jobs, Percent, Planned};
+pub use action::{Action, Day, Jobs, Parts, Percent, Planned};
 pub use counts::Counts;
 pub(crate) use counts::words;
 pub use life::StartError;

@@ -177,8 +177,10 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         name: paper::VOS[vo].to_owned(),
         members: (0..spec.sites).map(|site| (site, spec.cores)).collect(),
         shares: entries
-            .map(|entry| (entry.path.to_owned(), entry.share()))
+            .map(|entry| (entry.path.to_owned(), entry.share().into()))
             .collect(),
+        was: BTreeMap::new(),
+        since: BTreeMap::new(),
         job_path: "/".to_owned(),
         history: HISTORY,
         usage_mode: spec.usage_mode,
@@ -211,7 +213,7 @@ fn site_config(vos: &[Vo], spec: &GridSpec) -> SiteConfig {
         let name = &vo.spec.name;
         (
             path(&format!("/{name}")),
-            SiteEntry::mounted(share(index), name),
+            SiteEntry::mounted(share(index).into(), name),
         )
     };
     let entries = vos.iter().enumerate().map(mount).collect();

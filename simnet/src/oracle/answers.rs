@@ -3,23 +3,26 @@
 //! Everything is worked out anew, for all accounts, in fractions without end.
 //!
 //! Invariant: two accounts are ordered as their deviations are, level by level from the root down, a
-//! missing level counting as on target, and a level that has more than it may have at most behind all that do
-//! not; accounts rank alike exactly where all levels are equal. The
-//! packed priority cuts each level to a digit, the exact floor of `(v + 1) × 2^(bits − 1)`.
+//! missing level counting as on target. At each level those that keep to their limits come first, then those that
+//! have more than they may have at most, and then those of a weight of zero, the less used first. Accounts rank
+//! alike exactly where all levels are equal. A `*` that nobody wrote and no account belongs to has no rank of its
+//! own. The packed priority cuts each level to a digit, the exact floor of `(v + 1) × 2^(bits − 1)`.
 //! Source: FSGrid (Elmroth and Gardfjäll, 2005); the digits' form is said in `fairmesh-fairshare`.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
-    AccountPath, Counters, Distance, HistoryRule, Share, SiteId, Span, VoId, WindowLength,
+    AccountPath, Counters, Distance, HistoryRule, Share, ShareRule, SiteId, Span, VoId,
+    WindowLength,
 };
 use num_bigint::BigInt;
 use num_rational::BigRational;
 
 use super::AccountKey;
 use super::cost::ratio;
+use super::owner::fraction;
+use super::sums::Sums;
 use super::tree::{Target, Tree, Whose};
-use super::weight::{age, weight};
 
 /// Usage of an account at a site in a span.
 #[derive(Debug, Clone)]
@@ -71,8 +74,10 @@ pub struct Given<'a> {
 /// One level of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Level {
-    /// Its target, in 10^-9 of its parent.
-    pub target: Share,
+    /// Its target, a part of its parent.
+    pub target: BigRational,
+    /// Whether its siblings all go first: its weight is zero.
+    pub is_last: bool,
     /// The most that it may have, of its parent too.
     pub at_most: Share,
     /// How far it is from it is measured so.
@@ -82,13 +87,27 @@ pub struct Level {
 }
 
 impl Level {
-    /// A level that nobody has: the root's.
-    const MISSING: Self = Self {
-        target: Share::ZERO,
-        at_most: Share::WHOLE,
-        distance: Distance::Absolute,
-        usage: (0, 0),
-    };
+    /// A level that nobody has, the root's: nothing of nothing.
+    pub fn missing() -> Self {
+        Self {
+            target: ratio(0, 1),
+            is_last: false,
+            at_most: Share::WHOLE,
+            distance: Distance::Absolute,
+            usage: (0, 0),
+        }
+    }
+}
+
+/// An entry or an account, at its own level.
+struct Stand {
+    level: Level,
+    /// Whether a line of its level weighs nothing.
+    beside_zero: bool,
+    /// The entry above; none below the root.
+    above: Option<AccountPath>,
+    /// Whether anybody should see it.
+    is_present: bool,
 }
 
 /// The answers about one account.
@@ -96,6 +115,8 @@ impl Level {
 pub struct Answer {
     /// Its last level.
     pub level: Level,
+    /// Whether anybody should see it: not a `*` that nobody wrote and no account belongs to.
+    pub is_present: bool,
     /// 1 is served first.
     pub rank: u32,
     /// The packed digits.
@@ -104,202 +125,241 @@ pub struct Answer {
     pub factor: Share,
 }
 
-/// Whether a level keeps to its limit, and its deviation; `None` where a zero share is used, measured
-/// relatively: below every number.
-type Deviation = (bool, Option<BigRational>);
+/// Which entries of a level go first, whatever their distances.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Class {
+    Last,
+    Over,
+    Within,
+}
 
-/// The answers about all entries of the tree, and about the root.
+/// A level's class and deviation; `None` where a zero share is used, measured relatively and as published: below
+/// every number.
+type Deviation = (Class, Option<BigRational>);
+
+/// Where an entry or account is in the order, and its digits, from the root down.
+type Vector = (Vec<Deviation>, Vec<u64>);
+
+/// The answers about all entries of the tree, about the accounts without a line, and about the root.
 pub fn answers(given: &Given<'_>) -> BTreeMap<AccountPath, Answer> {
-    let (targets, levels) = (&given.tree.targets, levels(given));
-    let depth = targets.keys().map(AccountPath::depth).max().unwrap_or(0);
-    let deviation_of = |(path, level): (&&AccountPath, &Level)| {
-        let (keeps, deviation) = (keeps_limit(level), deviation(level));
-        let digit = match keeps {
-            true => digit(level.distance, deviation.as_ref(), digit_bits(depth)),
-            false => 0,
-        };
-        (AccountPath::clone(path), ((keeps, deviation), digit))
-    };
-    let known: BTreeMap<AccountPath, (Deviation, u64)> = levels.iter().map(deviation_of).collect();
-    let vector = |path: &AccountPath| -> Vec<&(Deviation, u64)> {
-        let way = std::iter::successors(Some(path.clone()), AccountPath::parent);
-        let mut way: Vec<_> = way
-            .filter(|path| !path.is_root())
-            .map(|path| &known[&path])
-            .collect();
-        way.reverse();
-        way
-    };
-    let deviations = |path: &AccountPath| {
-        let known = vector(path).into_iter();
-        let mut all: Vec<Deviation> = known.map(|(deviation, _)| deviation.clone()).collect();
-        all.resize(depth, on_target());
-        all
-    };
-    let all: BTreeMap<&AccountPath, Vec<Deviation>> = targets
-        .keys()
-        .map(|path| (path, deviations(path)))
+    let stands = stands(given);
+    let depth = stands.keys().map(|path| way(&stands, path).len());
+    let depth = depth.max().unwrap_or(0);
+    let known: BTreeMap<&AccountPath, (Deviation, u64)> = stands
+        .iter()
+        .map(|(path, stand)| (path, judged(stand, digit_bits(depth))))
         .collect();
+    let vector = |path: &AccountPath| -> Vector {
+        let way = way(&stands, path);
+        let mut vector: Vector = way.into_iter().map(|path| known[path].clone()).unzip();
+        vector.0.resize(depth, on_target());
+        vector.1 = filled(vector.1, depth);
+        vector
+    };
+    let vectors: BTreeMap<&AccountPath, Vector> =
+        stands.keys().map(|path| (path, vector(path))).collect();
     // The root is an entry, too: all its levels are missing.
-    let root = vec![on_target(); depth];
-    let order: BTreeSet<&Vec<Deviation>> = all.values().chain([&root]).collect();
-    let ranks: BTreeMap<&Vec<Deviation>, u32> = order.into_iter().rev().zip(1..).collect();
-    let answer = |level: &Level, vector: &[&(Deviation, u64)], deviations: &Vec<Deviation>| {
-        let digits: Vec<u64> = vector.iter().map(|(_, digit)| *digit).collect();
-        let digits = filled(digits, depth);
+    let root = (vec![on_target(); depth], filled(Vec::new(), depth));
+    let present = vectors.iter().filter(|(path, _)| stands[**path].is_present);
+    let order = present.map(|(_, (deviations, _))| deviations);
+    let order: BTreeSet<&Vec<Deviation>> = order.chain([&root.0]).collect();
+    let better: BTreeMap<&Vec<Deviation>, u32> = order.iter().rev().copied().zip(0..).collect();
+    let answer = |level: &Level, is_present: bool, (deviations, digits): &Vector| {
+        let better = match better.get(deviations) {
+            Some(better) => *better,
+            // As those that come next, or after all.
+            None => {
+                let before = order.iter().filter(|other| **other > deviations);
+                u32::try_from(before.count()).expect("few")
+            }
+        };
         Answer {
             level: level.clone(),
-            rank: ranks[deviations],
-            priority: packed(&digits, depth),
-            factor: factor(&digits, depth),
+            is_present,
+            rank: better + 1,
+            priority: packed(digits, depth),
+            factor: factor(digits, depth),
         }
     };
-    let below = targets.keys().map(|path| {
-        (
-            path.clone(),
-            answer(&levels[path], &vector(path), &all[path]),
-        )
+    let below = stands.iter().map(|(path, stand)| {
+        let answer = answer(&stand.level, stand.is_present, &vectors[path]);
+        (path.clone(), answer)
     });
-    let at_root = (AccountPath::root(), answer(&Level::MISSING, &[], &root));
+    let at_root = (AccountPath::root(), answer(&Level::missing(), true, &root));
     below.chain([at_root]).collect()
 }
 
-/// The level of each entry below its parent.
-fn levels<'a>(given: &Given<'a>) -> BTreeMap<&'a AccountPath, Level> {
-    let sums = sums(given);
-    let level_of = |(path, target): (&'a AccountPath, &Target)| {
+/// The entries from the uppermost down to one.
+fn way<'a>(
+    stands: &'a BTreeMap<AccountPath, Stand>,
+    path: &'a AccountPath,
+) -> Vec<&'a AccountPath> {
+    let above = |path: &&'a AccountPath| stands[*path].above.as_ref();
+    let mut way: Vec<_> = std::iter::successors(Some(path), above).collect();
+    way.reverse();
+    way
+}
+
+/// All entries and accounts without a line, each at its level.
+fn stands(given: &Given<'_>) -> BTreeMap<AccountPath, Stand> {
+    let (targets, sums) = (&given.tree.targets, Sums::of(given));
+    let mut levels: BTreeMap<AccountPath, Vec<(&AccountPath, &Target)>> = BTreeMap::new();
+    for (path, target) in targets {
         let parent = path.parent().expect("the root is no entry");
-        let of = |path: &AccountPath, vo: Option<VoId>| {
-            let sum = sums.get(&(path.clone(), vo));
-            sum.copied().unwrap_or(0)
+        levels.entry(parent).or_default().push((path, target));
+    }
+    let mut stands = BTreeMap::new();
+    for (parent, level) in &levels {
+        for (path, target) in level {
+            let has_members = sums.members.values().any(|others| others == *path);
+            let stand = Stand {
+                level: level_of(given, &sums, (parent, level), (path, target)),
+                beside_zero: is_beside_zero(given, level),
+                above: Some(parent.clone()).filter(|parent| !parent.is_root()),
+                is_present: !target.is_implied || has_members,
+            };
+            stands.insert(AccountPath::clone(path), stand);
+        }
+    }
+    for (account, others) in &sums.members {
+        let scope = match targets[others].whose {
+            Whose::Here => Some(None),
+            Whose::Members(vo) => Some(Some(vo)),
+            // No VO is mounted on it.
+            Whose::Vos(_) => None,
         };
-        let usage = match target.whose {
-            Whose::Here => (of(path, None), of(&parent, None)),
-            Whose::Members(vo) => (of(path, Some(vo)), of(&parent, Some(vo))),
-            Whose::Vos(vo) => {
-                let beside = given.tree.targets.iter();
-                let beside = beside.filter(|(other, _)| other.parent().as_ref() == Some(&parent));
-                let all = beside.map(|(other, target)| match target.whose {
-                    Whose::Vos(Some(vo)) => of(other, Some(vo)),
-                    _ => 0,
-                });
-                (vo.map_or(0, |vo| of(path, Some(vo))), all.sum())
-            }
+        let used = |path| scope.map_or(0, |scope| sums.at(path, scope));
+        let stand = Stand {
+            level: Level {
+                usage: (used(account), used(others)),
+                ..Level::missing()
+            },
+            beside_zero: false,
+            above: Some(others.clone()),
+            is_present: true,
         };
-        let level = Level {
-            target: target.share,
-            at_most: target.at_most,
-            distance: target.distance,
-            usage,
-        };
-        (path, level)
-    };
-    given.tree.targets.iter().map(level_of).collect()
+        stands.insert(account.clone(), stand);
+    }
+    stands
 }
 
-/// Weighted usage at and below each entry: of this site (no VO), and of each VO's members.
-fn sums(given: &Given<'_>) -> BTreeMap<(AccountPath, Option<VoId>), u128> {
-    let mut booked: BTreeMap<(AccountPath, Option<VoId>), u128> = BTreeMap::new();
-    let mut add = |place: &AccountPath, scope: Option<VoId>, amount: u128| {
-        *booked.entry((place.clone(), scope)).or_default() += amount;
-    };
-    let one = 1u128 << 32;
-    let mut weights: BTreeMap<(Option<VoId>, Option<VoId>, Span), u128> = BTreeMap::new();
-    let rules = |vo: Option<VoId>| {
-        let of_vo = vo.and_then(|vo| given.vos.get(&vo));
-        of_vo.unwrap_or(&given.local)
-    };
-    let mut weighed = |row: &Row, by: Option<VoId>| {
-        let of = row.account.0;
-        let weigh = || {
-            let (of, by) = (rules(of), rules(by));
-            let age = age(row.span, of.window, by.window, by.reference);
-            u128::from(weight(by.history, age))
-        };
-        let weight = *weights.entry((by, of, row.span)).or_insert_with(weigh);
-        // What counts is what was charged and not taken back, and never less than nothing.
-        u128::from(row.counters.charge.saturating_sub(row.counters.refunds)) * weight
-    };
-    let is_known = |row: &&Row| row.account.0.is_none_or(|vo| given.vos.contains_key(&vo));
-    let rows = whole(given.rows);
-    let accounts: BTreeSet<&AccountKey> = rows.iter().map(|row| &row.account).collect();
-    let place = |account| (account, given.tree.place(account));
-    let places: BTreeMap<&AccountKey, AccountPath> = accounts.into_iter().map(place).collect();
-    for row in rows.iter().filter(is_known) {
-        let place = places[&row.account].clone();
-        if row.site == given.site {
-            add(&place, None, weighed(row, None));
-        }
-        let mounted = row
-            .account
-            .0
-            .filter(|vo| given.tree.mounts.contains_key(vo));
-        if mounted.is_some() {
-            add(&place, mounted, weighed(row, mounted));
-        }
-    }
-    for (vo, _, path, charge) in given.expected {
-        let place = given.tree.place(&(Some(*vo), path.clone()));
-        add(&place, Some(*vo), u128::from(*charge) * one);
-    }
-    for (account, span, charge) in given.running {
-        let age = span.map(|span| {
-            let local = &given.local;
-            age(span, rules(account.0).window, local.window, local.reference)
-        });
-        let weight = age.map_or(one, |age| u128::from(weight(given.local.history, age)));
-        add(
-            &given.tree.place(account),
-            None,
-            u128::from(*charge) * weight,
-        );
-    }
-    let mut sums: BTreeMap<(AccountPath, Option<VoId>), u128> = BTreeMap::new();
-    for ((place, scope), amount) in booked {
-        for path in std::iter::successors(Some(place), AccountPath::parent) {
-            *sums.entry((path, scope)).or_default() += amount;
-        }
-    }
-    sums
+/// Whether a line of the level weighs nothing.
+fn is_beside_zero(given: &Given<'_>, level: &[(&AccountPath, &Target)]) -> bool {
+    let zero = ratio(0, 1);
+    let mut lines = level.iter().filter(|(_, target)| !target.is_implied);
+    given.tree.rule == ShareRule::Weights && lines.any(|(_, target)| target.weight == zero)
 }
 
-/// One row of an account at a site in a span, of those that come in parts.
-fn whole(rows: &[Row]) -> Vec<Row> {
-    let mut whole: BTreeMap<(SiteId, &AccountKey, Span), Counters> = BTreeMap::new();
-    for row in rows {
-        let sum = whole.entry((row.site, &row.account, row.span)).or_default();
-        *sum = sum.plus(row.counters);
-    }
-    let row = |((site, account, span), counters): ((SiteId, &AccountKey, Span), Counters)| Row {
-        site,
-        account: account.clone(),
-        span,
-        counters,
+/// The level of an entry below its parent.
+fn level_of(
+    given: &Given<'_>,
+    sums: &Sums,
+    (parent, siblings): (&AccountPath, &[(&AccountPath, &Target)]),
+    (path, target): (&AccountPath, &Target),
+) -> Level {
+    let is_published = given.tree.rule == ShareRule::AsPublished;
+    let of_siblings = |scope_of: &dyn Fn(&Target) -> Option<Option<VoId>>| {
+        let used = siblings
+            .iter()
+            .map(|(path, target)| scope_of(target).map_or(0, |scope| sums.at(path, scope)));
+        used.sum()
     };
-    whole.into_iter().map(row).collect()
+    let compared = |scope| match is_published {
+        true => (sums.at(path, scope), sums.at(parent, scope)),
+        false => (sums.at(path, scope), of_siblings(&|_| Some(scope))),
+    };
+    let usage = match target.whose {
+        Whose::Here => compared(None),
+        Whose::Members(vo) => compared(Some(vo)),
+        Whose::Vos(vo) => {
+            let of_mount = |target: &Target| match target.whose {
+                Whose::Vos(Some(vo)) => Some(Some(vo)),
+                _ => None,
+            };
+            let own = vo.map_or(0, |vo| sums.at(path, Some(vo)));
+            (own, of_siblings(&of_mount))
+        }
+    };
+    let zero = ratio(0, 1);
+    let all: BigRational = siblings.iter().map(|(_, target)| &target.weight).sum();
+    let part = match is_published || all == zero {
+        true => target.weight.clone(),
+        false => &target.weight / all,
+    };
+    Level {
+        is_last: !is_published && part == zero,
+        target: part,
+        at_most: target.at_most,
+        distance: target.distance,
+        usage,
+    }
+}
+
+/// Where a level is among others, and its digit.
+fn judged(stand: &Stand, bits: u32) -> (Deviation, u64) {
+    let (level, zero) = (&stand.level, ratio(0, 1));
+    let class = match (level.is_last, keeps_limit(level)) {
+        (true, _) => Class::Last,
+        (false, false) => Class::Over,
+        (false, true) => Class::Within,
+    };
+    let deviation = match class {
+        Class::Last => Some(&zero - actual(level)),
+        Class::Over | Class::Within => deviation(level),
+    };
+    let kept_free = match stand.beside_zero || level.is_last {
+        true => kept_free(bits),
+        false => 0,
+    };
+    let digit = match class {
+        Class::Last => {
+            // As many as are below the one of those over their limits, the least for who has used everything.
+            let room = kept_free.saturating_sub(2);
+            let unused = digit(Distance::Absolute, deviation.as_ref(), bits);
+            let unused = ratio(unused, 1 << (bits - 1)) * ratio(room, 1);
+            let unused = unused.floor().to_integer();
+            u64::try_from(unused).expect("no more than there is room")
+        }
+        Class::Over => kept_free.saturating_sub(1),
+        Class::Within => digit(level.distance, deviation.as_ref(), bits).max(kept_free),
+    };
+    ((class, deviation), digit)
+}
+
+/// How many of the lowest digits are not for those of a weight.
+fn kept_free(bits: u32) -> u64 {
+    match bits {
+        0 | 1 => 0,
+        2 => 1,
+        _ => 1 << (bits / 3),
+    }
 }
 
 fn on_target() -> Deviation {
-    (true, Some(ratio(0, 1)))
+    (Class::Within, Some(ratio(0, 1)))
 }
 
 /// Whether a level has no more than it may have at most.
 fn keeps_limit(level: &Level) -> bool {
     let (usage, parent) = level.usage;
-    let most = ratio(u64::from(level.at_most.units()), u64::from(Share::ONE));
-    BigRational::from(BigInt::from(usage)) <= most * BigRational::from(BigInt::from(parent))
+    let most = fraction(level.at_most);
+    level.at_most == Share::WHOLE
+        || BigRational::from(BigInt::from(usage)) <= most * BigRational::from(BigInt::from(parent))
+}
+
+/// What a level has of its parent.
+fn actual(level: &Level) -> BigRational {
+    let (usage, parent) = level.usage;
+    match parent {
+        0 => ratio(0, 1),
+        _ => BigRational::new(BigInt::from(usage), BigInt::from(parent)),
+    }
 }
 
 /// How far a level is from its target.
 fn deviation(level: &Level) -> Option<BigRational> {
     let zero = ratio(0, 1);
-    let target = ratio(u64::from(level.target.units()), u64::from(Share::ONE));
-    let (usage, parent) = level.usage;
-    let actual = match parent {
-        0 => zero.clone(),
-        _ => BigRational::new(BigInt::from(usage), BigInt::from(parent)),
-    };
-    let absolute = &target - actual;
+    let absolute = &level.target - actual(level);
     let k = match level.distance {
         Distance::Absolute => Share::WHOLE,
         Distance::Relative => Share::ZERO,
@@ -308,11 +368,11 @@ fn deviation(level: &Level) -> Option<BigRational> {
     if k == Share::WHOLE {
         return Some(absolute);
     }
-    if target == zero {
-        return (usage == 0).then_some(zero);
+    if level.target == zero {
+        return (level.usage.0 == 0).then_some(zero);
     }
-    let k = ratio(u64::from(k.units()), u64::from(Share::ONE));
-    Some(&k * &absolute + (ratio(1, 1) - &k) * absolute / target)
+    let k = fraction(k);
+    Some(&k * &absolute + (ratio(1, 1) - &k) * absolute / &level.target)
 }
 
 fn digit_bits(depth: usize) -> u32 {

@@ -230,6 +230,6 @@ fn millionths(factor: Factor) -> BigRational {
 }
 
 /// An exact fraction.
-pub(super) fn ratio(numerator: u64, denominator: u64) -> BigRational {
+pub fn ratio(numerator: u64, denominator: u64) -> BigRational {
     BigRational::new(BigInt::from(numerator), BigInt::from(denominator))
 }

@@ -1,23 +1,28 @@
 //! What an owner has decided about a site, as plain data.
 //!
 //! Invariant: this copies fields of the configuration and calls nothing that decides anything: whose
-//! a job is, and what share an entry gets, is worked out here, from the rules as they are written.
+//! a job is, and what an entry weighs, is worked out here, from the rules as they are written.
+
+use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, Discounts, Distance, HistoryRule, Origin, PriceList, Scope, Share,
-    VoId, WindowLength,
+    AccountPath, ChargingRule, Date, Discounts, Distance, HistoryRule, Origin, PriceList, Scope,
+    Share, VoId, WindowLength,
 };
 use fairmesh_site::{Pattern, SiteConfig};
+use num_rational::BigRational;
 
 use super::AccountKey;
+use super::caps::{Part, capped};
+use super::cost::ratio;
 
 /// One entry of the owner's tree.
 #[derive(Debug, Clone)]
 pub struct OwnerEntry {
     /// Where it is.
     pub path: AccountPath,
-    /// Its share of its parent, after the owner's weight and cap.
-    pub share: Share,
+    /// What it weighs among its siblings, after the owner's weights and caps of all of them.
+    pub weight: BigRational,
     /// The most that it may have.
     pub at_most: Share,
     /// By whose usage those right below it are compared, if he says so here.
@@ -26,6 +31,10 @@ pub struct OwnerEntry {
     pub distance: Option<Distance>,
     /// The VO that divides it, if one does.
     pub vo: Option<VoId>,
+    /// Its former paths.
+    pub was: Vec<AccountPath>,
+    /// The first day of which usage counts for it.
+    pub since: Option<Date>,
 }
 
 /// The owner's decisions.
@@ -51,23 +60,18 @@ pub struct Owner {
 impl Owner {
     /// Copies a configuration.
     pub fn of(config: &SiteConfig) -> Self {
+        let weights = weights(config);
         let entries = config.policy.entries().filter_map(|(path, entry)| {
             let mount = entry.mount.as_ref();
-            if mount.is_some_and(|mount| mount.drop) {
-                return None;
-            }
-            let weight = mount.and_then(|mount| mount.weight).unwrap_or(Share::WHOLE);
-            let cap = mount.and_then(|mount| mount.cap).unwrap_or(Share::WHOLE);
-            let weighed =
-                u64::from(entry.share.units()) * u64::from(weight.units()) / u64::from(Share::ONE);
-            let weighed = u32::try_from(weighed).ok().and_then(Share::from_units);
             Some(OwnerEntry {
                 path: path.clone(),
-                share: weighed.expect("a part of a share").min(cap),
+                weight: weights.get(path)?.clone(),
                 at_most: entry.at_most,
                 usage: entry.usage,
                 distance: entry.distance,
                 vo: mount.and_then(|mount| config.vos.get(&mount.alias).copied()),
+                was: entry.was.clone(),
+                since: entry.since,
             })
         });
         Self {
@@ -125,6 +129,30 @@ impl Owner {
             None => None,
         }
     }
+}
+
+/// What each entry weighs that is not dropped, the root too.
+fn weights(config: &SiteConfig) -> BTreeMap<AccountPath, BigRational> {
+    let mut levels: BTreeMap<Option<AccountPath>, BTreeMap<AccountPath, Part>> = BTreeMap::new();
+    for (path, entry) in config.policy.entries() {
+        let mount = entry.mount.as_ref();
+        if mount.is_some_and(|mount| mount.drop) {
+            continue;
+        }
+        let percent = |of: Option<Share>| fraction(of.unwrap_or(Share::WHOLE));
+        let part = Part {
+            weight: ratio(entry.share.units(), 1) * percent(mount.and_then(|mount| mount.weight)),
+            cap: percent(mount.and_then(|mount| mount.cap)),
+        };
+        let level = levels.entry(path.parent()).or_default();
+        level.insert(path.clone(), part);
+    }
+    levels.into_values().flat_map(capped).collect()
+}
+
+/// A percentage as a part of one.
+pub(super) fn fraction(share: Share) -> BigRational {
+    ratio(u64::from(share.units()), u64::from(Share::ONE))
 }
 
 fn holds(pattern: &Pattern, word: Option<&str>) -> bool {

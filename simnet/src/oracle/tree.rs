@@ -3,17 +3,22 @@
 //! Invariant: the owner's entries stand as he wrote them, each VO's tree stands where he mounts it,
 //! and what a policy delegates is divided by the newest policy of that path. A VO of which no charter
 //! is held stays undivided, and is nobody's mount. Each level is compared as the entry above it says, or else
-//! as that one is compared itself; a mount's as the charter says, unless the VO's own policy does.
+//! as that one is compared itself; a mount's as the charter says, unless the VO's own policy does. Every entry that
+//! has children has a child `*`: its usage is that of all accounts that no line covers.
+//! Deliberately not here: where usage of an account counts (`place`).
 //! Source: FSGrid (Elmroth and Gardfjäll, 2005).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
-    AccountPath, Charter, Distance, PolicyMount, Scope, Share, ShareEntry, SharePolicy, VoId,
+    AccountPath, Charter, Date, Distance, PolicyMount, Scope, Share, ShareEntry, SharePolicy,
+    ShareRule, VoId, Weight,
 };
+use num_rational::BigRational;
 
-use super::AccountKey;
+use super::cost::ratio;
 use super::owner::Owner;
+use super::place::Former;
 
 /// What a site holds of a VO, newest versions only.
 #[derive(Debug, Clone)]
@@ -37,16 +42,20 @@ pub enum Whose {
 }
 
 /// One entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Target {
-    /// Its share of its parent.
-    pub share: Share,
+    /// What it weighs among its siblings; as published, its part of its parent.
+    pub weight: BigRational,
     /// The most that it may have of it before all others of its level go first.
     pub at_most: Share,
     /// By whose usage it is compared with its siblings.
     pub whose: Whose,
     /// How far it is from its target is measured so.
     pub distance: Distance,
+    /// Usage of days before counts neither at its level nor below it.
+    pub since: Option<Date>,
+    /// Whether it is a `*` that nobody wrote.
+    pub is_implied: bool,
 }
 
 /// What an entry says of the levels below it, if anything.
@@ -69,10 +78,38 @@ struct Rule {
 /// The tree.
 #[derive(Debug, Clone, Default)]
 pub struct Tree {
+    /// How shares are read.
+    pub rule: ShareRule,
     /// All entries but the root.
     pub targets: BTreeMap<AccountPath, Target>,
     /// Where VOs are mounted.
     pub mounts: BTreeMap<VoId, AccountPath>,
+    /// Former paths of entries, those that are void too.
+    pub former: Former,
+}
+
+impl Target {
+    /// An entry of which nobody has said yet how it is compared.
+    pub fn new(weight: BigRational, at_most: Share, since: Option<Date>) -> Self {
+        Self {
+            weight,
+            at_most,
+            whose: Whose::Here,
+            distance: Distance::Absolute,
+            since,
+            is_implied: false,
+        }
+    }
+
+    fn of(entry: &ShareEntry) -> Self {
+        let at_most = entry.at_most.unwrap_or(Share::WHOLE);
+        Self::new(parts(entry.share), at_most, entry.since)
+    }
+}
+
+/// A weight as a number.
+pub fn parts(weight: Weight) -> BigRational {
+    ratio(weight.units(), Weight::ONE)
 }
 
 impl Tree {
@@ -86,8 +123,9 @@ impl Tree {
         let mut said = BTreeMap::new();
         for entry in &owner.entries {
             if !entry.path.is_root() {
-                let target = target(entry.share, entry.at_most);
+                let target = Target::new(entry.weight.clone(), entry.at_most, entry.since);
                 tree.targets.insert(entry.path.clone(), target);
+                tree.former.claim(&entry.path, entry.was.iter().cloned());
             }
             let mut says = Says {
                 usage: entry.usage,
@@ -102,7 +140,9 @@ impl Tree {
                         continue;
                     };
                     let mut says = said_by(&entry_of);
-                    let share = target(entry_of.share, entry_of.at_most.unwrap_or(Share::WHOLE));
+                    let was = entry_of.was.iter();
+                    let was = was.filter_map(|was| entry.path.join(was).ok());
+                    tree.former.claim(&path, was);
                     if let Some(mount) = &entry_of.mount {
                         let inner = known.get(&mount.vo).or_else(|| read.get(&mount.vo));
                         let inner = inner.filter(|inner| inner.charter.readers.contains(&vo));
@@ -111,7 +151,7 @@ impl Tree {
                         }
                     }
                     said.insert(path.clone(), says);
-                    tree.targets.insert(path, share);
+                    tree.targets.insert(path, Target::of(&entry_of));
                 }
                 let root = held.policies.get(&AccountPath::root());
                 says = Says {
@@ -122,8 +162,25 @@ impl Tree {
             }
             said.insert(entry.path.clone(), says);
         }
+        tree.add_others();
         tree.compare(&said);
         tree
+    }
+
+    /// Puts a `*` that weighs nothing below each entry that has children and none.
+    pub fn add_others(&mut self) {
+        let divided: BTreeSet<AccountPath> = self
+            .targets
+            .keys()
+            .filter_map(AccountPath::parent)
+            .collect();
+        let others = divided.iter().filter_map(AccountPath::others);
+        for others in others.collect::<Vec<_>>() {
+            self.targets.entry(others).or_insert_with(|| Target {
+                is_implied: true,
+                ..Target::new(ratio(0, 1), Share::WHOLE, None)
+            });
+        }
     }
 
     /// Puts the parts of an entry of another VO's tree below an entry that mounts it. Says how the level below that
@@ -142,9 +199,11 @@ impl Tree {
                 continue;
             };
             if let Ok(place) = at.join(&below) {
-                let share = target(entry.share, entry.at_most.unwrap_or(Share::WHOLE));
+                let was = entry.was.iter();
+                let was = was.filter_map(|was| at.join(&was.relative_to(&mount.path)?).ok());
+                self.former.claim(&place, was);
                 said.insert(place.clone(), said_by(entry));
-                self.targets.insert(place, share);
+                self.targets.insert(place, Target::of(entry));
             }
         }
         let root = inner.policies.get(&AccountPath::root());
@@ -189,23 +248,6 @@ impl Tree {
             below.insert(path.clone(), rule.below(says));
         }
     }
-
-    /// The deepest entry that an account is or lies below; the root for those of VOs that are not
-    /// mounted.
-    pub fn place(&self, (vo, path): &AccountKey) -> AccountPath {
-        let path = match vo {
-            None => Some(path.clone()),
-            Some(vo) => self.mounts.get(vo).and_then(|mount| mount.join(path).ok()),
-        };
-        let mut place = path;
-        while let Some(path) = &place {
-            if self.targets.contains_key(path) {
-                break;
-            }
-            place = path.parent();
-        }
-        place.unwrap_or_else(AccountPath::root)
-    }
 }
 
 impl Rule {
@@ -225,16 +267,6 @@ impl Rule {
     }
 }
 
-/// An entry of which nobody has said yet how it is compared.
-const fn target(share: Share, at_most: Share) -> Target {
-    Target {
-        share,
-        at_most,
-        whose: Whose::Here,
-        distance: Distance::Absolute,
-    }
-}
-
 /// What an entry of a policy says.
 fn said_by(entry: &ShareEntry) -> Says {
     Says {
@@ -244,7 +276,8 @@ fn said_by(entry: &ShareEntry) -> Says {
     }
 }
 
-/// All entries of a VO's tree, parents before children, those of delegated parts too.
+/// All entries of a VO's tree, parents before children, those of delegated parts too. Former paths are those of
+/// the VO's tree.
 fn held_entries(held: &Held<'_>) -> BTreeMap<AccountPath, ShareEntry> {
     let mut entries = BTreeMap::new();
     let mut divided = vec![AccountPath::root()];
@@ -257,7 +290,15 @@ fn held_entries(held: &Held<'_>) -> BTreeMap<AccountPath, ShareEntry> {
             if entry.delegate.is_some() {
                 divided.push(path.clone());
             }
-            entries.insert(path, entry.clone());
+            let was = entry.was.iter().filter_map(|was| above.join(was).ok());
+            let was = was.collect();
+            entries.insert(
+                path,
+                ShareEntry {
+                    was,
+                    ..entry.clone()
+                },
+            );
         }
     }
     entries

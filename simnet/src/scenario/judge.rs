@@ -111,9 +111,9 @@ impl Run<'_> {
                 };
                 let place = site.view().tree_path(&account).ok_or("no such place")?;
                 let entry = site.compiled().get(&place).ok_or("no such entry")?;
-                match entry.share == percent.0 {
+                match entry.share == percent.0.into() {
                     true => Ok(String::new()),
-                    false => Err(format!("it has {} %", entry.share)),
+                    false => Err(format!("it has {}", entry.share)),
                 }
             }),
             Expect::Incarnations {

@@ -5,7 +5,7 @@
 //!
 //! Deliberately not here: steps (`steps`), and running them.
 
-use fairmesh_model::{AccountPath, HistoryRule, Millis, Share, UsageMode, WindowLength};
+use fairmesh_model::{AccountPath, HistoryRule, Millis, Share, UsageMode, Weight, WindowLength};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -172,12 +172,12 @@ fn long_remembering(mut vo: VoSpec) -> VoSpec {
     vo
 }
 
-fn shares(groups: &[u32], users: u32) -> Option<Vec<(String, Share)>> {
+fn shares(groups: &[u32], users: u32) -> Option<Vec<(String, Weight)>> {
     let mut shares = Vec::new();
     for (group, percent) in groups.iter().enumerate() {
-        shares.push((format!("/g{group}"), Share::from_percent(*percent)?));
-        let part = Share::from_ratio(1, u64::from(users.max(1)));
-        shares.extend((0..users).map(|user| (format!("/g{group}/u{user}"), part)));
+        shares.push((format!("/g{group}"), Share::from_percent(*percent)?.into()));
+        let user = |user| (format!("/g{group}/u{user}"), Weight::whole(1));
+        shares.extend((0..users).map(user));
     }
     Some(shares)
 }

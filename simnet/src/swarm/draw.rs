@@ -10,7 +10,7 @@ use crate::liar;
 
 use super::{
     ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalLevels,
-    LocalOptions, ModeOption, Options, QuotaOptions, TimingOptions, VoOptions,
+    LocalOptions, ModeOption, Options, QuotaOptions, TimingOptions, VoOptions, WeightsOption,
     options::all_at_once,
 };
 
@@ -74,6 +74,7 @@ impl Options {
         let drawn = drawn.with_running_only(&mut seed.stream("swarm running only"));
         let drawn = drawn.with_limits(&mut seed.stream("swarm limits"));
         let drawn = drawn.with_levels(&mut seed.stream("swarm levels"));
+        let drawn = drawn.with_lines(&mut seed.stream("swarm lines"));
         drawn.with_mounts(&mut seed.stream("swarm mounts"))
     }
 }
@@ -116,6 +117,30 @@ impl Options {
         }
         self.local.together = random.below(3) == 0;
         self.local.mixes = random.below(3) == 0;
+        self
+    }
+
+    /// With VOs and owners whose lines say more than equal shares of all accounts.
+    fn with_lines(mut self, random: &mut Stream) -> Self {
+        const WEIGHTS: [WeightsOption; 3] = [
+            WeightsOption::Equal,
+            WeightsOption::Numbers,
+            WeightsOption::Zeros,
+        ];
+        for vo in &mut self.vos {
+            vo.weights = WEIGHTS[random.index(WEIGHTS.len())];
+            vo.others = random.below(3) == 0;
+            vo.unlisted = random.below(3) == 0;
+            vo.renamed = random.below(4) == 0;
+            vo.periods = random.below(4) == 0;
+        }
+        let local = &mut self.local;
+        local.weighs = random.below(3) == 0;
+        local.divides = random.below(2) == 0;
+        local.others = random.below(3) == 0;
+        local.renamed = random.below(4) == 0;
+        local.periods = random.below(4) == 0;
+        local.own_last = random.below(6) == 0;
         self
     }
 
@@ -214,6 +239,11 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
         mounts_next: false,
         may_be_read: false,
         limits: false,
+        weights: WeightsOption::Equal,
+        others: false,
+        unlisted: false,
+        renamed: false,
+        periods: false,
         local_levels: LocalLevels::Unsaid,
         distances: false,
         charging: ChargingOption::CpuTime,
@@ -245,9 +275,7 @@ fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
         history: histories[random.index(3)],
         charging: RULES[random.index(3)],
         machine_classes: 1 + random.index(3),
-        limits: false,
-        together: false,
-        mixes: false,
+        ..LocalOptions::default()
     }
 }
 

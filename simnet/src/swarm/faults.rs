@@ -6,15 +6,14 @@
 //!
 //! Deliberately not here: doing it (`check::act`).
 
-use std::collections::BTreeMap;
-
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_model::{Distance, Millis, Scope};
+use fairmesh_model::{Distance, Millis};
 
+use super::lines::next_policy;
 use super::{Options, VoOptions};
 use crate::length::Length;
 use crate::network::LinkSpec;
-use crate::world::{Action, Percent, Planned};
+use crate::world::{Action, Planned};
 
 /// Everything that goes wrong in a run of `ms`: what the options list, or what the seed draws.
 pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned> {
@@ -263,23 +262,11 @@ impl Drawn<'_> {
         self.once(Action::Garbage { nodes, bytes });
     }
 
-    /// The shares move on by some places, so that versions differ.
     fn policy(&mut self) {
         let (vo, node) = self.member();
-        let shares = self.options.vos[vo].shares();
-        let by = self.random.index(shares.len());
-        let moved = shares.iter().cycle().skip(by);
-        let moved = shares.iter().zip(moved);
-        let shares = moved.map(|((path, _), (_, share))| (path.clone(), Percent(*share)));
-        let shares: BTreeMap<String, Percent> = shares.collect();
-        let vo = VoOptions::name(vo);
-        let usage = [None, Some(Scope::Local), Some(Scope::Global)][self.random.index(3)];
-        self.once(Action::Policy {
-            node,
-            vo,
-            shares,
-            usage,
-        });
+        let of = &self.options.vos[vo];
+        let action = next_policy(of, VoOptions::name(vo), node, &mut self.random);
+        self.once(action);
     }
 
     fn charter(&mut self) {

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Discounts, Distance, Factor, HistoryRule, Millis, PolicyMount,
-    Scope, Share, UsageMode, WindowLength,
+    Scope, Share, UsageMode, Weight, WindowLength,
 };
 use fairmesh_site::{Charging, Timing};
 use serde::{Deserialize, Serialize};
 
 use super::QuotaOptions;
+use super::lines::{OTHERS, WeightsOption, start_day};
 use crate::liar::{LIAR_CORES, Liar};
 use crate::network::{LinkSpec, NetworkSpec};
 use crate::vo::{DAY, OwnerSpec, VALIDITY, Vo, VoSpec};
@@ -130,6 +131,18 @@ pub struct LocalOptions {
     pub together: bool,
     /// Whether entries are measured by a mixed distance.
     pub mixes: bool,
+    /// Whether VOs are weighed and capped.
+    pub weighs: bool,
+    /// Whether the share of the site's own accounts is divided among some of them.
+    pub divides: bool,
+    /// Whether accounts without a line have a share.
+    pub others: bool,
+    /// Whether entries had other paths before.
+    pub renamed: bool,
+    /// Whether usage counts from a certain day on.
+    pub periods: bool,
+    /// Whether the site's own accounts have no share.
+    pub own_last: bool,
 }
 
 impl Default for LocalOptions {
@@ -141,6 +154,12 @@ impl Default for LocalOptions {
             limits: false,
             together: false,
             mixes: false,
+            weighs: false,
+            divides: false,
+            others: false,
+            renamed: false,
+            periods: false,
+            own_last: false,
         }
     }
 }
@@ -239,6 +258,21 @@ pub struct VoOptions {
     /// Whether entries say how far those below them are from their targets.
     #[serde(default)]
     pub distances: bool,
+    /// What entries weigh.
+    #[serde(default)]
+    pub weights: WeightsOption,
+    /// Whether accounts without a line have a share, at every other level.
+    #[serde(default)]
+    pub others: bool,
+    /// Whether the last user of each group has no line.
+    #[serde(default)]
+    pub unlisted: bool,
+    /// Whether the first user of each group had another path before.
+    #[serde(default)]
+    pub renamed: bool,
+    /// Whether usage of some entries counts from a certain day on.
+    #[serde(default)]
+    pub periods: bool,
     /// Whether somebody else divides the share of the first group.
     #[serde(default)]
     pub delegates: bool,
@@ -375,6 +409,15 @@ impl Options {
             limits: self.local.limits,
             together: self.local.together,
             distance: self.local.mixes.then_some(MIXED),
+            weighs: self.local.weighs,
+            divides: self.local.divides,
+            others: self.local.others.then_some(OTHERS),
+            renamed: self.local.renamed,
+            since: self.local.periods.then(|| start_day(0)),
+            local_share: match self.local.own_last {
+                true => Weight::ZERO,
+                false => OwnerSpec::default().local_share,
+            },
             ..OwnerSpec::default()
         }
     }
@@ -468,18 +511,6 @@ impl VoOptions {
         format!("vo-{index}")
     }
 
-    /// Its share tree.
-    pub(crate) fn shares(&self) -> Vec<(String, Share)> {
-        let share = |parts: usize| Share::from_ratio(1, parts as u64);
-        let mut shares = Vec::new();
-        for group in 0..self.groups {
-            shares.push((format!("/g{group}"), share(self.groups)));
-            let user = |user| (format!("/g{group}/u{user}"), share(self.users));
-            shares.extend((0..self.users).map(user));
-        }
-        shares
-    }
-
     /// What entries say of how those below them are compared.
     fn says(&self) -> BTreeMap<String, (Option<Scope>, Option<Distance>)> {
         let (local, global) = (Some(Scope::Local), Some(Scope::Global));
@@ -506,6 +537,8 @@ impl VoOptions {
             snapshots: self.snapshots,
             members: self.members.iter().map(|site| (*site, CORES)).collect(),
             shares: self.shares(),
+            was: self.was(),
+            since: self.since(),
             history: self.history.rule(windows),
             usage_mode: self.mode.mode(),
             limits: self.limits,

@@ -1,25 +1,44 @@
 //! What a site's owner decides: shares, histories, prices, and who is who.
 //!
-//! Deliberately not here: a site's whole configuration, which its VOs have a part in.
+//! Deliberately not here: what its VOs decide.
 
-use fairmesh_model::{Distance, HistoryRule, Share, WindowLength};
-use fairmesh_site::{Charging, Pattern, Rule, Timing};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use super::{Vo, percent};
+use fairmesh_model::{
+    AccountPath, Date, Distance, HistoryRule, Scope, Share, ShareRule, Weight, WindowLength,
+};
+use fairmesh_policy::{Mount, SiteEntry, SitePolicy};
+use fairmesh_site::{Charging, IdentityMap, Pattern, Rule, SiteConfig, Timing};
+
+use super::{Vo, a_quarter_more, machines, path, site_id};
+
+/// Sites that every configuration names as introducers, at most: enough to get a first charter.
+const INTRODUCERS_MAX: usize = 16;
 
 /// What a site's owner decides, for sites that are alike.
 #[derive(Debug, Clone)]
 pub struct OwnerSpec {
-    /// Share of the site that each VO gets.
-    pub vo_share: Share,
+    /// What each VO weighs.
+    pub vo_share: Weight,
+    /// Whether he halves what the first VO that he mounts weighs, caps the second one at a tenth, and so on.
+    pub weighs: bool,
     /// Whether each VO may have a quarter more than its share at most.
     pub limits: bool,
     /// Whether the VOs are mounted below one entry, by which each is measured by what it used at all members.
     pub together: bool,
     /// How far entries of the owner's are from their targets, where he says it.
     pub distance: Option<Distance>,
-    /// Share of the site that `/local` gets; its jobs have the batch account `local`.
-    pub local_share: Share,
+    /// What `/local` weighs; its jobs have the batch account `local`.
+    pub local_share: Weight,
+    /// Whether `/local` is divided among some of its accounts.
+    pub divides: bool,
+    /// What accounts without a line weigh together, at each level of his, where he says it.
+    pub others: Option<Weight>,
+    /// Whether `/local` is now called `/own`, and whether what was `/legacy` is now the first VO's.
+    pub renamed: bool,
+    /// The first day of which usage of `/local` counts, and of the first VO here.
+    pub since: Option<Date>,
     /// How local usage is weighed by its age.
     pub local_history: HistoryRule,
     /// Windows of local usage.
@@ -90,8 +109,13 @@ impl Relabel {
 impl Default for OwnerSpec {
     fn default() -> Self {
         Self {
-            vo_share: percent(30),
-            local_share: percent(10),
+            vo_share: Weight::whole(30),
+            weighs: false,
+            local_share: Weight::whole(10),
+            divides: false,
+            others: None,
+            renamed: false,
+            since: None,
             local_history: HistoryRule::None { horizon: 30 * 24 },
             local_window: WindowLength::HOUR,
             charging: Charging::default(),
@@ -102,5 +126,133 @@ impl Default for OwnerSpec {
             relabel: Relabel::Usual,
             timing: Timing::default(),
         }
+    }
+}
+
+/// The configuration of site `site`: it mounts those of `vos` that it is a member of.
+pub fn site_config(site: usize, vos: &[Vo], owner: &OwnerSpec) -> SiteConfig {
+    let mine = |vo: &&Vo| vo.spec.members.iter().any(|(member, _)| *member == site);
+    let mine: Vec<&Vo> = vos.iter().filter(mine).collect();
+    let mut config = mounting(&mine, owner);
+    if owner.machine_classes > 0 {
+        let (prices, hosts) = machines::of_site(site, owner.machine_classes);
+        config.charging.prices = Arc::new(prices);
+        config.charging.hosts = hosts;
+    }
+    config
+}
+
+/// A configuration that mounts all of `vos` at `/<name>`, or below one entry.
+pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
+    let mut rules = vec![Rule {
+        account: Some(Pattern::parse("local")),
+        path: "/local/{group}/{user}".to_owned(),
+        ..Rule::default()
+    }];
+    if owner.renamed {
+        rules.push(Rule {
+            account: Some(Pattern::parse("nobody")),
+            path: "/legacy/{group}/{user}".to_owned(),
+            ..Rule::default()
+        });
+    }
+    let mut introducers = BTreeSet::new();
+    for vo in vos {
+        rules.extend(owner.relabel.rule(vo));
+        rules.push(Rule {
+            account: Some(Pattern::parse(&vo.spec.name)),
+            vo: Some(vo.id),
+            path: vo.spec.job_path.clone(),
+            ..Rule::default()
+        });
+        let first = vo.spec.members.iter().take(INTRODUCERS_MAX);
+        introducers.extend(first.map(|(member, _)| site_id(*member)));
+    }
+    SiteConfig {
+        share_rule: ShareRule::Weights,
+        policy: SitePolicy::new(tree(vos, owner)).expect("VOs beside VOs, without repeats"),
+        vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
+        identity: IdentityMap::new(rules),
+        introducers,
+        advert: None,
+        forward: None,
+        quotas: Default::default(),
+        local_history: owner.local_history,
+        local_window: owner.local_window,
+        charging: owner.charging.clone(),
+        timing: owner.timing,
+    }
+}
+
+/// The owner's tree.
+fn tree(vos: &[&Vo], owner: &OwnerSpec) -> BTreeMap<AccountPath, SiteEntry> {
+    let mut entries = own_entries(owner);
+    let above = if owner.together { "/vos" } else { "" };
+    if owner.together {
+        let together = SiteEntry {
+            usage: Some(Scope::Global),
+            ..SiteEntry::local(Weight::whole(80))
+        };
+        entries.insert(path(above), together);
+    }
+    if owner.distance.is_some() {
+        let root = SiteEntry {
+            distance: owner.distance,
+            ..SiteEntry::local(Weight::HUNDRED)
+        };
+        entries.insert(AccountPath::root(), root);
+    }
+    for (index, vo) in vos.iter().enumerate() {
+        let name = &vo.spec.name;
+        let mut mount = SiteEntry::mounted(owner.vo_share, name);
+        if owner.limits {
+            let of_vos = vos.len() as u64 * owner.vo_share.units();
+            let all = owner.local_share.units() + of_vos;
+            mount.at_most = a_quarter_more(owner.vo_share.units(), all);
+        }
+        if let Some(limits) = mount.mount.as_mut().filter(|_| owner.weighs) {
+            weigh(limits, index);
+        }
+        if index == 0 {
+            mount.since = owner.since;
+            mount.was = owner.renamed.then(|| path("/legacy")).into_iter().collect();
+        }
+        entries.insert(path(&format!("{above}/{name}")), mount);
+    }
+    entries
+}
+
+/// Those that are nobody's but the owner's.
+fn own_entries(owner: &OwnerSpec) -> BTreeMap<AccountPath, SiteEntry> {
+    let at = if owner.renamed { "/own" } else { "/local" };
+    let local = SiteEntry {
+        since: owner.since,
+        was: owner.renamed.then(|| path("/local")).into_iter().collect(),
+        ..SiteEntry::local(owner.local_share)
+    };
+    let mut entries = BTreeMap::from([(path(at), local)]);
+    if owner.divides {
+        for (below, weight) in [("g0", 3), ("g0/u0", 0), ("g0/u1", 1)] {
+            let entry = SiteEntry::local(Weight::whole(weight));
+            entries.insert(path(&format!("{at}/{below}")), entry);
+        }
+    }
+    if let Some(others) = owner.others {
+        let divided = if owner.divides { at } else { "" };
+        for above in BTreeSet::from(["", divided]) {
+            let entry = SiteEntry::local(others);
+            entries.insert(path(&format!("{above}/*")), entry);
+        }
+    }
+    entries
+}
+
+/// How the owner limits the VO that he mounts at that place in the list.
+fn weigh(mount: &mut Mount, index: usize) {
+    let percent = Share::from_percent;
+    match index {
+        0 => mount.weight = percent(50),
+        1 => mount.cap = percent(10),
+        _ => (mount.weight, mount.cap) = (percent(75), percent(30)),
     }
 }

@@ -1,13 +1,16 @@
 //! Policies to try, in the flat `[shares]` form of the node.
 //!
 //! Invariant: a file means what it means to a node, but that mounts are entries like others: a trace
-//! has no VO documents to mount. Deliberately not here: the form (`fairmesh_policy::parse_draft`).
+//! has no VO documents to mount. Periods are left out: a trace has days of its own.
+//! Deliberately not here: the form (`fairmesh_policy::parse_draft`).
 
 use std::collections::BTreeMap;
 
 use fairmesh_cluster::Trace;
-use fairmesh_model::{AccountPath, Share, SharePolicy};
-use fairmesh_policy::{SiteEntry, SitePolicy, SitePolicyError, TreeFileError, parse_draft};
+use fairmesh_model::{AccountPath, SharePolicy, ShareRule, Weight};
+use fairmesh_policy::{
+    SiteEntry, SitePolicy, SitePolicyError, TreeFileError, parse_draft, weights,
+};
 
 /// Reads a share tree, or the draft of a share policy that divides `/`. `file` is for error messages.
 pub fn read_policy(text: &str, file: &str) -> Result<SitePolicy, TreeFileError> {
@@ -22,8 +25,27 @@ pub fn read_policy(text: &str, file: &str) -> Result<SitePolicy, TreeFileError> 
         .filter(|(path, ..)| {
             !path.is_root() && !dropped.iter().any(|above| path.starts_with(above))
         })
-        .map(|(path, entry, _)| (path.clone(), SiteEntry::local(entry.target())));
-    Ok(SitePolicy::new(kept.collect()).expect("parents stay where children do"))
+        .map(|(path, entry, _)| (path.clone(), entry));
+    let kept: BTreeMap<AccountPath, SiteEntry> = kept.collect();
+    Ok(SitePolicy::new(without_mounts(&kept)).expect("parents stay where children do"))
+}
+
+/// The same entries with the weights that their mounts' limits leave them.
+fn without_mounts(entries: &BTreeMap<AccountPath, SiteEntry>) -> BTreeMap<AccountPath, SiteEntry> {
+    let weights = weights(entries, ShareRule::Weights);
+    // Limits of many digits make larger numbers than people may write.
+    let is_too_large = |units: &u64| Weight::from_units(*units).is_none();
+    let shift = u32::from(weights.values().any(is_too_large));
+    let of = |units: u64| Weight::from_units((units >> shift).max(u64::from(units > 0)));
+    let entry = |(path, entry): (&AccountPath, &SiteEntry)| {
+        let weight = of(weights[path]).expect("57 bits, or half of it");
+        let entry = SiteEntry {
+            was: entry.was.clone(),
+            ..SiteEntry::local(weight)
+        };
+        (path.clone(), entry)
+    };
+    entries.iter().map(entry).collect()
 }
 
 /// The entries of a signed share policy that divides `/`.
@@ -32,7 +54,13 @@ pub fn read_policy(text: &str, file: &str) -> Result<SitePolicy, TreeFileError> 
 /// An entry without its parent.
 pub fn of_policy(policy: &SharePolicy) -> Result<SitePolicy, SitePolicyError> {
     let entries = policy.shares.iter();
-    let entries = entries.map(|(path, entry)| (path.clone(), SiteEntry::local(entry.share)));
+    let entries = entries.map(|(path, entry)| {
+        let entry = SiteEntry {
+            was: entry.was.clone(),
+            ..SiteEntry::local(entry.share)
+        };
+        (path.clone(), entry)
+    });
     SitePolicy::new(entries.collect())
 }
 
@@ -42,15 +70,15 @@ pub fn equal_shares(trace: &Trace) -> SitePolicy {
     for account in trace.accounts() {
         users.entry(account.vo).or_default().push(account.path);
     }
-    let of = |count: usize| Share::from_ratio(1, count as u64);
+    let equal = SiteEntry::local(Weight::whole(1));
     let mut entries = BTreeMap::new();
     for (vo, accounts) in &users {
         let above = vo_path(trace, *vo);
         for account in accounts {
             let path = above.join(account).expect("two levels");
-            entries.insert(path, SiteEntry::local(of(accounts.len())));
+            entries.insert(path, equal.clone());
         }
-        entries.insert(above, SiteEntry::local(of(users.len())));
+        entries.insert(above, equal.clone());
     }
     SitePolicy::new(entries).expect("two levels, each entry once")
 }
@@ -63,14 +91,24 @@ pub(super) fn vo_path(trace: &Trace, vo: usize) -> AccountPath {
 
 /// The share of the whole that each entry of a policy has.
 pub fn targets(policy: &SitePolicy) -> BTreeMap<AccountPath, f64> {
-    let part = |share: Share| f64::from(share.units()) / f64::from(Share::ONE);
+    let units = |entry: &SiteEntry| entry.share.units() as f64;
+    let mut levels: BTreeMap<Option<AccountPath>, f64> = BTreeMap::new();
+    for (path, entry) in policy.entries() {
+        *levels.entry(path.parent()).or_default() += units(entry);
+    }
     let mut targets = BTreeMap::new();
     // Ascending: a parent comes before its children.
     for (path, entry) in policy.entries() {
         let above = path
             .parent()
             .and_then(|parent| targets.get(&parent).copied());
-        targets.insert(path.clone(), above.unwrap_or(1.0) * part(entry.share));
+        let level = levels[&path.parent()];
+        let part = if level > 0.0 {
+            units(entry) / level
+        } else {
+            0.0
+        };
+        targets.insert(path.clone(), above.unwrap_or(1.0) * part);
     }
     targets
 }

@@ -18,7 +18,7 @@ use fairmesh_cluster::{AccountKey, Seed, Trace};
 use fairmesh_fairshare::EntryId;
 use fairmesh_model::{
     AccountPath, ChargingRule, Distance, HistoryRule, Incarnation, Millis, MonoTime, Now, Origin,
-    Share, UsageMode, UsageRecord, VoId, WallTime, WindowLength,
+    ShareRule, UsageMode, UsageRecord, VoId, WallTime, Weight, WindowLength,
 };
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{Event, IdentityMap, Pattern, Rule, Site, SiteConfig, Timing, View};
@@ -106,6 +106,7 @@ impl AllKnowing {
             wall: first,
         };
         let config = SiteConfig {
+            share_rule: ShareRule::Weights,
             policy: policy.clone(),
             vos: BTreeMap::new(),
             identity: everybody(None),
@@ -162,6 +163,7 @@ impl<'a> Grid<'a> {
     fn new(trace: &'a Trace, policy: &SitePolicy, cores: &[u32], first: WallTime) -> Self {
         let vo = found(policy, cores);
         let config = SiteConfig {
+            share_rule: ShareRule::Weights,
             policy: mounted_as_root(),
             vos: BTreeMap::from([(ALIAS.to_owned(), vo.id)]),
             identity: everybody(Some(vo.id)),
@@ -226,13 +228,19 @@ impl Source for Grid<'_> {
 /// The VO whose policy is tried, with a member for each cluster.
 fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
     let shares = policy.entries();
+    let was = policy.entries().map(|(path, entry)| {
+        let was = entry.was.iter().map(AccountPath::to_string);
+        (path.to_string(), was.collect())
+    });
     let spec = VoSpec {
         name: ALIAS.to_owned(),
         members: cores.iter().copied().enumerate().collect(),
         shares: shares
             .filter(|(path, _)| !path.is_root())
-            .map(|(path, entry)| (path.to_string(), entry.target()))
+            .map(|(path, entry)| (path.to_string(), entry.share))
             .collect(),
+        was: was.collect(),
+        since: BTreeMap::new(),
         job_path: String::new(),
         history: HistoryRule::default(),
         usage_mode: UsageMode::Historical,
@@ -253,8 +261,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
 }
 
 fn mounted_as_root() -> SitePolicy {
-    let all = Share::from_ratio(1, 1);
-    let entry = SiteEntry::mounted(all, ALIAS);
+    let entry = SiteEntry::mounted(Weight::HUNDRED, ALIAS);
     SitePolicy::new(BTreeMap::from([(AccountPath::root(), entry)])).expect("the root alone")
 }
 

@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Distance, Millis, Scope, Share, UsageRecord, WallTime};
+use fairmesh_model::{Date, Distance, Millis, Scope, Share, UsageRecord, WallTime, Weight};
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
@@ -161,15 +161,26 @@ pub enum Action {
         #[serde(default = "usual_vo")]
         vo: String,
     },
-    /// A VO signs a policy with these shares changed, and hands it in at one node.
+    /// A VO signs a policy with these lines changed, and hands it in at one node. What cannot be done any more
+    /// is left out.
     Policy {
         node: usize,
         #[serde(default = "usual_vo")]
         vo: String,
-        shares: BTreeMap<String, Percent>,
+        /// New weights, of new entries too.
+        shares: BTreeMap<String, Parts>,
         /// By whose usage the entries right below the root are compared from now on.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         usage: Option<Scope>,
+        /// Lines that go, with all below them.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        removed: Vec<String>,
+        /// Entries that get another path, or are merged with another entry; their usage goes with them.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        renamed: BTreeMap<String, String>,
+        /// The first days of which usage counts, instead of all that were there before.
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        since: BTreeMap<String, Day>,
     },
     /// A VO signs a charter that compares siblings differently, and lists its readers or none.
     Charter {
@@ -411,6 +422,48 @@ impl From<Percent> for String {
     }
 }
 
+/// What an entry weighs among its siblings, written as a number or a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "toml::Value", into = "String")]
+pub struct Parts(pub Weight);
+
+impl TryFrom<toml::Value> for Parts {
+    type Error = String;
+
+    fn try_from(value: toml::Value) -> Result<Self, String> {
+        let number = || value.to_string();
+        let text = value.as_str().map_or_else(number, str::to_owned);
+        let weight = Weight::parse(&text).map_err(|error| error.to_string())?;
+        Ok(Self(weight))
+    }
+}
+
+impl From<Parts> for String {
+    fn from(Parts(weight): Parts) -> Self {
+        weight.to_string()
+    }
+}
+
+/// A day of the calendar.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct Day(pub Date);
+
+impl TryFrom<String> for Day {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<Self, String> {
+        let date = text.parse().map_err(|error| format!("`{text}`: {error}"))?;
+        Ok(Self(date))
+    }
+}
+
+impl From<Day> for String {
+    fn from(Day(date): Day) -> Self {
+        date.to_string()
+    }
+}
+
 /// Jobs that are alike.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -476,7 +529,7 @@ mod tests {
             "at = \"1m 30s\"\ndo = \"crash\"\nnodes = [1, 2]\n"
         );
         assert_eq!(written(0, Action::Heal {}), "at = \"0s\"\ndo = \"heal\"\n");
-        let third = Percent(Share::from_ratio(1, 3));
+        let third = Parts(Share::from_ratio(1, 3).into());
         let text = written(
             1,
             Action::Policy {
@@ -484,8 +537,12 @@ mod tests {
                 vo: "vo-0".to_owned(),
                 shares: BTreeMap::from([("/g0".to_owned(), third)]),
                 usage: Some(Scope::Local),
+                removed: vec!["/g1/u0".to_owned()],
+                renamed: BTreeMap::from([("/g2".to_owned(), "/g3".to_owned())]),
+                since: BTreeMap::from([("/g0".to_owned(), Day(Date(20_000)))]),
             },
         );
+        assert!(text.contains("\"/g0\" = \"2024-10-04\""), "{text}");
         assert!(text.contains("\"33.3333333\""), "{text}");
         written(
             1,

@@ -9,12 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{Charter, DocumentError, Factor, PriceList, RunningJob, ShareEntry, WallTime};
+use fairmesh_model::{Charter, DocumentError, Factor, PriceList, RunningJob, WallTime};
 use fairmesh_policy::SitePolicy;
 use fairmesh_site::SiteConfig;
 
-use super::{Action, Percent, World};
-use crate::vo::{START, Vo, mounting, path, site_id};
+use super::{Action, Percent, World, policy};
+use crate::vo::{START, Vo, mounting, site_id};
 
 impl World {
     /// Does it now. An error is a document that could not be signed, or was not taken. Whether a node
@@ -139,7 +139,7 @@ impl World {
                     let entries = config.policy.entries().map(|(path, entry)| {
                         let mut entry = entry.clone();
                         if entry.mount.is_some() {
-                            entry.share = *share;
+                            entry.share = (*share).into();
                         }
                         (path.clone(), entry)
                     });
@@ -208,22 +208,9 @@ impl World {
                 let admitted = admitted.map(|site| Vo::member(*site, cores(site).unwrap_or(1)));
                 charter.sites.extend(admitted);
             }),
-            Action::Policy { shares, usage, .. } => self.vos[vo].next_policy(|policy| {
+            Action::Policy { .. } => self.vos[vo].next_policy(|policy| {
                 policy.issued = issued;
-                policy.usage = usage.or(policy.usage);
-                for (at, share) in shares {
-                    let at = path(at);
-                    let above = at.parent().and_then(|above| policy.shares.get(&above));
-                    // Whoever divides the share of an entry goes on to.
-                    let others =
-                        |above: &ShareEntry| above.delegate.is_some() || above.mount.is_some();
-                    if above.is_some_and(others) {
-                        continue;
-                    }
-                    let entry = policy.shares.entry(at).or_insert(ShareEntry::of(share.0));
-                    entry.share = share.0;
-                    entry.at_most = entry.at_most.map(|most| most.max(share.0));
-                }
+                policy::change(policy, action);
             }),
             other => unreachable!("`{}` signs nothing", other.word()),
         };

@@ -7,14 +7,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, Counters, Discounts, Distance, Factor, HistoryRule, JobKey,
-    MachineClass, Origin, Placement, PriceList, Share, Span, UsageRecord, WallTime, Window,
+    AccountPath, ChargingRule, Counters, Discounts, Factor, HistoryRule, JobKey, MachineClass,
+    Origin, Placement, PriceList, Share, ShareRule, Span, UsageRecord, WallTime, Window,
     WindowLength,
 };
 use serde_json::Value;
 use simnet::oracle::answers::{Given, Row, Rules, answers};
-use simnet::oracle::cost::Cost;
-use simnet::oracle::tree::{Target, Tree, Whose};
+use simnet::oracle::cost::{Cost, ratio};
+use simnet::oracle::tree::{Target, Tree};
 use simnet::vo::{path, site_id};
 
 /// Vectors in the files; a file that lost some must not pass unnoticed.
@@ -91,7 +91,10 @@ fn penalties_are_those_of_the_vectors() {
 
 /// The jobs of a vector, tied ones together, first served first; `None` where a share is none.
 fn order(vector: &Value) -> Option<Vec<Vec<String>>> {
-    let mut tree = Tree::default();
+    let mut tree = Tree {
+        rule: ShareRule::AsPublished,
+        ..Tree::default()
+    };
     add(&vector["tree"], &AccountPath::root(), &mut tree)?;
     let mut rows = Vec::new();
     for (account, amount) in scaled(vector["usage"].as_object().expect("usage")) {
@@ -146,12 +149,8 @@ fn add(node: &Value, above: &AccountPath, tree: &mut Tree) -> Option<()> {
     for child in node["children"].as_array().into_iter().flatten() {
         let at = above.child(text(child, "name")).expect("a path");
         let share = Share::parse_percent(text(child, "share")).ok()?;
-        let target = Target {
-            share,
-            at_most: Share::WHOLE,
-            whose: Whose::Here,
-            distance: Distance::Absolute,
-        };
+        let part = ratio(u64::from(share.units()), u64::from(Share::ONE));
+        let target = Target::new(part, Share::WHOLE, None);
         tree.targets.insert(at.clone(), target);
         add(child, &at, tree)?;
     }

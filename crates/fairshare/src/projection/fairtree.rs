@@ -142,7 +142,7 @@ impl Walk<'_> {
         let children = self.snapshot.all_children(entry).map(|child| Item {
             entry: child,
             level_fairshare: self.level_fairshare(child),
-            is_user: self.snapshot.is_leaf(child),
+            is_user: self.snapshot.is_leaf(child) && self.snapshot.is_present(child),
         });
         let has_newcomer = self.snapshot.is_others(entry) && self.snapshot.is_present(entry);
         let newcomer = has_newcomer.then_some(Item {
@@ -203,7 +203,7 @@ impl LevelFairshare {
 /// Whether an entry has a rank of its own among users: it is a leaf, or the entry `*` with a line or with
 /// accounts, as which a new account ranks.
 fn ranks_as_user(snapshot: &Snapshot, entry: EntryId) -> bool {
-    snapshot.is_leaf(entry) || (snapshot.is_others(entry) && snapshot.is_present(entry))
+    snapshot.is_present(entry) && (snapshot.is_leaf(entry) || snapshot.is_others(entry))
 }
 
 fn together(snapshot: &Snapshot) -> Vec<Together> {

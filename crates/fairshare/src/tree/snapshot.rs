@@ -29,10 +29,11 @@ pub struct Snapshot {
 
 impl Snapshot {
     pub(super) fn copy(topology: &Arc<Topology>, store: &SumStore, generation: usize) -> Self {
-        let (depth, entries) = (topology.depth(), topology.entries());
-        let sums = (0..entries)
+        let entries = topology.entries();
+        let sums: Vec<Sums> = (0..entries)
             .map(|entry| store.sums(entry, generation))
             .collect();
+        let depth = topology.depth_of_used(&sums);
         Self {
             topology: Arc::clone(topology),
             sums,
@@ -78,9 +79,14 @@ impl Snapshot {
         self.topology.node(entry).is_others()
     }
 
-    /// Whether people should see it: all entries but those `*` that nobody wrote and no account belongs to.
+    /// Whether people should see it: all lines, and of the accounts without a line, and the `*` that nobody wrote,
+    /// those that have used something. So ranks follow from documents and usage, and not from what a node has
+    /// booked since it started.
     pub fn is_present(&self, entry: EntryId) -> bool {
-        self.kind(entry) != EntryKind::ImpliedOthers || self.unlisted().contains_key(&entry.0)
+        match self.kind(entry) {
+            EntryKind::Listed | EntryKind::Others => true,
+            EntryKind::ImpliedOthers | EntryKind::Unlisted => self.sums(entry) != Sums::default(),
+        }
     }
 
     /// The entry above; `None` for the root.
@@ -114,7 +120,7 @@ impl Snapshot {
         all.filter(|entry| self.is_present(*entry))
     }
 
-    /// The same, and an entry `*` that is not present.
+    /// The same, and those that are not present.
     pub(crate) fn all_children(&self, entry: EntryId) -> impl Iterator<Item = EntryId> {
         let end = self.topology.subtree(entry).end;
         let from = move |at: usize| ids(at..end).next();

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
 use fairmesh_model::{
-    AccountPath, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutated,
+    AccountPath, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutant, mutated,
 };
 
 use super::siblings::Siblings;
@@ -111,6 +111,17 @@ impl Topology {
     /// Levels below the root of the deepest entry.
     pub(crate) fn depth(&self) -> usize {
         self.depth.max(self.unlisted.depth())
+    }
+
+    /// The same without accounts that have no line and have used nothing.
+    pub(super) fn depth_of_used(&self, sums: &[Sums]) -> usize {
+        if self.unlisted.depth() <= self.depth {
+            return self.depth;
+        }
+        let unlisted = sums[self.nodes.len()..].iter().enumerate();
+        let used = unlisted.filter(|(_, sums)| **sums != Sums::default());
+        let depths = used.map(|(index, _)| self.unlisted.get(index).node.depth);
+        depths.max().map_or(self.depth, usize::from).max(self.depth)
     }
 
     pub(crate) fn node(&self, entry: EntryId) -> &Node {
@@ -291,6 +302,7 @@ impl Topology {
             _ => (own.local, all.local),
         };
         let is_unlisted = node.kind == EntryKind::Unlisted;
+        let usage = mutant!(UnlistedTied, usage, if is_unlisted { 0 } else { usage });
         Level {
             target: self.target(node, siblings),
             at_most: node.at_most,

@@ -7,13 +7,14 @@
 use std::collections::BTreeMap;
 
 use fairmesh_fairshare::projection::{BitsProjection, RankProjection};
-use fairmesh_fairshare::{Context, EntryId, Order, Projection, Snapshot};
+use fairmesh_fairshare::{Context, EntryId, EntryKind, Order, Projection, Snapshot};
 use fairmesh_model::{AccountPath, Millis, Share, VoId};
 
 use super::{Look, name};
 use crate::invariants::Violation;
 use crate::oracle::answers::{Answer, Given, Level, Rules, answers};
 use crate::oracle::clamp::clamped;
+use crate::oracle::cost::ratio;
 use crate::oracle::owner::Owner;
 use crate::oracle::tree::Tree;
 
@@ -53,12 +54,19 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
         snapshot.clone(),
         Box::new(RankProjection::prepare(&snapshot)),
     );
-    let last = right.values().map(|answer| answer.rank).max();
+    let present = right.values().filter(|answer| answer.is_present);
+    let last = present.map(|answer| answer.rank).max();
     let mut checks = 0;
     for entry in snapshot.ids() {
         let path = snapshot.path(entry);
         let Some(answer) = right.get(path) else {
-            return Err(look.wrong(format!("has {path} in its tree, which no document names")));
+            // An account that has used nothing that counts stands where a new one does.
+            if !snapshot.is_present(entry) && as_new(&order, entry) {
+                continue;
+            }
+            return Err(look.wrong(format!(
+                "has {path} in its tree, which no document names and nobody has used"
+            )));
         };
         check_entry(look, &order, entry, (answer, last.unwrap_or(1)))?;
         checks += 1;
@@ -146,7 +154,14 @@ fn check_vectors(
     right: &BTreeMap<AccountPath, Answer>,
 ) -> Result<(), Violation> {
     let rank = |entry: EntryId| right[snapshot.path(entry)].rank;
-    let mut order: Vec<EntryId> = snapshot.ids().collect();
+    let mut order: Vec<EntryId> = snapshot
+        .ids()
+        .filter(|entry| {
+            right
+                .get(snapshot.path(*entry))
+                .is_some_and(|of| of.is_present)
+        })
+        .collect();
     order.sort_by_key(|entry| rank(*entry));
     for (first, then) in order.iter().zip(order.iter().skip(1)) {
         let (a, b) = (snapshot.vector(*first), snapshot.vector(*then));
@@ -160,6 +175,16 @@ fn check_vectors(
     Ok(())
 }
 
+/// Whether an account without a line stands where its `*` does.
+fn as_new(order: &Order, entry: EntryId) -> bool {
+    let snapshot = order.snapshot();
+    let same = |others| {
+        let rank = |entry| order.ranking().rank(entry);
+        rank(entry) == rank(others) && order.factor(entry) == order.factor(others)
+    };
+    snapshot.kind(entry) == EntryKind::Unlisted && snapshot.parent(entry).is_some_and(same)
+}
+
 fn check_entry(
     look: &Look<'_>,
     order: &Order,
@@ -171,8 +196,10 @@ fn check_entry(
     let vector = look.site.view().reader().vector(entry);
     let bits = BitsProjection.priority_of(snapshot, entry);
     let bits_factor = BitsProjection.factor(&bits, &Context::of(snapshot, entry));
+    let (part, whole) = shown.target.ratio();
     let level = Level {
-        target: shown.target,
+        target: ratio(part, whole),
+        is_last: shown.target.is_last(),
         at_most: shown.at_most,
         distance: shown.distance,
         usage: (shown.usage, shown.parent_usage),
@@ -184,6 +211,7 @@ fn check_entry(
     let of_rank = last + 1 - right.rank;
     let factor = u64::from(of_rank) * u64::from(Share::ONE) / u64::from(last);
     let same = [
+        ("presence", snapshot.is_present(entry) == right.is_present),
         ("level", level == right.level),
         (
             "vector",
