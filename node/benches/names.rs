@@ -10,7 +10,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fairmesh::config::Config;
-use fairmesh_model::{Incarnation, MonoTime, Now, Share, SigningKey, WallTime};
+use fairmesh_model::{Incarnation, MonoTime, Now, SigningKey, WallTime, Weight};
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{Site, Words};
 
@@ -139,7 +139,7 @@ fn world(count: usize, shape: Shape) -> World {
     let mut config = files(count, shape, 0).read();
     let entries = tree(count).map(|path| {
         let path = path.parse().expect("a path");
-        (path, SiteEntry::local(Share::from_ratio(1, 1_000_000)))
+        (path, SiteEntry::local(Weight::whole(1)))
     });
     config.policy = SitePolicy::new(entries.collect()).expect("a tree");
     let mut site = config.to_site_config();

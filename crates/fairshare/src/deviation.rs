@@ -14,7 +14,7 @@ use std::fmt;
 
 use ethnum::U256;
 use fairmesh_model::path::PATH_DEPTH_MAX;
-use fairmesh_model::{Distance, Share, mutated};
+use fairmesh_model::{Distance, Share, mutant, mutated};
 use serde::{Serialize, Serializer};
 
 use crate::ratio;
@@ -85,7 +85,7 @@ impl Level {
     pub fn deviation(&self) -> Deviation {
         let class = self.class();
         let distance = match class {
-            Class::Last => self.absolute(),
+            Class::Last => mutant!(ZeroByDistance, self.absolute(), self.distance_from_target()),
             Class::Over | Class::Within => self.distance_from_target(),
         };
         Deviation { class, ..distance }

@@ -68,7 +68,9 @@ impl Ranking {
     pub fn of(snapshot: &Snapshot) -> Self {
         let mut ranks = vec![1; snapshot.entries()];
         let mut count = 1;
-        for depth in 1..=mutant!(LowestLevelUnseen, snapshot.depth(), snapshot.depth().min(1)) {
+        // Accounts that have used nothing rank, too: as a new one does.
+        let deepest = snapshot.topology.depth();
+        for depth in 1..=mutant!(LowestLevelUnseen, deepest, deepest.min(1)) {
             let mut candidates: Vec<Candidate> = snapshot
                 .ids()
                 .filter_map(|entry| candidate(snapshot, &ranks, entry, depth))
@@ -76,7 +78,9 @@ impl Ranking {
             candidates.sort_unstable_by(Candidate::order);
             count = assign(&candidates, &mut ranks);
         }
-        leave_out_absent(snapshot, &mut ranks, &mut count);
+        if !mutated!(AbsentRanked) {
+            leave_out_absent(snapshot, &mut ranks, &mut count);
+        }
         Self { ranks, count }
     }
 

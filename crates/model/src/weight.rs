@@ -72,7 +72,7 @@ impl Weight {
 
     /// A whole number.
     pub const fn whole(number: u32) -> Self {
-        #[expect(clippy::cast_lossless, reason = "`From` is not const")]
+        // `From` is not const.
         Self(number as u64 * Self::ONE)
     }
 

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Share, ShareRule};
+use fairmesh_model::{AccountPath, Share, ShareRule, mutant};
 
 use crate::site_policy::SiteEntry;
 
@@ -58,8 +58,13 @@ fn level_weights<'a>(entries: impl Iterator<Item = &'a SiteEntry>) -> Vec<u64> {
     let (weights, caps): (Vec<u128>, Vec<u128>) = entries
         .map(|entry| {
             let mount = entry.mount.as_ref();
-            let factor = percent(mount.and_then(|mount| mount.weight));
-            let cap = percent(mount.and_then(|mount| mount.cap));
+            let weight = mount.and_then(|mount| mount.weight);
+            let factor = percent(mutant!(OwnersWeightIgnored, weight, None));
+            let cap = percent(mutant!(
+                OwnersCapIgnored,
+                mount.and_then(|mount| mount.cap),
+                None
+            ));
             (u128::from(entry.share.units()) * factor, cap)
         })
         .unzip();

@@ -109,7 +109,7 @@ struct Case {
 }
 
 /// Lines of the tree, and the VO of each. A parent comes before its children.
-const LINES: [(&str, Option<usize>); 25] = [
+const LINES: [(&str, Option<usize>); 26] = [
     ("/*", None),
     ("/local", None),
     ("/local/*", None),
@@ -134,6 +134,7 @@ const LINES: [(&str, Option<usize>); 25] = [
     ("/grid/too", Some(1)),
     ("/grid/too/*", Some(1)),
     ("/grid/too/x", Some(1)),
+    ("/grid/too/x/*", Some(1)),
     ("/grid/too/x/y", Some(1)),
 ];
 

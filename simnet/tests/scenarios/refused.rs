@@ -69,9 +69,9 @@ fn errors_name_file_line_and_key() {
             "`for`: nothing puts this right",
         ),
         (
-            "[[step]]\nat = \"1h\"\ndo = \"policy\"\nnode = 0\nshares = { \"/g0\" = 101 }\n",
+            "[[step]]\nat = \"1h\"\ndo = \"policy\"\nnode = 0\nshares = { \"/g0\" = -1 }\n",
             10,
-            "`shares`: a share of 101 % is outside",
+            "`shares`: a share of -1 is outside",
         ),
         (
             "[[step]]\nat = \"1h\"\ndo = \"mount\"\nnodes = [0]\nvo = \"moon\"\n",

@@ -5,7 +5,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule};
+use fairmesh_model::{
+    AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Weight, mutant, mutated,
+};
 
 use super::siblings::{Siblings, reduce};
 use super::spec::{BuildError, EntryKind, EntrySpec, TreeSpec};
@@ -179,14 +181,15 @@ impl Topology {
         }
         self.periods = vec![0; self.nodes.len()];
         for (id, date) in since {
-            self.periods[at(*id)] = date.0;
+            self.periods[at(*id)] = mutant!(SinceOneDayLater, date.0, date.0 + 1);
         }
         for id in 1..self.nodes.len() {
             let (node, parent) = (self.nodes[id], at(self.nodes[id].parent));
             let begins_later = self.periods[id] > self.periods[parent];
-            self.periods[id] = self.periods[id].max(self.periods[parent]);
+            let of_parent = mutant!(PeriodsNotInherited, self.periods[parent], 0);
+            self.periods[id] = self.periods[id].max(of_parent);
             let level = &mut self.levels[node.level()];
-            if begins_later && level.sums.is_none() {
+            if begins_later && level.sums.is_none() && !mutated!(PeriodsLeaveTotals) {
                 level.sums = Some(u32::try_from(self.level_sums).expect("fewer than entries"));
                 self.level_sums += 1;
             }
@@ -232,7 +235,7 @@ fn lines_of(spec: &TreeSpec) -> Vec<Line> {
         Some(Line {
             spec: EntrySpec {
                 path,
-                weight: 0,
+                weight: mutant!(OthersWeighOne, 0, Weight::ONE),
                 at_most: Share::WHOLE,
                 scope: first.scope,
                 distance: first.distance,

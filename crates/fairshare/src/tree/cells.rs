@@ -92,7 +92,7 @@ impl Booked {
         since: u32,
     ) -> Change {
         let length = tree.histories[history].length();
-        let counts_now = length.day_of(references[history]) >= since;
+        let counts_now = length.day_of(references[history]) >= mutant!(RunningHasNoDay, since, 0);
         let in_flight = match counts_now {
             true => self.in_flight.weighted(tree.is_of_vo(history)),
             false => Change::default(),

@@ -4,7 +4,7 @@
 //! both stay below 2^41. Only weights that no document and no owner's limit can have are scaled down to that.
 //! Deliberately not here: the entries.
 
-use fairmesh_model::{Distance, Scope};
+use fairmesh_model::{Distance, Scope, mutant};
 
 use super::topology::Node;
 
@@ -45,8 +45,10 @@ pub(super) fn reduce(nodes: &mut [Node], levels: &mut [Siblings]) {
     for node in &mut nodes[1..] {
         let level = node.level();
         if node.weight > 0 {
-            node.weight = (node.weight / divisors[level] >> shifts[level]).max(1);
+            node.weight = ((node.weight / divisors[level]) >> shifts[level]).max(1);
         }
-        levels[level].total += node.weight;
+        let total = levels[level].total;
+        let sum = total + node.weight;
+        levels[level].total = mutant!(PartsOfLargest, sum, total.max(node.weight));
     }
 }

@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
 use fairmesh_model::{
-    AccountPath, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutated,
+    AccountPath, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutant, mutated,
 };
 
 use super::siblings::Siblings;
@@ -302,6 +302,7 @@ impl Topology {
             _ => (own.local, all.local),
         };
         let is_unlisted = node.kind == EntryKind::Unlisted;
+        let usage = mutant!(UnlistedTied, usage, if is_unlisted { 0 } else { usage });
         Level {
             target: self.target(node, siblings),
             at_most: node.at_most,

@@ -66,7 +66,9 @@ impl Loading {
         }
         for (id, vo) in &mut *fed.vos {
             // Places are those of the tree that is fed from now on.
-            vo.published.paths.clear_places();
+            if !mutated!(PlacesOutliveTree) {
+                vo.published.paths.clear_places();
+            }
             for site in vo.published.sites() {
                 let days = vo.published.days(site).into_iter().map(Span::Day);
                 pending.insert(Source::Member(*id, site), days.collect());
