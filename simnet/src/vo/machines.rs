@@ -3,7 +3,7 @@
 //! Invariant: a site has the same machines in every run; two sites differ in number and speed, so
 //! that a job costs more at one than at another. Some have a property, and some serve one queue only.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use fairmesh_model::{Factor, MachineClass, PriceList};
 use fairmesh_site::Pattern;

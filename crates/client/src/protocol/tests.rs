@@ -195,7 +195,7 @@ fn each_bad_name_block_has_its_own_error() {
         NameBlock::new(&[0, 0, 0, 0, 1]).is_err(),
         "no row, yet bytes"
     );
-    let rows: [(&[u8], &str); 7] = [
+    let rows: [(&[u8], &str); 10] = [
         (&[0, 0, 1, b'a'], "unknown mask"),
         (&[17, 0, 1, b'/'], "unknown mask"),
         (&[32, 0, 1, b'q'], "unknown mask"),
