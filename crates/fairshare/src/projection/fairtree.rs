@@ -115,7 +115,12 @@ impl Walk<'_> {
             let ties = |item: &&Item| first.level_fairshare.compare(item.level_fairshare).is_eq();
             let same = rest.iter().take_while(ties).count();
             let (group, behind) = rest.split_at(same);
-            self.visit_group(group, tied.take());
+            // An entry `*` that nobody wrote and no account belongs to takes no user's tie.
+            let has_users = group
+                .iter()
+                .any(|item| self.snapshot.is_present(item.entry));
+            let tied = tied.take_if(|_| has_users);
+            self.visit_group(group, tied);
             rest = behind;
         }
     }
