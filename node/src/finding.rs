@@ -47,6 +47,7 @@ pub enum Code {
     VoWithoutRule,
     RuleHidden,
     HalfLifeBeyondHorizon,
+    SharesAreWeights,
     PriceBeyondUsual,
     WithoutEffect,
     PageHidden,

@@ -71,6 +71,7 @@ impl Config {
                     .to_owned(),
             );
         }
+        doubts.extend(self.doubts_of_shares());
         doubts
     }
 

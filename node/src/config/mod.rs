@@ -19,6 +19,7 @@ mod advert;
 mod forward;
 mod identity;
 mod lint;
+mod lint_shares;
 mod people;
 mod privacy;
 mod raw;
