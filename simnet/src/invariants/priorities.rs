@@ -2,11 +2,12 @@
 //!
 //! Invariant checked: the digest of a view decides the target, the usage and so the deviation of
 //! every entry below a VO's mount, at any two nodes and any two times; but for the usage in levels
-//! that count each site's own.
+//! that count each site's own. Accounts without a line are looked at where their `*` has one: those of others are
+//! in no digest.
 
-use std::collections::HashMap;
-use std::fmt::Write as _;
+use std::collections::{BTreeSet, HashMap};
 
+use fairmesh_fairshare::EntryKind;
 use fairmesh_model::{ContentHash, Scope, VoId};
 use fairmesh_site::Site;
 
@@ -29,20 +30,32 @@ fn levels(site: &Site, vo: VoId) -> Option<ContentHash> {
     let view = site.view();
     let mount = view.mounts().get(&vo)?;
     let snapshot = site.snapshot();
-    let mut text = String::new();
+    let mut lines = BTreeSet::new();
     for entry in snapshot.ids() {
         let path = snapshot.path(entry);
-        if let Some(below) = path.relative_to(mount).filter(|below| !below.is_root()) {
-            let mut level = snapshot.level(entry);
-            let compiled = site.compiled().get(path);
-            if compiled.is_some_and(|entry| entry.scope == Scope::Local) {
-                (level.usage, level.parent_usage) = (0, 0);
-            }
-            // Writing to a string cannot fail.
-            let _ = writeln!(text, "{below} {level:?}");
+        let Some(below) = path.relative_to(mount).filter(|below| !below.is_root()) else {
+            continue;
+        };
+        let line = match snapshot.kind(entry) {
+            EntryKind::Unlisted if snapshot.is_present(entry) => snapshot.parent(entry),
+            EntryKind::Listed | EntryKind::Others => Some(entry),
+            EntryKind::Unlisted | EntryKind::ImpliedOthers => None,
+        };
+        let line = line.and_then(|line| site.compiled().get(snapshot.path(line)));
+        let Some(line) = line else {
+            continue;
+        };
+        let mut level = snapshot.level(entry);
+        if line.scope == Scope::Local {
+            (level.usage, level.parent_usage) = (0, 0);
+        }
+        if line.scope == Scope::Global || snapshot.kind(entry) != EntryKind::Unlisted {
+            // Accounts without a line have the order in which they came.
+            lines.insert(format!("{below} {level:?}"));
         }
     }
-    Some(ContentHash::of(text.as_bytes()))
+    let lines: Vec<String> = lines.into_iter().collect();
+    Some(ContentHash::of(lines.join("\n").as_bytes()))
 }
 
 impl Invariant for Priorities {

@@ -35,7 +35,7 @@ pub struct OwnerSpec {
     pub divides: bool,
     /// What accounts without a line weigh together, at each level of his, where he says it.
     pub others: Option<Weight>,
-    /// Whether `/local` is now called `/own`, and whether what was `/legacy` is now the first VO's.
+    /// Whether `/local` is now called `/own`, and what was `/legacy` before is a part of it.
     pub renamed: bool,
     /// The first day of which usage of `/local` counts, and of the first VO here.
     pub since: Option<Date>,
@@ -213,10 +213,7 @@ fn tree(vos: &[&Vo], owner: &OwnerSpec) -> BTreeMap<AccountPath, SiteEntry> {
         if let Some(limits) = mount.mount.as_mut().filter(|_| owner.weighs) {
             weigh(limits, index);
         }
-        if index == 0 {
-            mount.since = owner.since;
-            mount.was = owner.renamed.then(|| path("/legacy")).into_iter().collect();
-        }
+        mount.since = owner.since.filter(|_| index == 0);
         entries.insert(path(&format!("{above}/{name}")), mount);
     }
     entries
@@ -225,9 +222,10 @@ fn tree(vos: &[&Vo], owner: &OwnerSpec) -> BTreeMap<AccountPath, SiteEntry> {
 /// Those that are nobody's but the owner's.
 fn own_entries(owner: &OwnerSpec) -> BTreeMap<AccountPath, SiteEntry> {
     let at = if owner.renamed { "/own" } else { "/local" };
+    let was = ["/local", "/legacy"].into_iter().map(path);
     let local = SiteEntry {
         since: owner.since,
-        was: owner.renamed.then(|| path("/local")).into_iter().collect(),
+        was: was.filter(|_| owner.renamed).collect(),
         ..SiteEntry::local(owner.local_share)
     };
     let mut entries = BTreeMap::from([(path(at), local)]);
