@@ -141,7 +141,7 @@ fn mistakes_are_shown_where_they_are() {
             "4:1",
             "mounts `a`, which has no id",
         ),
-        ("[shares]\n\"/a\" = 120\n", "4:8", "outside 0..100"),
+        ("[shares]\n\"/a\" = -1\n", "4:8", "outside 0..10000000000"),
     ] {
         let problem = problem(&format!("{MINIMAL}{rest}"));
         assert!(

@@ -155,14 +155,14 @@ impl Moment {
             let path = self.snapshot().path(*entry);
             path.names().le(after.names())
         };
+        let is_after = |entry: &EntryId| {
+            let after = page.after.as_ref();
+            after.is_none_or(|after| !is_before(entry, after))
+        };
         let mut wanted: Vec<EntryId> = self
-            .snapshot()
-            .subtree(top)
-            .skip_while(|entry| {
-                page.after
-                    .as_ref()
-                    .is_some_and(|after| is_before(entry, after))
-            })
+            .in_path_order(top)
+            .into_iter()
+            .filter(is_after)
             .filter(|entry| *entry != EntryId::ROOT)
             .filter(|entry| {
                 let levels = self.snapshot().path(*entry).depth() - below.depth();
@@ -181,6 +181,27 @@ impl Moment {
             .collect();
         let body = |entry: EntryId| self.share_body(entry, &mounts);
         Ok((wanted.into_iter().map(body).collect(), next))
+    }
+
+    /// The entries at and below one, in the order of their names: accounts without a line, which the tree has behind
+    /// all others, between those that have one.
+    fn in_path_order(&self, top: EntryId) -> Vec<EntryId> {
+        let snapshot = self.snapshot();
+        let is_listed = |entry: &EntryId| snapshot.kind(*entry) != EntryKind::Unlisted;
+        let (listed, mut unlisted): (Vec<_>, Vec<_>) = snapshot.subtree(top).partition(is_listed);
+        let precedes =
+            |a: EntryId, b: EntryId| snapshot.path(a).names().lt(snapshot.path(b).names());
+        unlisted.sort_by(|a, b| snapshot.path(*a).names().cmp(snapshot.path(*b).names()));
+        let mut unlisted = unlisted.into_iter().peekable();
+        let mut merged = Vec::with_capacity(listed.len() + unlisted.len());
+        for entry in listed {
+            while let Some(account) = unlisted.next_if(|account| precedes(*account, entry)) {
+                merged.push(account);
+            }
+            merged.push(entry);
+        }
+        merged.extend(unlisted);
+        merged
     }
 
     fn share_body(&self, entry: EntryId, mounts: &BTreeMap<&AccountPath, VoId>) -> ShareBody {

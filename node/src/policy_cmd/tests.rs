@@ -250,7 +250,7 @@ fn mistakes_in_drafts_are_shown_where_they_are() {
     desk.run("sign @1.toml --key @a --key @b");
     desk.run("new shares --charter @1.cbor -o @s.toml");
     let lines = desk.read("s.toml").lines().count();
-    desk.write("s.toml", &(desk.read("s.toml") + "\"/x\" = 120\n"));
+    desk.write("s.toml", &(desk.read("s.toml") + "\"/x\" = -1\n"));
     let problem = desk.refused("sign @s.toml --key @c");
     assert!(
         problem.contains(&format!("s.toml:{}:8: ", lines + 1)),
