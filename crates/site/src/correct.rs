@@ -289,14 +289,17 @@ impl Site {
     /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
     pub(crate) fn forget_refunds(&mut self, now: WallTime, horizon: WallTime) {
         let before = now.before(AUDIT_KEPT).min(horizon);
-        let gone = self.refunds.extract_if(.., |_, refund| refund.at < before);
-        let mut gone: Vec<Vec<u8>> = gone.map(|(key, _)| key).collect();
-        let moves = self
-            .relocations
-            .extract_if(.., |_, moved| moved.at < before);
-        gone.extend(moves.map(|(key, _)| key));
-        let rows = gone.into_iter().map(|key| Write::delete(Table::Audit, key));
-        self.persist(rows.collect());
+        let mut rows = Vec::new();
+        let mut keep = |key: &Vec<u8>, at: WallTime| {
+            let is_kept = at >= before;
+            if !is_kept {
+                rows.push(Write::delete(Table::Audit, key.clone()));
+            }
+            is_kept
+        };
+        self.refunds.retain(|key, refund| keep(key, refund.at));
+        self.relocations.retain(|key, moved| keep(key, moved.at));
+        self.persist(rows);
     }
 }
 

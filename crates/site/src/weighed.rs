@@ -49,8 +49,11 @@ struct OfVo {
     others: Option<PublishedTables>,
     capacities: BTreeMap<SiteId, Capacity>,
     /// What running jobs are still expected to be charged.
-    expected: Vec<(SiteId, Arc<[(AccountPath, u64)]>)>,
+    expected: Vec<(SiteId, Expected)>,
 }
+
+/// What running jobs of a site are still expected to be charged, by account.
+type Expected = Arc<[(AccountPath, u64)]>;
 
 /// All that weighted usage is made of, at one moment.
 #[derive(Debug, Clone)]
