@@ -68,11 +68,11 @@ fn former_paths_and_periods_are_read_where_they_stand() {
         ),
         (
             "\"/a\" = { share = 1, since = \"July\" }",
-            "vo.toml:2:30: `/a.since`: write a date",
+            "vo.toml:2:29: `/a.since`: write a date",
         ),
         (
             "\"/a\" = { share = 1, since = 7 }",
-            "vo.toml:2:30: `/a.since`: expected a date",
+            "vo.toml:2:29: `/a.since`: expected a date",
         ),
         (
             "\"/*\" = 1\n\"/*/a\" = 1",
