@@ -2,8 +2,8 @@
 //!
 //! Invariant checked: the digest of a view decides the target, the usage and so the deviation of
 //! every entry below a VO's mount, at any two nodes and any two times; but for the usage in levels
-//! that count each site's own. Accounts without a line are looked at where their `*` has one: those of others are
-//! in no digest.
+//! that count each site's own. Accounts without a line are looked at where their `*` has one and members have used
+//! something by them: others are in no digest.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -37,7 +37,7 @@ fn levels(site: &Site, vo: VoId) -> Option<ContentHash> {
             continue;
         };
         let line = match snapshot.kind(entry) {
-            EntryKind::Unlisted if snapshot.is_present(entry) => snapshot.parent(entry),
+            EntryKind::Unlisted if snapshot.sums(entry).global > 0 => snapshot.parent(entry),
             EntryKind::Listed | EntryKind::Others => Some(entry),
             EntryKind::Unlisted | EntryKind::ImpliedOthers => None,
         };
