@@ -138,7 +138,7 @@ fn explained(twins: &Twins) -> anyhow::Result<()> {
     let words = String::from_utf8_lossy(&output.stdout);
     let expected = [
         &format!("In Slurm, job {job} of root (account xavier) waits in main"),
-        "that can start now on its nodes stand before it",
+        "It cannot start now, whatever its priority",
         "/physics/xavier: should have 50",
         "above its target, so it waits",
         "/physics/yvonne is served first.",

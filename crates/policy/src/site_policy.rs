@@ -150,6 +150,11 @@ impl SitePolicy {
         self.entries.iter()
     }
 
+    /// The entry of a path.
+    pub fn entry(&self, path: &AccountPath) -> Option<&SiteEntry> {
+        self.entries.get(path)
+    }
+
     /// The aliases that must be known, dropped mounts apart, with the path of each.
     pub fn mounts(&self) -> impl Iterator<Item = (&str, &AccountPath)> {
         self.entries.iter().filter_map(|(path, entry)| {

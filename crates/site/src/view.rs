@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_fairshare::{EntryId, Resolved, Snapshot, TreeReader};
-use fairmesh_model::{AccountPath, SiteId, VoId, WallTime};
+use fairmesh_model::{AccountPath, SiteId, VoId, WallTime, Weight};
 
 use crate::config::SiteConfig;
 use crate::identity::{Account, Words};
@@ -128,6 +128,12 @@ impl View {
             None => Some(account.path.clone()),
             Some(vo) => self.mounts.get(&vo)?.join(&account.path).ok(),
         }
+    }
+
+    /// The share that the owner has written for an entry of the site's own tree.
+    pub fn share_of_owner(&self, path: &AccountPath) -> Option<Weight> {
+        let entry = self.config.policy.entry(path)?;
+        Some(entry.share)
     }
 
     /// Where the VOs are mounted.

@@ -1,7 +1,7 @@
 //! `fairmesh share`: the share tree, with `sshare`'s columns and flags.
 //!
 //! Shares and usage are those of the parent, as with Slurm's Fair Tree: NormShares is the target,
-//! EffectvUsage the actual share. RawShares are percents, RawUsage is in core-seconds, weighed by
+//! EffectvUsage the actual share. RawShares are shares as written, RawUsage is in core-seconds, weighed by
 //! age. LevelFS is target/actual: above 1 means under-served. NormUsage is the share of the whole.
 //! Scope is whose usage counts at the entry's level, and DividedBy the VO whose policy its own VO mounts there.
 //! FairShare is the factor that schedulers get, and Rank the place that it stands for: 1 is served first.
@@ -176,7 +176,7 @@ fn row(entry: &ShareBody) -> Vec<String> {
     vec![
         clean(&entry.path),
         clean(user),
-        entry.target.clone(),
+        entry.share.clone().unwrap_or_default(),
         fraction(&entry.target),
         core_seconds(&entry.usage_core_ms),
         fraction(&entry.actual_of_whole),

@@ -165,6 +165,14 @@ pub struct Sockets {
     pub control_slots: SlotLimits,
 }
 
+/// A table that may be absent, checked where it is given.
+fn given<R, T>(
+    raw: Option<&R>,
+    check: impl FnOnce(&R) -> anyhow::Result<T>,
+) -> anyhow::Result<Option<T>> {
+    raw.map(check).transpose()
+}
+
 impl Config {
     /// Reads and checks a file, and the share tree and the people that it names.
     ///
@@ -234,21 +242,17 @@ impl Config {
             quotas: quota::checked(source, &raw.quota, &vos)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,
-            slurm: (raw.slurm.as_ref())
-                .map(|raw| slurm::settings::checked(place, raw))
-                .transpose()?,
-            gridengine: (raw.gridengine.as_ref())
-                .map(|raw| gridengine::settings::checked(place, raw))
-                .transpose()?,
-            condor: (raw.condor.as_ref())
-                .map(|raw| condor::settings::checked(place, raw))
-                .transpose()?,
-            pbs: (raw.pbs.as_ref())
-                .map(|raw| pbs::settings::checked(place, raw))
-                .transpose()?,
-            lsf: (raw.lsf.as_ref())
-                .map(|raw| lsf::settings::checked(place, raw))
-                .transpose()?,
+            slurm: given(raw.slurm.as_ref(), |raw| {
+                slurm::settings::checked(place, raw)
+            })?,
+            gridengine: given(raw.gridengine.as_ref(), |raw| {
+                gridengine::settings::checked(place, raw)
+            })?,
+            condor: given(raw.condor.as_ref(), |raw| {
+                condor::settings::checked(place, raw)
+            })?,
+            pbs: given(raw.pbs.as_ref(), |raw| pbs::settings::checked(place, raw))?,
+            lsf: given(raw.lsf.as_ref(), |raw| lsf::settings::checked(place, raw))?,
             charge_rule,
             projection: raw.order.projection,
             data_dir,

@@ -3,7 +3,7 @@
 //! Deliberately not here: thousands of them at once, which is what `lookup.sock` is for.
 
 use axum::response::IntoResponse;
-use fairmesh_fairshare::{EntryId, Order};
+use fairmesh_fairshare::{EntryId, EntryKind, Order};
 use fairmesh_model::{AccountPath, Origin, Share};
 use fairmesh_site::{Account, View, Words};
 use serde::Deserialize;
@@ -135,7 +135,7 @@ fn of_user(view: &View, order: &Order, user: &str) -> Vec<Place> {
         path: view.reader().path(entry).clone(),
         account,
         entry,
-        exact: true,
+        exact: order.snapshot().kind(entry) == EntryKind::Listed,
     };
     let mut places: Vec<Place> = entries.map(place).collect();
     places.sort_by_key(|place| order.ranking().rank(place.entry));

@@ -183,6 +183,13 @@ impl Moment {
         Ok((wanted.into_iter().map(body).collect(), next))
     }
 
+    /// The share of an entry as its author wrote it: the owner, or a VO.
+    fn share_as_written(&self, entry: EntryId) -> Option<String> {
+        let owners = self.view.share_of_owner(self.snapshot().path(entry));
+        let written = owners.or_else(|| self.snapshot().written(entry));
+        written.map(|share| share.to_string())
+    }
+
     /// The entries at and below one, in the order of their names: accounts without a line, which the tree has behind
     /// all others, between those that have one.
     fn in_path_order(&self, top: EntryId) -> Vec<EntryId> {
@@ -231,7 +238,9 @@ impl Moment {
             user: path.name().filter(|_| leaf).map(str::to_owned),
             others: is_others.then(|| self.snapshot().accounts(entry)),
             among: among.map(|others| self.snapshot().path(others).to_string()),
-            weight: weight.into(),
+            share: self.share_as_written(entry),
+            weight: weight.0,
+            weights: weight.1,
             level_fs,
             path: level.path,
             global: level.global,

@@ -156,7 +156,7 @@ fn a_full_disk_leaves_nothing_that_is_in_the_way_of_the_next_try() -> anyhow::Re
     }
     // There is room for the share tree, and not for the configuration.
     let init = format!("init {} --name hpc2 --cores 1", disk.path().display());
-    let told = fails_on_full_disk(desk.path(), 2, &init)?;
+    let told = fails_on_full_disk(desk.path(), 4, &init)?;
     ensure!(told.contains("fairmesh.toml"), "{told}");
     ensure!(files(disk.path())?.is_empty(), "{:?}", files(disk.path())?);
     run(desk.path(), &init)?;

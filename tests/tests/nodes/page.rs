@@ -128,7 +128,7 @@ fn a_page_shows_who_has_had_what_and_why() -> anyhow::Result<()> {
     ensure!(style.head.contains("text/css"), "{}", style.head);
     ensure!(front.len() + style.body.len() < 300_000, "{}", front.len());
 
-    let ann = world.await_part("/entry?path=/physics/ann", "/physics decides first")?;
+    let ann = world.await_part("/entry?path=/physics/ann", "/physics/ann has used")?;
     let why = "/physics/ann: should have 50 % of /physics, has 100.00 % on all sites";
     ensure!(ann.contains(why), "{ann}");
     let link = "/entry?path=/physics/%3Cb%3Ebob%26%22";
@@ -183,7 +183,7 @@ fn a_page_gives_metrics_without_a_users_name() -> anyhow::Result<()> {
     let metrics = world.await_part("/metrics", "fairmesh_share_used_ratio{entry=\"/physics\"}")?;
     for part in [
         "fairmesh_build_info{version=\"",
-        "fairmesh_share_target_ratio{entry=\"/physics\"} 0.5",
+        "fairmesh_share_target_ratio{entry=\"/physics\"} 1",
         "fairmesh_documents_expire_timestamp_seconds{vo=\"physics\"} ",
         "fairmesh_notices{code=\"alone\",severity=\"none\"} 0",
         "fairmesh_store_bytes ",

@@ -12,7 +12,7 @@ use crate::PROGRAM;
 
 /// What each example prints, in their order, where ann has used all there is and bob nothing.
 const PRINTED: [&[&str]; 4] = [
-    &["ann 250000000 ", "bob 750000000 "],
+    &["ann 333333333 ", "bob 1000000000 "],
     &["1\n"],
     &["/physics should have", "/physics/ann should have 50"],
     &["/ann strict 3"],

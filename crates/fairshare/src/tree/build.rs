@@ -254,6 +254,7 @@ const fn level_of(scope: Scope, distance: Distance) -> Siblings {
         scope,
         distance,
         total: 0,
+        unit: 1,
         has_zero: false,
         others: None,
         sums: None,

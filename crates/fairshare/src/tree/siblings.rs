@@ -18,6 +18,8 @@ pub(crate) struct Siblings {
     pub(crate) distance: Distance,
     /// The sum of the weights; 0 where all are.
     pub(crate) total: u64,
+    /// What the weights were divided by.
+    pub(crate) unit: u64,
     /// Whether a line has a weight of zero.
     pub(crate) has_zero: bool,
     /// The entry of the accounts without a line.
@@ -42,6 +44,9 @@ pub(super) fn reduce(nodes: &mut [Node], levels: &mut [Siblings]) {
             (128 - reduced.leading_zeros()).saturating_sub(TOTAL_MAX.trailing_zeros())
         })
         .collect();
+    for (level, divisor) in levels.iter_mut().zip(&divisors) {
+        level.unit = *divisor;
+    }
     for node in &mut nodes[1..] {
         let level = node.level();
         if node.weight > 0 {

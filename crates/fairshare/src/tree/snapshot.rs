@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use fairmesh_model::{AccountPath, Window};
+use fairmesh_model::{AccountPath, Weight, Window};
 
 use super::reader::Resolved;
 use super::spec::{EntryId, EntryKind};
@@ -110,6 +110,15 @@ impl Snapshot {
             EntryKind::Listed | EntryKind::Others => true,
             EntryKind::ImpliedOthers | EntryKind::Unlisted => self.sums(entry) != Sums::default(),
         }
+    }
+
+    /// The weight of an entry with a line in the unit that the tree was built of, where that is the unit of shares.
+    pub fn written(&self, entry: EntryId) -> Option<Weight> {
+        let node = self.topology.node(entry);
+        let has_line = matches!(node.kind, EntryKind::Listed | EntryKind::Others);
+        let unit = self.topology.unit(node);
+        let units = node.weight.checked_mul(unit).filter(|_| has_line)?;
+        Weight::from_units(units)
     }
 
     /// The entry above; `None` for the root.

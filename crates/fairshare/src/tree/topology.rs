@@ -329,6 +329,11 @@ impl Topology {
         }
     }
 
+    /// What the weights of an entry's level were divided by.
+    pub(crate) fn unit(&self, node: &Node) -> u64 {
+        self.levels[node.level()].unit
+    }
+
     pub(crate) fn scope(&self, entry: EntryId) -> Scope {
         self.levels[self.node(entry).level()].scope
     }

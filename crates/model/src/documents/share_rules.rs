@@ -211,7 +211,10 @@ mod tests {
         AccountPath::parse(text).expect("a path")
     }
 
-    fn checked(rows: &[(&str, &str, &[&str], bool)]) -> Result<(), String> {
+    /// Path, share, former paths, and whether another policy divides the entry.
+    type Row<'a> = (&'a str, &'a str, &'a [&'a str], bool);
+
+    fn checked(rows: &[Row<'_>]) -> Result<(), String> {
         let rows: Vec<_> = rows
             .iter()
             .map(|(at, weight, was, is_divided)| {
@@ -239,7 +242,7 @@ mod tests {
 
     #[test]
     fn each_rule_names_the_entry_that_breaks_it() {
-        let rows: [(&[(&str, &str, &[&str], bool)], &str); 10] = [
+        let rows: [(&[Row<'_>], &str); 10] = [
             (
                 &[("/*", "1", &[], false), ("/*/a", "1", &[], false)],
                 "`/*/a`: `/*` stands for all",
@@ -289,7 +292,7 @@ mod tests {
 
     #[test]
     fn what_people_write_passes() {
-        let rows: [&[(&str, &str, &[&str], bool)]; 4] = [
+        let rows: [&[Row<'_>]; 4] = [
             &[("/a", "2147483647", &[], false), ("/b", "1", &[], false)],
             &[
                 ("/a", "33.3333333", &["/b", "/c/d"], false),

@@ -48,7 +48,14 @@ pub(super) fn write(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -
 
 /// Where jobs count. If their account has no entry, that comes first: the entry is then that of everybody without one.
 pub(super) fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
-    let path = clean(&body.path);
+    // An account without a line counts among all of them: that is the place to name.
+    let others = body
+        .levels
+        .iter()
+        .rev()
+        .find(|level| level.path.ends_with("/*"));
+    let others = others.filter(|_| !body.exact);
+    let path = clean(others.map_or(&body.path, |others| &others.path));
     let rank = format!("rank {} of {}", body.rank, body.ranks);
     let (who, have) = match whose {
         Whose::Nobody => return format!("{path}, {rank}, from the root down:"),

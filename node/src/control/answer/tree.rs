@@ -32,9 +32,15 @@ pub struct ShareBody {
     /// For an account without a line: the entry that it shares with all such accounts of its level.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub among: Option<String>,
-    /// Its weight, and the sum of its siblings' weights, divided by what divides all of them: the target exactly.
+    /// Its share as it is written; absent for an account without a line.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<String>,
+    /// Its weight among its siblings, divided by what divides all of them.
     #[serde(default)]
-    pub weight: [u64; 2],
+    pub weight: u64,
+    /// The sum of its siblings' weights and its own: the target is exactly `weight` of that.
+    #[serde(default)]
+    pub weights: u64,
     /// Whether usage of all sites counts at this level, or only of this one.
     pub global: bool,
     /// The VO that it belongs to.

@@ -95,7 +95,7 @@ impl Columns {
             let begins = |prefix: &&str| name.starts_with(*prefix);
             ["grp", "max", "min", "qos", "defqos", "priority"]
                 .iter()
-                .any(|prefix| begins(prefix))
+                .any(begins)
         };
         let limits = names.iter().zip(cells).enumerate();
         let limits = limits.filter(|(_, (name, _))| is_limit(name));
