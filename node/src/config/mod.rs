@@ -166,10 +166,7 @@ pub struct Sockets {
 }
 
 /// A table that may be absent, checked where it is given.
-fn given<R, T>(
-    raw: Option<&R>,
-    check: impl FnOnce(&R) -> anyhow::Result<T>,
-) -> anyhow::Result<Option<T>> {
+fn given<R, T, E>(raw: Option<&R>, check: impl FnOnce(&R) -> Result<T, E>) -> Result<Option<T>, E> {
     raw.map(check).transpose()
 }
 

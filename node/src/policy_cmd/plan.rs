@@ -359,6 +359,14 @@ fn signed_percent(units: i64) -> String {
     format!("{sign}{}", percent(units.unsigned_abs()))
 }
 
+fn write_notes(lost: &[Lost], notes: &[String], out: &mut dyn Write) -> anyhow::Result<()> {
+    let lost = lost.iter().map(ToString::to_string);
+    for said in lost.chain(notes.iter().cloned()) {
+        writeln!(out, "{said}")?;
+    }
+    Ok(())
+}
+
 fn write(
     lines: &[Line],
     lost: &[Lost],
@@ -385,13 +393,7 @@ fn write(
         );
     }
     if !args.output.parsable {
-        for said in lost
-            .iter()
-            .map(ToString::to_string)
-            .chain(notes.iter().cloned())
-        {
-            writeln!(out, "{said}")?;
-        }
+        write_notes(lost, notes, out)?;
     }
     if lines.is_empty() && !args.output.parsable {
         writeln!(out, "nobody gains or loses")?;

@@ -3,6 +3,8 @@
 //! Invariant: every number is a count, a thousandth, or a time with its unit in its name; there is
 //! no chance here. Deliberately not here: which numbers are drawn (`draw`).
 
+mod rules;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
@@ -554,71 +556,6 @@ impl VoOptions {
     }
 }
 
-impl HistoryOption {
-    /// The rule, over so many windows.
-    pub(crate) fn rule(self, windows: u32) -> HistoryRule {
-        match self {
-            Self::Windows => HistoryRule::Windows {
-                length: windows.div_ceil(64),
-                count: windows.min(64),
-                factor: Share::from_percent(90).expect("at most 100"),
-            },
-            Self::HalfLife => HistoryRule::HalfLife {
-                windows: windows.div_ceil(60),
-                horizon: windows,
-            },
-            Self::None => HistoryRule::None { horizon: windows },
-            Self::RunningOnly => HistoryRule::RunningOnly,
-        }
-    }
-}
-
-impl ChargingOption {
-    /// The rule.
-    pub(crate) fn rule(self) -> ChargingRule {
-        let weights = |max, spec_max| ChargingRule::Weights {
-            cpu: 1_000,
-            gpu: 12_345,
-            mem_gib: 333,
-            max,
-            spec_max,
-        };
-        let penalty = |gpu_weight| ChargingRule::Penalty {
-            gpu: true,
-            gpu_weight,
-            disk: true,
-            factor_max: Factor::from_millionths(4_000_000),
-        };
-        // Machines with GPUs are faster, and a job on them is refused.
-        let spec_max = Factor::from_millionths(1_400_000);
-        match self {
-            Self::CpuTime => ChargingRule::CpuTime,
-            Self::WeightsSum => weights(false, None),
-            Self::WeightsMax => weights(true, None),
-            Self::Penalty => penalty(None),
-            Self::NormalisedTime => ChargingRule::NormalisedTime { spec_max },
-            Self::WeightsNormalised => weights(true, Some(spec_max)),
-            Self::PenaltyGpusBeside => penalty(Some(7_001)),
-        }
-    }
-}
-
-impl ModeOption {
-    /// The mode.
-    pub(crate) fn mode(self) -> UsageMode {
-        match self {
-            Self::Historical => UsageMode::Historical,
-            Self::Active => UsageMode::Active,
-            Self::Predictive => UsageMode::Predictive,
-        }
-    }
-}
-
-/// More entries than any tree of a swarm has.
-pub(super) fn all_at_once() -> usize {
-    8_192
-}
-
 fn in_full() -> u32 {
     100
 }
@@ -629,4 +566,9 @@ fn percent(percent: u32) -> Share {
 
 fn window(seconds: u64) -> WindowLength {
     WindowLength::from_millis(seconds * 1_000).expect("it divides a day")
+}
+
+/// More entries than any tree of a swarm has.
+pub(super) fn all_at_once() -> usize {
+    8_192
 }
