@@ -31,7 +31,7 @@ impl Config {
                 "shares: an identity rule leads to accounts at or below {above}, which has lines below it and none for all \
                  others: accounts without a line get a share of 0. Add a line such as `\"{others}\" = 10`"
             );
-            Finding::new(Code::WithoutLine, Severity::Warning, &text)
+            Finding::new(Code::WithoutLine, Severity::Info, &text)
         });
         sums.into_iter().chain(without_line).collect()
     }

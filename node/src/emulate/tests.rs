@@ -199,7 +199,7 @@ fn the_paper_s_figure_comes_out_of_files() {
     args.output = OutputArgs::default();
     let table = ran(&args).expect("valid");
     assert!(
-        table.contains("\n  /VO-A/P-A1       50  33.3333  -3.3333  16.6666  "),
+        table.contains("\n  /VO-A/P-A1       50  33.3333   -3.3333  16.6666  "),
         "{table}"
     );
     // A draft of `policy new shares` is a tree as well.

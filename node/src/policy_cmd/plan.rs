@@ -377,7 +377,6 @@ fn write(
     #[derive(Serialize)]
     struct Plan<'a> {
         entries: &'a [Line],
-        /// Entries whose usage has no line in the new tree.
         lost: &'a [Lost],
         notes: &'a [String],
     }

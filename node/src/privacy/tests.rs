@@ -62,7 +62,7 @@ fn seen(reader: Reader, hide: &[What], what: What) -> Vec<String> {
 fn a_user_sees_what_is_his_what_he_coordinates_and_what_lies_above() {
     let user = |name: &str| Reader::User(name.to_owned());
     let usage = [What::Usage];
-    let p2 = ["/lab", "/lab/p2", "/lab/p2/ann", "/lab/p2/eve"];
+    let p2 = ["/lab", "/lab/p2", "/lab/p2/*", "/lab/p2/ann", "/lab/p2/eve"];
     let all = seen(Reader::All, &usage, What::Usage);
     // With the entries `*` of four levels.
     assert_eq!(all.len(), 12);

@@ -71,7 +71,7 @@ fn people_are_explained_by_what_the_batch_system_and_grids_call_them() -> anyhow
         ensure!(told.contains(part), "{words:?}: no `{part}` in {told}");
     }
     let told = desk.run(&["explain", "eve"])?;
-    ensure!(told.contains("/cms has used "), "{told}");
+    ensure!(told.contains("/cms decides first: it has used "), "{told}");
     ensure!(!told.contains("eve has used"), "{told}");
     let by_uid = desk.run(&["explain", "root"])?;
     if by_uid.contains("Your jobs") {
