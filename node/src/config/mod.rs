@@ -197,7 +197,7 @@ impl Config {
         let raw: raw::RawConfig = source.parse()?;
         let base = path.parent().unwrap_or(Path::new(""));
         let data_dir = raw.site.data_dir.as_deref();
-        let data_dir = base.join(data_dir.unwrap_or(Path::new("data")));
+        let data_dir = base.join(data_dir.unwrap_or("data"));
         let vos = sections::vos(source, &raw.vos)?;
         let window = sections::window(source, &raw.history)?;
         let charge_rule = charging::charge_rule(source, &raw.charging)?;

@@ -324,7 +324,7 @@ fn look_ups_are_each_his_own(world: &World) -> anyhow::Result<()> {
     let (_, of_all) = world.looked_up(ROOT, Accounts::Names(none.as_block()))?;
     ensure!(of_all.step > 0 && of_all.ranking > 0, "{of_all:?}");
     let generation = view.generation;
-    let all: Vec<u8> = (0..6_u32).flat_map(u32::to_be_bytes).collect();
+    let all: Vec<u8> = (0..10_u32).flat_map(u32::to_be_bytes).collect();
     let handles = HandleColumn::new(&all)?;
     let told = |uid| {
         world.looked_up(
@@ -338,7 +338,7 @@ fn look_ups_are_each_his_own(world: &World) -> anyhow::Result<()> {
     let [some, every] = [told(NOBODY)?.0, told(ROOT)?.0];
     let count = |told: &[Option<u32>]| told.iter().flatten().count();
     ensure!(
-        (count(&some), count(&every)) == (4, 6),
+        (count(&some), count(&every)) == (4, 10),
         "{some:?} {every:?}"
     );
     Ok(())
