@@ -34,7 +34,7 @@ fn node(folder: &Path) -> anyhow::Result<(Site, Node, Vo)> {
     site.configure("a", &[], &[("physics", vo.id())])?;
     let config = std::fs::read_to_string(site.config())?;
     let more = "[[identity]]\nuser = \"dorothea\"\npath = \"/local/{user}\"\n[shares]\n\"/local\" = 50\n\
-                \"/local/emmanuel\" = 1\n\"/local/*\" = 1\n";
+                \"/local/emmanuel\" = 90\n\"/local/*\" = 10\n";
     let secret = std::fs::read_to_string(site.folder().join("site.key"))?;
     let config = config.replacen("[shares]\n", more, 1);
     std::fs::write(site.config(), format!("# key {secret}{config}"))?;
