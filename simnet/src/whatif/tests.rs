@@ -82,10 +82,10 @@ fn mounts_are_entries_and_what_is_dropped_is_none() {
         .into_iter()
         .map(|(path, target)| (path.to_string(), target))
         .collect();
-    assert_eq!(targets, [("/a".to_owned(), 0.3), ("/c".to_owned(), 0.125)]);
+    assert_eq!(targets, [("/a".to_owned(), 0.3), ("/c".to_owned(), 0.7)]);
     let draft = format!("[policy]\nvo = \"x\"\n{text}");
     assert_eq!(read_policy(&draft, "draft.toml").expect("a draft"), policy);
-    let error = read_policy("[shares]\n\"/a\" = 101\n", "new.toml").expect_err("over 100");
+    let error = read_policy("[shares]\n\"/a\" = -1\n", "new.toml").expect_err("below 0");
     assert!(error.to_string().starts_with("new.toml:2:"), "{error}");
 }
 
