@@ -2,7 +2,8 @@
 //!
 //! Invariants: entries come in path order, name by name, with their paths as seen from the subtree's
 //! root, so that it does not matter where a site mounts a VO; idle entries are left out; all sums are
-//! of one moment. Accounts without a line are fed only where a `*` has a line, after all others.
+//! of one moment. Accounts without a line are fed only where a `*` has a line, after all others. So what is fed
+//! decides the level of each entry that is fed.
 //! Deliberately not here: the hash, and what else a view rests on.
 
 use super::snapshot::Snapshot;
@@ -20,10 +21,15 @@ impl Snapshot {
             if !is_fed(kind) || !above.is_none_or(|others| is_fed(self.kind(others))) {
                 continue;
             }
-            let global = self.sums(below).global;
-            if global != 0 {
-                feed(relative_path(&self.topology, entry, below), global);
-            }
+            let path = relative_path(&self.topology, entry, below);
+            let sums = [self.sums(below)].into_iter();
+            // Where a period begins, what counts at a level does not follow from the sums of its entries: those of
+            // accounts without a line are not fed.
+            let level = self.own_level_sums(below).filter(|_| below != entry);
+            let globals = sums.chain(level).map(|sums| sums.global);
+            globals
+                .filter(|global| *global != 0)
+                .for_each(|global| feed(path, global));
         }
     }
 }

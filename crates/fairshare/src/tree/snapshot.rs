@@ -183,10 +183,14 @@ impl Snapshot {
 
     /// What counts at the level of `entry`, of the entry and its siblings.
     fn level_sums(&self, entry: EntryId) -> Sums {
-        match self.topology.level_sums(entry) {
-            Some(level) => self.levels[at(level)],
-            None => self.sums[at(self.topology.node(entry).parent)],
-        }
+        let of_parent = || self.sums[at(self.topology.node(entry).parent)];
+        self.own_level_sums(entry).unwrap_or_else(of_parent)
+    }
+
+    /// The same where it is not what counts for the parent.
+    pub(super) fn own_level_sums(&self, entry: EntryId) -> Option<Sums> {
+        let level = self.topology.level_sums(entry)?;
+        Some(self.levels[at(level)])
     }
 
     /// The level between `entry` and its parent; a missing level for the root.

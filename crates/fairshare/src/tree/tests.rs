@@ -616,3 +616,52 @@ fn former_paths_lead_to_the_entries_that_they_have_become() {
     );
     assert_eq!(reader.entry(&path("/old/w")), None);
 }
+
+/// Usage before a period counts for the VO and not at its level: what counts there is in the digest, too.
+#[test]
+fn the_digest_holds_what_counts_at_a_level_where_a_period_begins() {
+    let digest_of = |account: &str| {
+        let mut spec = spec();
+        let dated = spec.entries.iter_mut();
+        dated
+            .filter(|entry| entry.path.as_str() == "/vo/p/v")
+            .for_each(|entry| entry.since = Some(Date(9)));
+        let mut writer = spec.build(&references(240)).expect("valid");
+        for (account, charge) in [("/vo/p/u", 1), (account, 2)] {
+            let entry = writer.place(&path(account));
+            writer.apply(entry, Span::Day(8), charge, Reach::Remote);
+        }
+        let mut rows = Vec::new();
+        let mount = writer.reader().entry(&path("/vo")).expect("a mount");
+        writer
+            .snapshot()
+            .digest(mount, |path, sum| rows.push((path.to_owned(), sum)));
+        rows
+    };
+    assert_ne!(digest_of("/vo/p/v"), digest_of("/vo/p/nobody"));
+}
+
+#[test]
+fn an_account_without_a_line_that_has_used_nothing_changes_no_answer() {
+    let mut writer = spec().build(&references(24)).expect("valid");
+    let order = |writer: &TreeWriter| {
+        let snapshot = writer.snapshot();
+        let projection = crate::projection::RankProjection::prepare(&snapshot);
+        crate::Order::of(snapshot, Box::new(projection))
+    };
+    let before = order(&writer);
+    let account = writer.place(&path("/vo/p/deep/er"));
+    let span = Span::Window(Window(48));
+    writer.apply(account, span, 5, Reach::Own);
+    assert!(writer.snapshot().is_present(account));
+    writer.take_back(account, span, 5, Reach::Own);
+    let after = order(&writer);
+    assert!(!after.snapshot().is_present(account));
+    assert_eq!(after.snapshot().depth(), before.snapshot().depth());
+    for entry in before.snapshot().ids() {
+        assert_eq!(before.factor(entry), after.factor(entry));
+        assert_eq!(before.ranking().rank(entry), after.ranking().rank(entry));
+    }
+    let others = after.snapshot().parent(account).expect("below `*`");
+    assert_eq!(after.factor(account), after.factor(others));
+}
