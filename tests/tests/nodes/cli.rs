@@ -392,7 +392,10 @@ fn a_reload_is_applied_or_rejected_as_a_whole() -> anyhow::Result<()> {
     await_log(&log, "reload: applied: shares")?;
     await_log(&log, "reload: needs a restart: site.name")?;
     desk.await_words("share -P -n -A /local -o rawshares", "10")?;
-    std::fs::write(&config, text.replace("\"/local\" = 20", "\"/local\" = -170"))?;
+    std::fs::write(
+        &config,
+        text.replace("\"/local\" = 20", "\"/local\" = -170"),
+    )?;
     node.reload()?;
     await_log(&log, "reload: rejected")?;
     assert_eq!(desk.run("share -P -n -A /local -o rawshares")?, "10\n");
