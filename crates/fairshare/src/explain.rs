@@ -9,10 +9,10 @@
 
 use std::cmp::Ordering;
 
-use fairmesh_model::{AccountPath, CoreMillis, Distance, Scope, Share};
+use fairmesh_model::{AccountPath, CoreMillis, Date, Distance, Scope, Share};
 use serde::Serialize;
 
-use crate::deviation::{Deviation, DeviationVector, Level};
+use crate::deviation::{Class, Deviation, DeviationVector, Level};
 use crate::history::ONE;
 use crate::order::Order;
 use crate::tree::{EntryId, EntryKind, Snapshot};
@@ -33,6 +33,12 @@ pub struct LevelExplanation {
     /// What the entry at this level is.
     #[serde(skip)]
     pub kind: EntryKind,
+    /// For an account without a line: the entry `*` that it shares with all such accounts of its level.
+    pub among: Option<AccountPath>,
+    /// The date from which on usage counts at this level.
+    pub since: Option<Date>,
+    /// Whether all its siblings that have a share go first, because its own is zero.
+    pub last: bool,
     /// What it has, rounded down; 0 where the parent has no usage.
     pub actual: Share,
     /// The most that it may have before all others of its level go first; `None` where there is no limit.
@@ -118,6 +124,9 @@ fn chain(snapshot: &Snapshot, entry: EntryId) -> Vec<EntryId> {
 
 fn explain_level(snapshot: &Snapshot, entry: EntryId) -> LevelExplanation {
     let level = snapshot.level(entry);
+    let kind = snapshot.kind(entry);
+    let above = snapshot.parent(entry);
+    let among = above.filter(|_| kind == EntryKind::Unlisted);
     let actual = crate::ratio::floor_scaled(
         ethnum::U256::from(level.usage.min(level.parent_usage)),
         level.parent_usage_or_one(),
@@ -129,7 +138,10 @@ fn explain_level(snapshot: &Snapshot, entry: EntryId) -> LevelExplanation {
         distance: level.distance,
         target: level.target.rounded(),
         weight: level.target.ratio(),
-        kind: snapshot.kind(entry),
+        kind,
+        among: among.map(|others| snapshot.path(others).clone()),
+        since: snapshot.since(entry),
+        last: level.class() == Class::Last,
         actual: u32::try_from(actual)
             .ok()
             .and_then(Share::from_units)

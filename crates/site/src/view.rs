@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_fairshare::{EntryId, Resolved, Snapshot, TreeReader};
+use fairmesh_fairshare::{EntryId, EntryKind, Resolved, Snapshot, TreeReader};
 use fairmesh_model::{AccountPath, SiteId, VoId, WallTime, Weight};
 
 use crate::config::SiteConfig;
@@ -119,6 +119,20 @@ impl View {
     pub fn locate_in(&self, snapshot: &Snapshot, account: &Account) -> Resolved {
         let path = self.tree_path(account);
         snapshot.resolve(&path.unwrap_or_else(AccountPath::root))
+    }
+
+    /// The entry `*` that usage of `account` belongs to; `None` where a line covers it.
+    pub fn others_of(&self, account: &Account) -> Option<AccountPath> {
+        let entry = self.locate(account).entry;
+        let path = self.reader.path(entry);
+        match self.reader.kind(entry) {
+            EntryKind::Listed => None,
+            EntryKind::Others | EntryKind::ImpliedOthers => Some(path.clone()),
+            EntryKind::Unlisted => self
+                .reader
+                .parent(entry)
+                .map(|above| self.reader.path(above).clone()),
+        }
     }
 
     /// Where `account` would be in the site's tree; `None` where its VO is not mounted, or the

@@ -4,15 +4,15 @@
 //! moment. Whoever explains them works the parts out elsewhere.
 //!
 //! Invariant: while the tree in force is that of the documents in force, the parts of an entry add up to its sum, to the
-//! last bit: they are joined, clamped, placed and weighed as the tree's own cells are. Deliberately not here: names of
+//! last bit: they are joined, clamped, placed, dated and weighed as the tree's own cells are. Deliberately not here: names of
 //! sites, and what is asked for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_fairshare::WeightTable;
 use fairmesh_fairshare::history::ONE;
 use fairmesh_fairshare::tree::Sums;
+use fairmesh_fairshare::{EntryId, WeightTable};
 use fairmesh_model::{AccountPath, Counters, SiteId, Span, VoId, Window};
 use fairmesh_usage::Capacity;
 
@@ -29,7 +29,7 @@ use crate::vo::Vo;
 pub struct SiteUsage {
     /// What counts: clamped, and weighted by age; in core-ms × 2^-32.
     pub weighted: u128,
-    /// As the site published it: not clamped, unweighted, over all that is held.
+    /// As the site published it: not clamped, unweighted, over all that is held of the entry's period.
     pub raw: Counters,
 }
 
@@ -139,9 +139,14 @@ impl WeighedUsage {
         global: bool,
         wanted: impl Fn() -> bool,
     ) -> BTreeMap<SiteId, SiteUsage> {
+        let reader = self.view.reader();
+        let Some(entry) = reader.entry(entry) else {
+            return BTreeMap::new();
+        };
         let mut parts = Parts {
             usage: self,
             entry,
+            first_day: reader.since(entry).map_or(0, |since| since.0),
             global,
             places: BTreeMap::new(),
             sites: BTreeMap::new(),
@@ -163,7 +168,9 @@ impl WeighedUsage {
 /// The sums of one entry while they are added up.
 struct Parts<'a> {
     usage: &'a WeighedUsage,
-    entry: &'a AccountPath,
+    entry: EntryId,
+    /// The first day that counts for the entry.
+    first_day: u32,
     global: bool,
     /// Where accounts count: the VO of the entry, for those that are at or below the explained one.
     places: BTreeMap<(Option<VoId>, AccountPath), Option<Option<VoId>>>,
@@ -213,14 +220,19 @@ impl Parts<'_> {
                 let Some(of) = self.place(*vo, path) else {
                     continue;
                 };
-                let weight = place
-                    .span
-                    .map_or(u128::from(ONE), |span| self.weight(of, span));
+                let weight = match place.span {
+                    Some(span) if self.counts(of, span) => self.weight(of, span),
+                    None if self.counts_now(of) => u128::from(ONE),
+                    _ => continue,
+                };
                 self.weigh(self.usage.site, *charge, weight);
             }
             return;
         }
         for (vo, held) in &self.usage.vos {
+            if !self.counts_now(Some(*vo)) {
+                continue;
+            }
             for (site, rows) in &held.expected {
                 for (path, charge) in rows.iter() {
                     if self.place(Some(*vo), path).is_some() {
@@ -243,7 +255,7 @@ impl Parts<'_> {
             return;
         };
         // The owner's own entries are in no global sum.
-        if self.global && of.is_none() {
+        if (self.global && of.is_none()) || !self.counts(of, span) {
             return;
         }
         let weight = self.weight(of, span);
@@ -271,12 +283,30 @@ impl Parts<'_> {
                 vo,
                 path: path.clone(),
             };
-            let at = view.reader().path(view.locate(&account).entry);
-            at.starts_with(self.entry).then(|| vo_at(view, at))
+            let (reader, at) = (view.reader(), view.locate(&account).entry);
+            let is_within = reader.is_within(at, self.entry);
+            is_within.then(|| vo_at(view, reader.path(at)))
         });
         let place = place.flatten();
         self.places.insert(key, place);
         place
+    }
+
+    /// Whether usage of that time, at an entry of this VO, belongs to the period of the explained entry.
+    fn counts(&self, vo: Option<VoId>, span: Span) -> bool {
+        span.day(self.weights(vo).table.length()) >= self.first_day
+    }
+
+    /// Whether usage of now does.
+    fn counts_now(&self, vo: Option<VoId>) -> bool {
+        let weights = self.weights(vo);
+        weights.table.length().day_of(weights.reference) >= self.first_day
+    }
+
+    /// How usage that is booked at an entry of this VO is kept and weighted.
+    fn weights(&self, vo: Option<VoId>) -> &Weights {
+        let of_vo = vo.and_then(|vo| self.usage.vos.get(&vo));
+        of_vo.map_or(&self.usage.local, |held| &held.weights)
     }
 
     /// The weight of usage that is counted at an entry of this VO.

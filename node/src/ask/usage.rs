@@ -6,11 +6,13 @@ use fairmesh_model::WallTime;
 
 use super::number::core_hours;
 use super::{AskArgs, heading, name_or_id};
-use crate::control::answer::{LedgerBody, NamedCounters, UnmappedBody, UsageBody};
+use crate::control::answer::{CountersBody, UnmappedBody, UsageBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
 /// Show raw usage by account or by site, or whom no identity rule maps
+///
+/// A row such as /cms/* sums up the accounts above it that have no line in the share tree.
 #[derive(Debug, Clone, Default, clap::Args)]
 pub struct UsageArgs {
     /// Whom to ask, and how.
@@ -56,34 +58,37 @@ fn table(body: &UsageBody, by_site: bool) -> Table {
         ("Jobs", Align::Right),
     ]);
     for ledger in &body.ledgers {
-        let rows = match by_site {
-            true => &ledger.by_site,
-            false => &ledger.by_account,
-        };
-        for row in rows {
-            table.row(usage_row(ledger, row, by_site));
+        let vo = ledger.vo.as_deref();
+        let vo = vo.map_or_else(
+            || "local".to_owned(),
+            |vo| name_or_id(ledger.vo_name.as_deref(), vo),
+        );
+        if by_site {
+            for row in &ledger.by_site {
+                let name = name_or_id(row.name.as_deref(), &row.id);
+                table.row(usage_row(&vo, name, &row.counters));
+            }
+            continue;
+        }
+        for row in &ledger.by_account {
+            table.row(usage_row(&vo, clean(&row.id), &row.counters));
+        }
+        for row in &ledger.others {
+            table.row(usage_row(&vo, clean(&row.id), &row.counters));
         }
     }
     table
 }
 
-fn usage_row(ledger: &LedgerBody, row: &NamedCounters, by_site: bool) -> [String; 7] {
-    let vo = ledger.vo.as_deref();
+fn usage_row(vo: &str, name: String, counters: &CountersBody) -> [String; 7] {
     [
-        vo.map_or_else(
-            || "local".to_owned(),
-            |vo| name_or_id(ledger.vo_name.as_deref(), vo),
-        ),
-        if by_site {
-            name_or_id(row.name.as_deref(), &row.id)
-        } else {
-            clean(&row.id)
-        },
-        core_hours(&row.counters.charge_core_ms),
-        core_hours(&row.counters.refunds_core_ms),
-        core_hours(&row.counters.cpu_core_ms),
-        core_hours(&row.counters.gpu_ms),
-        row.counters.jobs.clone(),
+        vo.to_owned(),
+        name,
+        core_hours(&counters.charge_core_ms),
+        core_hours(&counters.refunds_core_ms),
+        core_hours(&counters.cpu_core_ms),
+        core_hours(&counters.gpu_ms),
+        counters.jobs.clone(),
     ]
 }
 

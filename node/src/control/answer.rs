@@ -42,8 +42,8 @@ pub use quota::{
 pub use remap::{AccountBody, LeftBody, MoveBody, RemapBody, UncoveredBody};
 pub use tree::{
     CauseBody, CauseOfSite, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody,
-    NamedCounters, NamesakeBody, NamesakesBody, OriginBody, PriorityBody, Refusal, ReportBody,
-    ShareBody, SharesBody, UnmappedBody, UnmappedOrigin, UsageBody,
+    NamedCounters, NamesakeBody, NamesakesBody, OriginBody, OthersCounters, PriorityBody, Refusal,
+    ReportBody, ShareBody, SharesBody, UnmappedBody, UnmappedOrigin, UsageBody,
 };
 
 /// What every answer is wrapped in.

@@ -221,8 +221,7 @@ impl Moment {
         // The last of an explanation's levels is the entry's own.
         let own = levels.pop().expect("only the root has no level");
         let above = self.snapshot().parent(entry);
-        let among = above.filter(|_| own.kind == EntryKind::Unlisted);
-        let weight = match among {
+        let weight = match above.filter(|_| own.kind == EntryKind::Unlisted) {
             Some(others) => (1, self.snapshot().accounts(others) as u64),
             None => own.weight,
         };
@@ -237,7 +236,8 @@ impl Moment {
             leaf,
             user: path.name().filter(|_| leaf).map(str::to_owned),
             others: is_others.then(|| self.snapshot().accounts(entry)),
-            among: among.map(|others| self.snapshot().path(others).to_string()),
+            among: level.among,
+            since: level.since,
             share: self.share_as_written(entry),
             weight: weight.0,
             weights: weight.1,
@@ -269,6 +269,9 @@ impl Moment {
             actual: level.actual.to_string(),
             at_most: level.at_most.map(|most| most.to_string()),
             over: level.over,
+            last: level.last,
+            among: level.among.map(|others| others.to_string()),
+            since: level.since.map(|since| since.to_string()),
             deviation: level.deviation.to_string(),
             usage_core_ms: level.usage.to_string(),
             parent_usage_core_ms: level.parent_usage.to_string(),

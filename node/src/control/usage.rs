@@ -9,12 +9,13 @@ use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
 use fairmesh_model::{AccountPath, Counters, Now, SiteId, VoId};
-use fairmesh_site::{Account, KnownUsage, Site, VoStatus};
+use fairmesh_site::{Account, KnownUsage, Site, View, VoStatus};
 use serde::Deserialize;
 
 use super::State;
 use super::answer::{
-    CountersBody, LedgerBody, NamedCounters, OriginBody, UnmappedBody, UnmappedOrigin, UsageBody,
+    CountersBody, LedgerBody, NamedCounters, OriginBody, OthersCounters, UnmappedBody,
+    UnmappedOrigin, UsageBody,
 };
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
@@ -160,6 +161,7 @@ fn ledgers(
             path: below.clone(),
         },
         sites: Arc::clone(&sites),
+        view: site.view(),
     });
     Ok(ledgers.collect())
 }
@@ -170,6 +172,7 @@ struct Ledger {
     vo_name: Option<String>,
     known: KnownUsage,
     sites: Arc<BTreeMap<SiteId, String>>,
+    view: Arc<View>,
 }
 
 /// Sums, by whatever they are of.
@@ -221,6 +224,7 @@ impl Ledger {
             sites.clear();
         }
         let total = if sees_whole { whole } else { sum(&accounts) };
+        let others = self.others(&accounts);
         let named = |id: String, name, counters| NamedCounters {
             id,
             name,
@@ -242,9 +246,40 @@ impl Ledger {
             vo_name: self.vo_name.clone(),
             by_account,
             next,
+            others,
             by_site: by_site.collect(),
             total: counters_body(total),
         }
+    }
+}
+
+impl Ledger {
+    /// What those of the accounts that have no line were charged, by level. O(accounts × depth).
+    fn others(&self, accounts: &Sums<AccountPath>) -> Vec<OthersCounters> {
+        let vo = self.account.vo;
+        let mount = match vo {
+            None => Some(AccountPath::root()),
+            Some(vo) => self.view.mounts().get(&vo).cloned(),
+        };
+        let Some(mount) = mount else {
+            return Vec::new();
+        };
+        let mut others: BTreeMap<AccountPath, (usize, Counters)> = BTreeMap::new();
+        for (path, counters) in accounts {
+            let path = path.clone();
+            let level = self.view.others_of(&Account { vo, path });
+            let level = level.and_then(|level| level.relative_to(&mount));
+            if let Some(level) = level {
+                let sum = others.entry(level).or_default();
+                *sum = (sum.0 + 1, sum.1.plus(*counters));
+            }
+        }
+        let body = |(level, (accounts, sum)): (AccountPath, _)| OthersCounters {
+            id: level.to_string(),
+            accounts,
+            counters: counters_body(sum),
+        };
+        others.into_iter().map(body).collect()
     }
 }
 

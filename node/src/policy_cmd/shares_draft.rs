@@ -20,7 +20,9 @@ use crate::output::timestamp;
 const PATH: &str =
     "# What is divided: `/`, or an entry that was delegated to this policy's signers.\n";
 const SHARES: &str = "
-# Percent of the entry above, by paths below `path`; an entry that others divide is
+# Weights among siblings, by paths below `path` (docs/shares.md). \"/P-B1/*\" = 10 is one share for all accounts below
+# /P-B1 that have no line; { share = 60, was = [\"/old\"] } takes over the usage of a former path, and
+# { share = 60, since = \"2026-07-01\" } counts usage from that day on. An entry that others divide is
 # \"/P-B1\" = { share = 60, delegate = { keys = [\"<key id>\"], threshold = 1 } }, or, as another
 # VO's policy says, { share = 40, mount = { vo = \"<VO id>\", path = \"/\" } }.
 ";

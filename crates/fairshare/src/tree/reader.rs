@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, Window};
+use fairmesh_model::{AccountPath, Date, Window};
 
 use super::snapshot::Snapshot;
 use super::spec::{EntryId, EntryKind};
@@ -58,6 +58,21 @@ impl TreeReader {
     /// What `entry` is.
     pub fn kind(&self, entry: EntryId) -> EntryKind {
         self.topology.node(entry).kind
+    }
+
+    /// The date from which on usage counts for `entry`, if a line states one for it or for an entry above it.
+    pub fn since(&self, entry: EntryId) -> Option<Date> {
+        self.topology.since(entry)
+    }
+
+    /// Whether `entry` is `above`, or below it. O(depth).
+    pub fn is_within(&self, entry: EntryId, above: EntryId) -> bool {
+        self.topology.chain(entry).ids().contains(&above.0)
+    }
+
+    /// The entry above; `None` for the root.
+    pub fn parent(&self, entry: EntryId) -> Option<EntryId> {
+        (entry != EntryId::ROOT).then(|| EntryId(self.topology.node(entry).parent))
     }
 
     /// How many entries there are, the root included.

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
-use fairmesh_model::{AccountPath, Weight, Window};
+use fairmesh_model::{AccountPath, Date, Weight, Window};
 
 use super::reader::Resolved;
 use super::spec::{EntryId, EntryKind};
@@ -119,6 +119,11 @@ impl Snapshot {
         let unit = self.topology.unit(node);
         let units = node.weight.checked_mul(unit).filter(|_| has_line)?;
         Weight::from_units(units)
+    }
+
+    /// The date from which on usage counts for `entry`, if a line states one for it or for an entry above it.
+    pub fn since(&self, entry: EntryId) -> Option<Date> {
+        self.topology.since(entry)
     }
 
     /// The entry above; `None` for the root.

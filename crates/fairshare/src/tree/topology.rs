@@ -13,7 +13,7 @@ use std::ops::Range;
 
 use fairmesh_model::path::PATH_DEPTH_MAX;
 use fairmesh_model::{
-    AccountPath, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutant, mutated,
+    AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutant, mutated,
 };
 
 use super::siblings::Siblings;
@@ -155,6 +155,11 @@ impl Topology {
             _ => entry.index(),
         };
         self.periods[listed]
+    }
+
+    /// The date from which on usage counts for an entry, if a line states one for it or for an entry above it.
+    pub(crate) fn since(&self, entry: EntryId) -> Option<Date> {
+        Some(Date(self.period(entry))).filter(|date| date.0 > 0)
     }
 
     /// Where usage of `path` counts.

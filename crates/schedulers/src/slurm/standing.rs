@@ -154,7 +154,8 @@ impl InQueue {
                 "Slurm has no priority row for job {job}: it computes one when the job can start."
             ),
             (None, None) => format!(
-                "Its priority is {priority}. Slurm has no priority row for job {job}: it runs or is held by now."
+                "Its priority is {priority}. Slurm has no priority row for job {job}: it has not computed one yet, or \
+                 the job runs or is held by now."
             ),
         }
     }

@@ -16,6 +16,9 @@ fn level(path: &str, target: &str, actual: &str, deviation: &str) -> LevelBody {
         actual: actual.to_owned(),
         at_most: None,
         over: false,
+        last: false,
+        among: None,
+        since: None,
         deviation: deviation.to_owned(),
         usage_core_ms: "0".to_owned(),
         parent_usage_core_ms: "0".to_owned(),
@@ -51,6 +54,42 @@ fn a_level_over_its_limit_is_reported() {
     assert_eq!(
         reason(&[limited(true)], Whose::Yours("ann")),
         "You have used 50.00 % of /cms, limited to 45 %: your jobs are served after all others of /cms."
+    );
+}
+
+#[test]
+fn a_share_of_zero_a_period_and_an_account_without_a_line_are_explained() {
+    let zero = LevelBody {
+        last: true,
+        ..level("/scavenger", "0", "0", "0")
+    };
+    assert_eq!(
+        level_words(&zero),
+        "/scavenger: should have 0 % of this site, has 0.00 % on all sites (0.00 of 0.00 core-hours): its share is 0, so \
+         all others here that have one go first"
+    );
+    assert_eq!(
+        reason(&[zero], Whose::Nobody),
+        "/scavenger has used 0.00 % of this site, promised 0 %: jobs of /scavenger are served after others of this site \
+         that have a share."
+    );
+    let dated = LevelBody {
+        since: Some("2026-07-01".to_owned()),
+        ..level("/cms", "40", "10", "30")
+    };
+    assert!(level_words(&dated).contains("has 10.00 % on all sites since 2026-07-01 ("));
+    let dan = LevelBody {
+        among: Some("/cms/*".to_owned()),
+        ..level("/cms/dan", "0", "30", "-30")
+    };
+    assert_eq!(
+        level_words(&dan),
+        "/cms/dan: has no line, has 30.00 % on all sites (0.00 of 0.00 core-hours) of /cms/*: of these whoever has used \
+         less goes first"
+    );
+    assert_eq!(
+        reason(&[dan], Whose::Of("dan")),
+        "dan has used 30.00 % of /cms/*: jobs of dan are served after those of /cms/* that have used less."
     );
 }
 

@@ -83,21 +83,33 @@ pub(super) fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
 
 /// Why a user stands where he stands: the uppermost level that is not on target decides first.
 pub(crate) fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
-    let is_off = |level: &&LevelBody| level.over || number(&level.deviation).abs() >= ON_TARGET;
+    // Whoever has the only share of a level has nobody there to be served before.
+    let is_alone = |level: &LevelBody| level.target == "100" && level.among.is_none();
+    let is_off = |level: &&LevelBody| {
+        level.over || level.last || !is_alone(level) && number(&level.deviation).abs() >= ON_TARGET
+    };
     let Some(level) = levels.iter().find(is_off) else {
         return "All of it is on target.".to_owned();
     };
-    let (path, parent) = (clean(&level.path), parent_words(&level.path));
-    let order = match (level.over, number(&level.deviation) < 0.0) {
-        (true, _) => "after all",
-        (false, true) => "after",
-        (false, false) => "before",
+    let (path, parent) = (clean(&level.path), parent_words(level));
+    let order = if level.among.is_some() {
+        format!("after those of {parent} that have used less")
+    } else if level.last {
+        format!("after others of {parent} that have a share")
+    } else {
+        let order = match (level.over, number(&level.deviation) < 0.0) {
+            (true, _) => "after all",
+            (false, true) => "after",
+            (false, false) => "before",
+        };
+        format!("{order} others of {parent}")
     };
-    let promised = match (level.over, level.at_most.as_deref()) {
-        (true, Some(most)) => format!("limited to {most} %"),
-        _ => format!("promised {} %", level.target),
+    let promised = match level.at_most.as_deref() {
+        _ if level.among.is_some() => String::new(),
+        Some(most) if level.over => format!(", limited to {most} %"),
+        _ => format!(", promised {} %", level.target),
     };
-    let used = format!("used {} % of {parent}, {promised}", percent(&level.actual));
+    let used = format!("used {} % of {parent}{promised}", percent(&level.actual));
     let jobs = match whose {
         Whose::Yours(_) => "your jobs".to_owned(),
         Whose::Of(user) => format!("jobs of {}", clean(user)),
@@ -105,8 +117,7 @@ pub(crate) fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
     };
     if level.path != levels[levels.len() - 1].path {
         return format!(
-            "{path} decides first: it has {used}, so {jobs} are served {order} others of {parent}, whatever each of \
-             its users has used."
+            "{path} decides first: it has {used}, so {jobs} are served {order}, whatever each of its users has used."
         );
     }
     // Several users may count at one entry, and its name is then a group's.
@@ -116,26 +127,43 @@ pub(crate) fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
         Whose::Of(user) if name == Some(user) => format!("{} has", clean(user)),
         _ => format!("{path} has"),
     };
-    format!("{who} {used}: {jobs} are served {order} others of {parent}.")
+    format!("{who} {used}: {jobs} are served {order}.")
 }
 
 pub(crate) fn level_words(level: &LevelBody) -> String {
-    let parent = parent_words(&level.path);
+    let parent = parent_words(level);
     let whose = match (level.global, parent == THIS_SITE) {
         (true, _) => " on all sites",
         (false, true) => "",
         (false, false) => " at this site",
     };
+    let since = level.since.as_deref();
+    let since = since.map(|since| format!(" since {}", clean(since)));
+    let used = format!(
+        "has {} %{whose}{} ({} of {} core-hours)",
+        percent(&level.actual),
+        since.unwrap_or_default(),
+        core_hours(&level.usage_core_ms),
+        core_hours(&level.parent_usage_core_ms),
+    );
+    let path = clean(&level.path);
+    if level.among.is_some() {
+        return format!(
+            "{path}: has no line, {used} of {parent}: of these whoever has used less goes first"
+        );
+    }
     let deviation = number(&level.deviation);
     let limit = level.at_most.as_deref().unwrap_or("100");
     let over = format!("over its limit of {limit} %, so all others here go first");
     let standing = match deviation {
+        _ if level.last => "its share is 0, so all others here that have one go first",
         _ if level.over => &over,
         d if d >= ON_TARGET => "below its target, so it is favoured",
         d if d <= -ON_TARGET => "above its target, so it waits",
         _ => "on target",
     };
     let measured = match level.distance.as_str() {
+        _ if level.last => String::new(),
         "absolute" => String::new(),
         other => format!(", measured by the distance `{}`", clean(other)),
     };
@@ -143,19 +171,17 @@ pub(crate) fn level_words(level: &LevelBody) -> String {
     let divided = divided.map(|name| format!(" (as the policy of VO {} says)", clean(name)));
     let divided = divided.unwrap_or_default();
     format!(
-        "{}: should have {} % of {}, has {} %{whose} ({} of {} core-hours): {standing}{measured}{divided}",
-        clean(&level.path),
+        "{path}: should have {} % of {parent}, {used}: {standing}{measured}{divided}",
         level.target,
-        parent,
-        percent(&level.actual),
-        core_hours(&level.usage_core_ms),
-        core_hours(&level.parent_usage_core_ms),
     )
 }
 
 /// What an entry's share is a share of.
-fn parent_words(path: &str) -> String {
-    match path.rsplit_once('/') {
+fn parent_words(level: &LevelBody) -> String {
+    if let Some(others) = &level.among {
+        return clean(others);
+    }
+    match level.path.rsplit_once('/') {
         None | Some(("", _)) => THIS_SITE.to_owned(),
         Some((parent, _)) => clean(parent),
     }
@@ -201,7 +227,11 @@ pub(crate) fn comparison_words(
                 percent(&level.actual),
                 level.target,
                 level.deviation,
-                if level.over { ", over its limit" } else { "" }
+                match (level.last, level.over) {
+                    (true, _) => ", with a share of 0",
+                    (false, true) => ", over its limit",
+                    (false, false) => "",
+                }
             )?;
         }
     }

@@ -35,6 +35,9 @@ pub struct ShareBody {
     /// Its share as it is written; absent for an account without a line.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<String>,
+    /// The date (UTC) from which on usage counts here, if its line or one above it states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// Its weight among its siblings, divided by what divides all of them.
     #[serde(default)]
     pub weight: u64,
@@ -120,6 +123,15 @@ pub struct LevelBody {
     /// Whether it has more than that.
     #[serde(default)]
     pub over: bool,
+    /// Whether all its siblings that have a share go first, because its own is zero.
+    #[serde(default)]
+    pub last: bool,
+    /// For an account without a line: the entry that it shares with all such accounts of its level.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub among: Option<String>,
+    /// The date (UTC) from which on usage counts at this level, if a line states one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
     /// The exact deviation, percent.
     pub deviation: String,
     /// Its weighted usage, core-milliseconds.
@@ -241,10 +253,27 @@ pub struct LedgerBody {
     /// Where there are more accounts than `limit`: the last path of this page, for `after` of the next.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub next: Option<String>,
+    /// Of that, what accounts without a line in the share tree were charged, by the entry `*` of their level; on each
+    /// page for all pages.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub others: Vec<OthersCounters>,
     /// By site.
     pub by_site: Vec<NamedCounters>,
     /// All of it.
     pub total: CountersBody,
+}
+
+/// Counters of all accounts of one level that have no line in the share tree.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct OthersCounters {
+    /// The entry `*` of the level, as a path in the ledger's tree.
+    pub id: String,
+    /// How many accounts.
+    pub accounts: usize,
+    /// The counters.
+    #[serde(flatten)]
+    pub counters: CountersBody,
 }
 
 /// Counters with a name.

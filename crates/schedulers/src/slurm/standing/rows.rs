@@ -30,9 +30,12 @@ pub(super) const SINFO: [&str; 5] = ["-h", "-a", "-N", "-o", "%R|%p|%a|%N"];
 /// What `sprio` prints of each job in each partition: job, partition, site factor, priority, normalised priority.
 pub(super) const SPRIO: [&str; 3] = ["-h", "-o", "%i|%r|%S|%Y|%y"];
 
+/// The reason of a job that Slurm has not tried yet. What keeps it from starting is a reason from its submission on.
+const UNTRIED: &str = "None";
+
 /// Why a pending job has not started, where it only waits for nodes that others have or get first.
 const IN_TURN: [&str; 5] = [
-    "None",
+    UNTRIED,
     "Priority",
     "Resources",
     "Nodes required for job are DOWN, DRAINED or reserved for jobs in higher priority partitions",
@@ -109,7 +112,8 @@ impl Standing {
     pub(super) fn is_in_turn(&self, now_s: u64) -> bool {
         let reason = self.reason.replace('_', " ");
         let is_turn = IN_TURN.contains(&&*reason) || OF_A_PARTITION.contains(&&*reason);
-        let is_eligible = self.eligible_s.is_some_and(|at| at <= now_s);
+        // Slurm says from when on a job is eligible when it first tries it.
+        let is_eligible = self.eligible_s.map_or(reason == UNTRIED, |at| at <= now_s);
         self.is_pending() && !self.is_held() && is_turn && is_eligible
     }
 
@@ -270,6 +274,12 @@ other|1|up|n3";
         ] {
             assert!(!limited(reason), "{reason}");
         }
+        let mut untried = jobs[0].clone();
+        (untried.reason, untried.eligible_s) = ("None".to_owned(), None);
+        assert!(
+            untried.is_in_turn(NOW_S),
+            "an array that was just submitted"
+        );
         assert!(limited("ReqNodeNotAvail,_May_be_reserved_for_other_job"));
         assert!(limited("PartitionInactive"), "where the partition is open");
     }

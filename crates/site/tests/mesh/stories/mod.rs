@@ -31,6 +31,7 @@ mod remaps;
 mod running;
 mod same_heads;
 mod scopes;
+mod shares;
 mod snapshots;
 mod stores;
 mod unmapped;
