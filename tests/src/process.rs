@@ -87,7 +87,10 @@ impl Site {
     }
 
     /// The control socket, as the configuration says.
-    fn socket(&self) -> anyhow::Result<PathBuf> {
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub fn socket(&self) -> anyhow::Result<PathBuf> {
         let text = std::fs::read_to_string(self.config())?;
         let mut lines = text.lines();
         let given = lines.find_map(|line| line.strip_prefix("control = \"")?.strip_suffix('"'));

@@ -148,8 +148,8 @@ fn explained(twins: &Twins) -> anyhow::Result<()> {
     }
     let output = std::process::Command::new(b.site.program())
         .args(["explain", "/physics/xavier", "--vs", "/physics/yvonne"])
-        .arg("--config")
-        .arg(b.site.config())
+        .arg("--socket")
+        .arg(b.site.socket()?)
         .output()?;
     let against = String::from_utf8_lossy(&output.stdout);
     let first = "/physics/yvonne is served first.";

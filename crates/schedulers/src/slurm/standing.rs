@@ -122,7 +122,10 @@ impl InQueue {
             out,
             "In Slurm, {name} waits in {partition}; the reason given is {reason}."
         )?;
-        if !self.place.in_turn {
+        if job.is_untried() {
+            let untried = "Slurm has not tried it yet: ask again in a few seconds for its place among the others.";
+            writeln!(out, "{untried}")?;
+        } else if !self.place.in_turn {
             writeln!(
                 out,
                 "It cannot start now, whatever its priority: it takes its place among the others when that reason ends."
@@ -154,8 +157,7 @@ impl InQueue {
                 "Slurm has no priority row for job {job}: it computes one when the job can start."
             ),
             (None, None) => format!(
-                "Its priority is {priority}. Slurm has no priority row for job {job}: it has not computed one yet, or \
-                 the job runs or is held by now."
+                "Its priority is {priority}. Slurm has no priority row for job {job}: it runs or is held by now."
             ),
         }
     }

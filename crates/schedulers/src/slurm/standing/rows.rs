@@ -30,7 +30,7 @@ pub(super) const SINFO: [&str; 5] = ["-h", "-a", "-N", "-o", "%R|%p|%a|%N"];
 /// What `sprio` prints of each job in each partition: job, partition, site factor, priority, normalised priority.
 pub(super) const SPRIO: [&str; 3] = ["-h", "-o", "%i|%r|%S|%Y|%y"];
 
-/// The reason of a job that Slurm has not tried yet. What keeps it from starting is a reason from its submission on.
+/// The reason of a job that Slurm has not tried since it was submitted or changed.
 const UNTRIED: &str = "None";
 
 /// Why a pending job has not started, where it only waits for nodes that others have or get first.
@@ -108,12 +108,16 @@ impl Standing {
         self.is_pending() && (self.priority == 0 || self.reason.starts_with("JobHeld"))
     }
 
+    /// Whether Slurm has not said yet from when on it may start, nor what it waits for.
+    pub(super) fn is_untried(&self) -> bool {
+        self.is_pending() && self.reason == UNTRIED && self.eligible_s.is_none()
+    }
+
     /// Whether it waits for nodes and for nothing else, in a partition that may be closed.
     pub(super) fn is_in_turn(&self, now_s: u64) -> bool {
         let reason = self.reason.replace('_', " ");
         let is_turn = IN_TURN.contains(&&*reason) || OF_A_PARTITION.contains(&&*reason);
-        // Slurm says from when on a job is eligible when it first tries it.
-        let is_eligible = self.eligible_s.map_or(reason == UNTRIED, |at| at <= now_s);
+        let is_eligible = self.eligible_s.is_some_and(|at| at <= now_s);
         self.is_pending() && !self.is_held() && is_turn && is_eligible
     }
 
@@ -274,12 +278,6 @@ other|1|up|n3";
         ] {
             assert!(!limited(reason), "{reason}");
         }
-        let mut untried = jobs[0].clone();
-        (untried.reason, untried.eligible_s) = ("None".to_owned(), None);
-        assert!(
-            untried.is_in_turn(NOW_S),
-            "an array that was just submitted"
-        );
         assert!(limited("ReqNodeNotAvail,_May_be_reserved_for_other_job"));
         assert!(limited("PartitionInactive"), "where the partition is open");
     }

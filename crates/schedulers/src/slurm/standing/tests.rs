@@ -84,6 +84,14 @@ fn jobs_that_do_not_wait_for_their_turn_are_told_apart() {
     }
 }
 
+#[test]
+fn a_job_that_slurm_has_not_tried_has_no_place_yet() {
+    let untried = "20|20_[1-4]|main|PENDING|None|1|N/A|(null)|(null)|root|root";
+    let words = words_of(&found(untried, "", "20_[1-4]"));
+    assert!(words.contains("Slurm has not tried it yet"), "{words}");
+    assert!(!words.contains("cannot start now"), "{words}");
+}
+
 /// What 22.05 prints where it has no row, and what `sprio` says where there are no factors at all.
 #[test]
 fn the_words_of_another_program_are_no_value() {
