@@ -19,7 +19,7 @@ static const char *shown(const char *name)
 int main(int argc, char **argv)
 {
 	if (argc < 3) {
-		fprintf(stderr, "usage: %s SOCKET USER[:ACCOUNT[:GROUP]]...\n", argv[0]);
+		fprintf(stderr, "usage: %s SOCKET USER[:ACCOUNT[:GROUP[:QUEUE[:QOS]]]]...\n", argv[0]);
 		return 2;
 	}
 	size_t count = argc - 2;
@@ -31,7 +31,9 @@ int main(int argc, char **argv)
 	for (size_t row = 0; row < count; row++) {
 		names[row].user = strsep(&argv[row + 2], ":");
 		names[row].account = strsep(&argv[row + 2], ":");
-		names[row].group = argv[row + 2];
+		names[row].group = strsep(&argv[row + 2], ":");
+		names[row].queue = strsep(&argv[row + 2], ":");
+		names[row].qos = argv[row + 2];
 	}
 	if (fairmesh_lookup(argv[1], names, count, 1000, factors, error, sizeof(error))) {
 		fprintf(stderr, "no factors: %s\n", error);

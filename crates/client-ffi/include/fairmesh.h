@@ -2,9 +2,9 @@
  * fairmesh.h - the look-up client of a Fairmesh node, for C.
  *
  * A batch scheduler asks the node of its cluster for factors: a number from 0 to
- * FAIRMESH_FACTOR_MAX for each user, account and group; the higher, the sooner their jobs should run.
- * Name all three where the scheduler knows them, as its usage is reported by all three: the node's
- * identity rules may look at each.
+ * FAIRMESH_FACTOR_MAX for each user, account, group, queue and quality of service; the higher, the
+ * sooner their jobs should run. Name all that the scheduler knows, as its usage is reported by all of
+ * them: the node's identity rules may look at each.
  * Link libfairmesh_client_ffi.a and, behind it, -lpthread -ldl -lm.
  *
  * There are two ways to ask:
@@ -15,8 +15,8 @@
  *
  * Ownership: a table belongs to the caller from fairmesh_table_open() to fairmesh_table_close().
  * Every string and array stays the caller's; nothing of it is kept, and nothing has to be freed.
- * Strings end with a zero byte. A user is UTF-8, 1 to 512 bytes long. An account or a group may be
- * anything that users write: it is asked for as records have it, with U+FFFD for what cannot be shown
+ * Strings end with a zero byte. A user is UTF-8, 1 to 512 bytes long. The other words may be
+ * anything that users write: they are asked for as records have them, with U+FFFD for what cannot be shown
  * and for what is behind 512 bytes.
  *
  * Threads: any thread may use a table, many at a time, but for fairmesh_table_close(), which no
@@ -44,6 +44,9 @@ extern "C" {
 /* Most points of fairmesh_scale's `importance`. */
 #define FAIRMESH_IMPORTANCE_POINTS_MAX 1000000u
 
+/* Most bytes of a name; longer ones are cut. */
+#define FAIRMESH_NAME_MAX 512u
+
 /* Most names in a table. */
 #define FAIRMESH_TABLE_NAMES_MAX 65536u
 
@@ -65,6 +68,8 @@ struct fairmesh_name {
 	const char *user;
 	const char *account; /* NULL or "" for a job without an account */
 	const char *group; /* that the job runs under; NULL or "" where it is not known */
+	const char *queue; /* or partition; NULL or "" where it is not known */
+	const char *qos; /* quality of service; NULL or "" where it is not known */
 };
 
 /*
@@ -109,8 +114,7 @@ fairmesh_table *fairmesh_table_open(const char *socket, uint32_t interval_ms, ui
 void fairmesh_table_close(fairmesh_table *table);
 
 /* Notes a name, so that it has a factor when it is needed. Gives what fairmesh_table_factor() does. */
-int fairmesh_table_add(const fairmesh_table *table, const char *user, const char *account,
-		       const char *group);
+int fairmesh_table_add(const fairmesh_table *table, const struct fairmesh_name *name);
 
 /*
  * Looks a name up, and notes it where it is new. Writes the node's last factor (or
@@ -118,8 +122,8 @@ int fairmesh_table_add(const fairmesh_table *table, const char *user, const char
  * NULL. Takes well below a microsecond for a known name, does no IO, and gives FAIRMESH_OK,
  * _NOT_YET, _NOT_KNOWN, _BAD_ARGUMENT, _FULL or _BUG.
  */
-int fairmesh_table_factor(const fairmesh_table *table, const char *user, const char *account,
-			  const char *group, uint32_t *factor, uint64_t *age_ms);
+int fairmesh_table_factor(const fairmesh_table *table, const struct fairmesh_name *name,
+			  uint32_t *factor, uint64_t *age_ms);
 
 /* How far apart two different factors of the last answer are at the least; 0 where none has said it. */
 uint32_t fairmesh_table_step(const fairmesh_table *table);

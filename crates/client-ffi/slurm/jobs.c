@@ -5,6 +5,7 @@
  */
 #include "jobs.h"
 
+#include "src/common/assoc_mgr.h"
 #include "src/common/xstring.h"
 #include "src/slurmctld/locks.h"
 
@@ -26,22 +27,43 @@ struct found {
 	uint32_t *ids;
 	size_t count;
 	size_t room;
-	/* The last job's user, account and group, and what came of them: the next is often of the same. */
+	/* The last job, and the factor of its words: the next is often of the same. */
 	const job_record_t *last;
 	bool has_factor;
 	uint32_t factor;
 };
 
+/* Takes the name of the job's quality of service, or "" where it has none or one that does not fit. */
+static void take_qos(const job_record_t *job, char *name, size_t size)
+{
+	assoc_mgr_lock_t reading = { .qos = READ_LOCK };
+	name[0] = '\0';
+	assoc_mgr_lock(&reading);
+	if (job->qos_ptr && job->qos_ptr->name && strlen(job->qos_ptr->name) < size)
+		strcpy(name, job->qos_ptr->name);
+	assoc_mgr_unlock(&reading);
+}
+
 /* The factor of the job's account, or FAIRMESH_UNKNOWN; false where the node has not said. */
 static bool account_factor(const fairmesh_table *table, const job_record_t *job, uint32_t *factor)
 {
-	const char *user = people_user(job->user_id);
-	const char *group = people_group(job->group_id);
-	/* What Slurm prints where there is none: in its records nobody can tell them apart. */
-	const char *account = xstrcmp(job->account, "(null)") ? job->account : NULL;
-	if (!user || !group)
+	char queue[FAIRMESH_NAME_MAX + 1], qos[FAIRMESH_NAME_MAX + 1];
+	struct fairmesh_name name = {
+		.user = people_user(job->user_id),
+		.group = people_group(job->group_id),
+		/* What Slurm prints where there is none: in its records nobody can tell them apart. */
+		.account = xstrcmp(job->account, "(null)") ? job->account : NULL,
+		.queue = queue,
+		.qos = qos,
+	};
+	if (!name.user || !name.group)
 		return false;
-	switch (fairmesh_table_factor(table, user, account, group, factor, NULL)) {
+	/* A job of several partitions stands where it would be charged in the first. */
+	size_t length = job->partition ? strcspn(job->partition, ",") : 0;
+	snprintf(queue, sizeof(queue), "%.*s", length < sizeof(queue) ? (int)length : 0,
+		 job->partition ? job->partition : "");
+	take_qos(job, qos, sizeof(qos));
+	switch (fairmesh_table_factor(table, &name, factor, NULL)) {
 	case FAIRMESH_OK:
 	case FAIRMESH_NOT_KNOWN:
 		return true;
@@ -100,7 +122,8 @@ static bool wanted(struct found *found, const job_record_t *job, uint32_t *site_
 {
 	const job_record_t *last = found->last;
 	if (!last || last->user_id != job->user_id || last->group_id != job->group_id ||
-	    xstrcmp(last->account, job->account))
+	    last->qos_ptr != job->qos_ptr || xstrcmp(last->account, job->account) ||
+	    xstrcmp(last->partition, job->partition))
 		found->has_factor = account_factor(found->table, job, &found->factor);
 	found->last = job;
 	if (found->has_factor)

@@ -9,25 +9,21 @@
 use std::path::Path;
 use std::time::Duration;
 
-use fairmesh_client::{Client, ClientError, ROWS_OF_ANY_NAMES};
+use fairmesh_client::{Client, ClientError, Names, ROWS_OF_ANY_NAMES, Who};
 
 use crate::refresh::raw_factors;
-use crate::table::who;
 
-/// The factors of users, accounts and groups (an empty account or group is none), in their order;
+/// The factors of names, in their order;
 /// [`fairmesh_client::protocol::UNKNOWN`] where the node knows no such account.
 pub fn look_up(
     socket: &Path,
-    names: &[(&str, &str, &str)],
+    names: &[Names<'_>],
     timeout: Duration,
 ) -> Result<Vec<u32>, ClientError> {
     let mut client = Client::connect(socket, timeout)?;
     let mut factors = Vec::with_capacity(names.len());
     for chunk in names.chunks(ROWS_OF_ANY_NAMES) {
-        let accounts: Vec<_> = chunk
-            .iter()
-            .map(|(user, account, group)| who(user, account, group))
-            .collect();
+        let accounts: Vec<_> = chunk.iter().map(|name| Who::Names(*name)).collect();
         let before = factors.len();
         factors.extend(raw_factors(&client.lookup(&accounts)?));
         // The protocol holds an answer to be whole, but not to be of the length that was asked for.

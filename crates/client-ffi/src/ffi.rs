@@ -13,6 +13,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::Duration;
 
+use fairmesh_client::Names;
 use fairmesh_client::points::{IMPORTANCE_POINTS_MAX, Own, Scale};
 use fairmesh_client::protocol::UNKNOWN;
 use fairmesh_model::record::fitting;
@@ -75,6 +76,10 @@ pub struct Name {
     pub account: *const c_char,
     /// The group that the job runs under; null or empty for none.
     pub group: *const c_char,
+    /// The queue or partition; null or empty where it is not known.
+    pub queue: *const c_char,
+    /// The quality of service; null or empty where it is not known.
+    pub qos: *const c_char,
 }
 
 /// `struct fairmesh_scale` of the header.
@@ -140,38 +145,33 @@ pub unsafe extern "C" fn fairmesh_table_close(table: *mut FreshTable) {
 /// # Safety
 /// As for [`fairmesh_table_factor`].
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fairmesh_table_add(
-    table: *const FreshTable,
-    user: *const c_char,
-    account: *const c_char,
-    group: *const c_char,
-) -> c_int {
+pub unsafe extern "C" fn fairmesh_table_add(table: *const FreshTable, name: *const Name) -> c_int {
     let nowhere = (std::ptr::null_mut(), std::ptr::null_mut());
     // SAFETY: as the caller promises, and nothing is written.
-    unsafe { fairmesh_table_factor(table, user, account, group, nowhere.0, nowhere.1) }
+    unsafe { fairmesh_table_factor(table, name, nowhere.0, nowhere.1) }
 }
 
 /// Looks a name up, and notes it where it is new.
 ///
 /// # Safety
-/// `table` is null or open; `user`, `account` and `group` are null or C strings; `factor` and `age_ms`
-/// are null or may be written to.
+/// `table` is null or open; `name` is null or may be read, its members null or C strings; `factor` and
+/// `age_ms` are null or may be written to.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn fairmesh_table_factor(
     table: *const FreshTable,
-    user: *const c_char,
-    account: *const c_char,
-    group: *const c_char,
+    name: *const Name,
     factor: *mut u32,
     age_ms: *mut u64,
 ) -> c_int {
     guarded(BUG, || {
         // SAFETY: as the caller promises.
-        let arguments = unsafe { (table.as_ref(), names(user, account, group)) };
-        let (Some(table), Some((user, account, group))) = arguments else {
+        let (table, name) = unsafe { (table.as_ref(), name.as_ref()) };
+        // SAFETY: as the caller promises.
+        let words = name.and_then(|name| unsafe { Words::of(name) });
+        let (Some(table), Some(words)) = (table, words) else {
             return BAD_ARGUMENT;
         };
-        let (code, value) = match table.table().look_up(user, &account, &group) {
+        let (code, value) = match table.table().look_up(&words.names()) {
             Ok(Found::Factor(value)) => (OK, value),
             Ok(Found::NotKnown) => (NOT_KNOWN, UNKNOWN),
             Ok(Found::NotYet) => (NOT_YET, UNKNOWN),
@@ -374,14 +374,11 @@ unsafe fn lookup(
     };
     let names = names.iter().enumerate().map(|(row, name)| {
         // SAFETY: as the caller promises.
-        let who = unsafe { self::names(name.user, name.account, name.group) };
-        who.ok_or_else(|| bad(format!("row {row}: no user, or none in UTF-8")))
+        let words = unsafe { Words::of(name) };
+        words.ok_or_else(|| bad(format!("row {row}: no user, or none in UTF-8")))
     });
-    let names = names.collect::<Result<Vec<_>, _>>()?;
-    let names = names
-        .iter()
-        .map(|(user, account, group)| (*user, &**account, &**group));
-    let names = names.collect::<Vec<_>>();
+    let words = names.collect::<Result<Vec<_>, _>>()?;
+    let names = words.iter().map(Words::names).collect::<Vec<_>>();
     let found = batch::look_up(socket, &names, Duration::from_millis(timeout_ms.into()));
     let found = found.map_err(|error| (NO_ANSWER, error.to_string()))?;
     factors.copy_from_slice(&found);
@@ -393,17 +390,42 @@ fn guarded<T>(otherwise: T, call: impl FnOnce() -> T) -> T {
     catch_unwind(AssertUnwindSafe(call)).unwrap_or(otherwise)
 }
 
-/// User, account and group; `None` for no user, and for one that is not UTF-8.
-///
-/// # Safety
-/// As for [`text`].
-unsafe fn names<'a>(
-    user: *const c_char,
-    account: *const c_char,
-    group: *const c_char,
-) -> Option<(&'a str, String, String)> {
-    // SAFETY: as the caller promises.
-    unsafe { Some((text(user)?, recorded(account), recorded(group))) }
+/// A user, and what else of a job rules look at: account, group, queue and quality of service. An empty word is none.
+struct Words<'a> {
+    user: &'a str,
+    more: [String; 4],
+}
+
+impl<'a> Words<'a> {
+    /// `None` for no user, and for one that is not UTF-8.
+    ///
+    /// # Safety
+    /// The members of `name` are as for [`text`].
+    unsafe fn of(name: &Name) -> Option<Self> {
+        let more = [name.account, name.group, name.queue, name.qos];
+        // SAFETY: as the caller promises.
+        unsafe {
+            Some(Self {
+                user: text(name.user)?,
+                more: more.map(|word| recorded(word)),
+            })
+        }
+    }
+
+    fn names(&self) -> Names<'_> {
+        let [account, group, queue, qos] = self.more.each_ref().map(|word| {
+            let given = !word.is_empty();
+            given.then_some(word.as_str())
+        });
+        Names {
+            user: Some(self.user),
+            account,
+            group,
+            queue,
+            qos,
+            subject: None,
+        }
+    }
 }
 
 /// `None` for null and for what is not UTF-8.

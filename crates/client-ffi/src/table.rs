@@ -115,19 +115,20 @@ impl Table {
         }
     }
 
-    /// What the node said of this user, account and group (both may be empty); notes the name where it is
-    /// new.
+    /// What the node said of a user's jobs in an account, group, queue and quality of service (an empty word is none);
+    /// notes the name where it is new.
     ///
     /// # Errors
     /// If a name cannot be asked for or holds a zero byte, or the table is full.
-    pub fn look_up(&self, user: &str, account: &str, group: &str) -> Result<Found, Refused> {
-        let key = key(user, account, group);
+    pub fn look_up(&self, name: &Names<'_>) -> Result<Found, Refused> {
+        let key = key(name);
         if let Some(found) = self.find(&key) {
             return Ok(found);
         }
         // What the protocol would refuse must not come into a batch, which it would spoil for all.
-        let asked = NameBlockBuf::new().push(&who(user, account, group));
-        if asked.is_err() || key.matches('\0').count() != 2 {
+        let asked = NameBlockBuf::new().push(&who_of(&key));
+        let is_whole = name.user.is_some() && key.matches('\0').count() == WORDS - 1;
+        if asked.is_err() || !is_whole {
             return Err(Refused::Name);
         }
         let mut rows = self.rows.write().unwrap_or_else(PoisonError::into_inner);
@@ -313,25 +314,26 @@ impl Rows {
     }
 }
 
+/// Words of a name.
+const WORDS: usize = 5;
+
 /// What a row is found by: the names of C hold no zero byte.
-fn key(user: &str, account: &str, group: &str) -> String {
-    [user, account, group].join("\0")
+fn key(name: &Names<'_>) -> String {
+    let words = [name.user, name.account, name.group, name.queue, name.qos];
+    words.map(Option::unwrap_or_default).join("\0")
 }
 
+/// The name as the protocol has it. An empty word is none.
 fn who_of(key: &str) -> Who<'_> {
-    let mut names = key.split('\0');
-    let mut name = || names.next().unwrap_or_default();
-    who(name(), name(), name())
-}
-
-/// The name as the protocol has it. An empty account or group is none.
-pub(crate) fn who<'a>(user: &'a str, account: &'a str, group: &'a str) -> Who<'a> {
-    let given = |name: &'a str| (!name.is_empty()).then_some(name);
+    let mut words = key.split('\0');
+    let mut word = || words.next().filter(|word| !word.is_empty());
     Who::Names(Names {
-        user: Some(user),
-        account: given(account),
-        group: given(group),
-        ..Names::default()
+        user: word(),
+        account: word(),
+        group: word(),
+        queue: word(),
+        qos: word(),
+        subject: None,
     })
 }
 

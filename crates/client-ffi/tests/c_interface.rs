@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use fairmesh_client::ROWS_OF_ANY_NAMES;
+use fairmesh_client::{Names, ROWS_OF_ANY_NAMES};
 use fairmesh_client_ffi::batch::look_up;
 use fairmesh_client_ffi::refresh::{FreshTable, Source};
 use fairmesh_client_ffi::table::{Found, Refused};
@@ -27,11 +27,22 @@ fn open(node: &FakeNode, interval: Duration) -> FreshTable {
     FreshTable::open(source, PATIENCE).expect("a thread")
 }
 
+/// A job's words; an empty one is none.
+fn name<'a>(user: &'a str, account: &'a str, group: &'a str) -> Names<'a> {
+    let given = |word: &'a str| (!word.is_empty()).then_some(word);
+    Names {
+        user: given(user),
+        account: given(account),
+        group: given(group),
+        ..Names::default()
+    }
+}
+
 /// Waits until the table says so.
 fn await_word(fresh: &FreshTable, user: &str, account: &str, expected: Result<Found, Refused>) {
     let began = Instant::now();
     let mut seen = 0;
-    while fresh.table().look_up(user, account, "") != expected {
+    while fresh.table().look_up(&name(user, account, "")) != expected {
         let error = fresh.table().error();
         assert!(began.elapsed() < PATIENCE, "never {expected:?}: {error}");
         seen = fresh.table().wait(seen, Duration::from_millis(100));
@@ -52,7 +63,7 @@ fn a_new_name_is_asked_for_at_once_and_a_change_is_noticed() {
     node.set("ann/physics", 9);
     await_word(&quick, "ann", "physics", Ok(Found::Factor(9)));
     assert_eq!(
-        patient.table().look_up("ann", "physics", ""),
+        patient.table().look_up(&name("ann", "physics", "")),
         Ok(Found::Factor(7))
     );
 }
@@ -63,19 +74,29 @@ fn the_group_of_a_job_is_asked_for() {
     let node = FakeNode::new(&[("ann/physics/g1", 7), ("ann//g2", 8)]);
     let fresh = open(&node, PATIENCE * 10);
     let table = fresh.table();
-    assert_eq!(table.look_up("ann", "physics", "g1"), Ok(Found::NotYet));
-    assert_eq!(table.look_up("ann", "", "g2"), Ok(Found::NotYet));
+    assert_eq!(
+        table.look_up(&name("ann", "physics", "g1")),
+        Ok(Found::NotYet)
+    );
+    assert_eq!(table.look_up(&name("ann", "", "g2")), Ok(Found::NotYet));
     await_word(&fresh, "ann", "physics", Ok(Found::NotKnown));
-    let answered = table.look_up("ann", "physics", "g1");
+    let answered = table.look_up(&name("ann", "physics", "g1"));
     assert_eq!(answered, Ok(Found::Factor(7)));
-    assert_eq!(table.look_up("ann", "", "g2"), Ok(Found::Factor(8)));
+    assert_eq!(table.look_up(&name("ann", "", "g2")), Ok(Found::Factor(8)));
 }
 
 #[test]
 fn the_longest_names_fit_in_a_request() {
     let node = FakeNode::new(&[]);
     let long = "x".repeat(512);
-    let names = vec![(long.as_str(), long.as_str(), long.as_str()); ROWS_OF_ANY_NAMES];
+    let names = vec![
+        Names {
+            queue: Some(&long),
+            qos: Some(&long),
+            ..name(&long, &long, &long)
+        };
+        ROWS_OF_ANY_NAMES
+    ];
     let factors = look_up(&node.socket(), &names, PATIENCE).expect("they fit");
     assert_eq!(factors.len(), ROWS_OF_ANY_NAMES);
 }
@@ -85,13 +106,15 @@ fn more_names_than_one_request_takes_are_all_answered_for() {
     let node = FakeNode::new(&[("ann/0", 1), ("ann/8999", 2)]);
     let fresh = open(&node, Duration::from_millis(20));
     for account in 0..9_000 {
-        let _ = fresh.table().look_up("ann", &account.to_string(), "");
+        let _ = fresh
+            .table()
+            .look_up(&name("ann", &account.to_string(), ""));
     }
     await_word(&fresh, "ann", "8999", Ok(Found::Factor(2)));
     await_word(&fresh, "ann", "0", Ok(Found::Factor(1)));
 
     let accounts: Vec<String> = (0..9_000).map(|account| account.to_string()).collect();
-    let names: Vec<_> = accounts.iter().map(|it| ("ann", it.as_str(), "")).collect();
+    let names: Vec<_> = accounts.iter().map(|it| name("ann", it, "")).collect();
     let factors = look_up(&node.socket(), &names, PATIENCE).expect("answered");
     assert_eq!((factors[0], factors[1], factors[8_999]), (1, u32::MAX, 2));
 }
@@ -105,7 +128,10 @@ fn a_node_that_comes_late_is_found() {
         assert!(began.elapsed() < PATIENCE, "no error came");
         fresh.table().wait(0, Duration::from_millis(10));
     }
-    assert_eq!(fresh.table().look_up("ann", "", ""), Ok(Found::NotYet));
+    assert_eq!(
+        fresh.table().look_up(&name("ann", "", "")),
+        Ok(Found::NotYet)
+    );
     assert_eq!(fresh.table().freshness().answered, None);
     node.set("ann/", 5);
     node.listen();
@@ -178,6 +204,8 @@ fn an_account_that_cannot_be_shown_is_asked_for_as_it_is_charged() {
         user: c"ann".as_ptr(),
         account,
         group,
+        queue: none,
+        qos: none,
     });
     let (mut factors, no_text) = ([0; 4], std::ptr::null_mut());
     let (names, found) = (names.as_ptr(), factors.as_mut_ptr());
@@ -185,7 +213,14 @@ fn an_account_that_cannot_be_shown_is_asked_for_as_it_is_charged() {
     let codes = unsafe {
         let asked = fairmesh_lookup(socket.as_ptr(), names, 4, 30_000, found, no_text, 0);
         let table = fairmesh_table_open(socket.as_ptr(), 1_000, 1_000, 1_000);
-        let noted = fairmesh_table_add(table, c"ann".as_ptr(), c"\xff".as_ptr(), none);
+        let noted = Name {
+            user: c"ann".as_ptr(),
+            account: c"\xff".as_ptr(),
+            group: none,
+            queue: none,
+            qos: none,
+        };
+        let noted = fairmesh_table_add(table, &raw const noted);
         fairmesh_table_close(table);
         (asked, noted)
     };
@@ -212,6 +247,8 @@ fn call_with_nothing(null: *const c_char, latin: *const c_char) -> [i32; 4] {
         user: null,
         account: null,
         group: null,
+        queue: null,
+        qos: null,
     };
     let mut factor = 0;
     let no_table = std::ptr::null();
@@ -224,13 +261,17 @@ fn call_with_nothing(null: *const c_char, latin: *const c_char) -> [i32; 4] {
         fairmesh_table_wake(no_table);
         let table = fairmesh_table_open(socket.as_ptr(), 1, 1, 1_000);
         let age = std::ptr::null_mut();
-        let latin = fairmesh_table_factor(table, latin, null, null, &raw mut factor, age);
+        let latin = Name {
+            user: latin,
+            ..nobody
+        };
+        let latin = fairmesh_table_factor(table, &raw const latin, &raw mut factor, age);
         fairmesh_table_close(table);
         let row = &raw const nobody;
         let path = socket.as_ptr();
         [
             latin,
-            fairmesh_table_add(no_table, null, null, null),
+            fairmesh_table_add(no_table, std::ptr::null()),
             fairmesh_table_state(no_table, std::ptr::null_mut()),
             fairmesh_lookup(path, row, 1, 9, &raw mut factor, no_text, 0),
         ]

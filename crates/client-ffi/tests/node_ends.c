@@ -10,9 +10,10 @@
 /* Until the node has said something of the user. */
 static int ask(const fairmesh_table *table, const char *user)
 {
+	struct fairmesh_name name = { .user = user };
 	int code = FAIRMESH_NOT_YET;
 	for (int tries = 0; code == FAIRMESH_NOT_YET && tries < 300; tries++) {
-		code = fairmesh_table_factor(table, user, NULL, NULL, NULL, NULL);
+		code = fairmesh_table_factor(table, &name, NULL, NULL);
 		usleep(code ? 100000 : 0);
 	}
 	return code;

@@ -33,6 +33,7 @@ pub(super) struct RawRule {
     qos: Option<String>,
     vo: Option<Spanned<String>>,
     path: Spanned<String>,
+    shared_names: Option<Spanned<bool>>,
 }
 
 /// The rules and the people, and the file that the people were read from.
@@ -80,6 +81,12 @@ fn rule(
         let error = source.wrong("identity.partition", partition, problem);
         return Err(error.with_help("keep one of them"));
     }
+    let shared_names = raw.shared_names.as_ref().filter(|shared| *shared.get_ref());
+    if let Some(shared) = shared_names.filter(|_| !raw.path.get_ref().contains("{user}")) {
+        let problem = "this path names no {user}, so names in it are nobody's";
+        let error = source.wrong("identity.shared_names", shared, problem);
+        return Err(error.with_help("leave `shared_names` out"));
+    }
     let queue = raw.queue.as_ref().or(raw.partition.as_ref());
     let pattern = |text: &Option<String>| text.as_deref().map(Pattern::parse);
     Ok(Rule {
@@ -92,6 +99,7 @@ fn rule(
         vo,
         path: path(source, &raw.path, site)?,
         is_of_site: raw.path.get_ref().contains(SITE),
+        shares_names: shared_names.is_some(),
     })
 }
 

@@ -232,9 +232,14 @@ impl Moment {
             .ancestors()
             .find_map(|above| mounts.get(&above).copied());
         let leaf = self.snapshot().is_leaf(entry);
+        // Usage of an entry that has children, which is nobody's of that name.
+        let is_itself = level.among.is_some() && path.as_str().ends_with("/*/=");
         ShareBody {
             leaf,
-            user: path.name().filter(|_| leaf).map(str::to_owned),
+            user: path
+                .name()
+                .filter(|_| leaf && !is_itself)
+                .map(str::to_owned),
             others: is_others.then(|| self.snapshot().accounts(entry)),
             among: level.among,
             since: level.since,

@@ -19,6 +19,17 @@ fn view() -> View {
     }
 }
 
+/// A job's words; an empty one is none.
+fn name<'a>(user: &'a str, account: &'a str, group: &'a str) -> Names<'a> {
+    let given = |word: &'a str| (!word.is_empty()).then_some(word);
+    Names {
+        user: given(user),
+        account: given(account),
+        group: given(group),
+        ..Names::default()
+    }
+}
+
 fn answer(table: &Table, factors: &[u32]) {
     table.store(0, factors.iter().copied(), view());
 }
@@ -26,17 +37,26 @@ fn answer(table: &Table, factors: &[u32]) {
 #[test]
 fn a_name_is_noted_once_and_found_when_it_is_answered_for() {
     let table = Table::new(LONG);
-    assert_eq!(table.look_up("ann", "physics", ""), Ok(Found::NotYet));
-    assert_eq!(table.look_up("ann", "", ""), Ok(Found::NotYet));
-    assert_eq!(table.look_up("ann", "physics", ""), Ok(Found::NotYet));
+    assert_eq!(
+        table.look_up(&name("ann", "physics", "")),
+        Ok(Found::NotYet)
+    );
+    assert_eq!(table.look_up(&name("ann", "", "")), Ok(Found::NotYet));
+    assert_eq!(
+        table.look_up(&name("ann", "physics", "")),
+        Ok(Found::NotYet)
+    );
     assert_eq!(table.begin_round(), (2, 0));
     table.with_names(0..2, |names| {
-        let ann = who("ann", "", "");
+        let ann = Who::Names(name("ann", "", ""));
         assert_eq!(names, [Who::user_account("ann", "physics"), ann]);
     });
     answer(&table, &[7, UNKNOWN]);
-    assert_eq!(table.look_up("ann", "physics", ""), Ok(Found::Factor(7)));
-    assert_eq!(table.look_up("ann", "", ""), Ok(Found::NotKnown));
+    assert_eq!(
+        table.look_up(&name("ann", "physics", "")),
+        Ok(Found::Factor(7))
+    );
+    assert_eq!(table.look_up(&name("ann", "", "")), Ok(Found::NotKnown));
 }
 
 #[test]
@@ -51,7 +71,10 @@ fn names_that_the_protocol_refuses_do_not_come_in() {
         ("ann", "", long),
         ("ann", "a\0b", ""),
     ] {
-        assert_eq!(table.look_up(user, account, group), Err(Refused::Name));
+        assert_eq!(
+            table.look_up(&name(user, account, group)),
+            Err(Refused::Name)
+        );
     }
     assert_eq!(table.freshness().names, 0);
 }
@@ -59,7 +82,7 @@ fn names_that_the_protocol_refuses_do_not_come_in() {
 #[test]
 fn the_revision_grows_with_changes_only() {
     let table = Table::new(LONG);
-    assert_eq!(table.look_up("ann", "", ""), Ok(Found::NotYet));
+    assert_eq!(table.look_up(&name("ann", "", "")), Ok(Found::NotYet));
     let before = table.freshness();
     assert_eq!((before.revision, before.answered), (0, None));
     answer(&table, &[7]);
@@ -97,17 +120,17 @@ fn a_full_table_forgets_who_is_not_looked_up() {
     let table = Table::new(LONG);
     for number in 0..TABLE_NAMES_MAX {
         assert_eq!(
-            table.look_up("ann", &number.to_string(), ""),
+            table.look_up(&name("ann", &number.to_string(), "")),
             Ok(Found::NotYet)
         );
     }
-    assert_eq!(table.look_up("bob", "", ""), Err(Refused::Full));
+    assert_eq!(table.look_up(&name("bob", "", "")), Err(Refused::Full));
     for _ in 0..FORGOTTEN_AFTER_ROUNDS {
         assert_eq!(table.begin_round(), (TABLE_NAMES_MAX, 0));
-        assert_eq!(table.look_up("ann", "77", ""), Ok(Found::NotYet));
+        assert_eq!(table.look_up(&name("ann", "77", "")), Ok(Found::NotYet));
     }
     assert_eq!(table.begin_round(), (1, 1));
     answer(&table, &[5]);
-    assert_eq!(table.look_up("ann", "77", ""), Ok(Found::Factor(5)));
-    assert_eq!(table.look_up("bob", "", ""), Ok(Found::NotYet));
+    assert_eq!(table.look_up(&name("ann", "77", "")), Ok(Found::Factor(5)));
+    assert_eq!(table.look_up(&name("bob", "", "")), Ok(Found::NotYet));
 }

@@ -100,7 +100,8 @@ fn row(columns: &[&str]) -> Option<Job> {
     let (gpus, mem_mib) = resources(words.next()?);
     // What waits may have a range of nodes.
     let nodes = words.next()?.parse().unwrap_or(0);
-    let partition = words.next()?;
+    // Of a job that may start in several it is the first, until it starts.
+    let partition = words.next()?.split(',').next().unwrap_or_default();
     let qos = words.next()?;
     let host = words.next()?;
     let account = words.next()?;
@@ -224,6 +225,12 @@ mod tests {
         let long = "a".repeat(512);
         let job = of(&ROW.replace("vo1", &long)).expect("a job");
         assert_eq!(job.origin().account, Some(long));
+    }
+
+    #[test]
+    fn a_job_of_several_partitions_stands_where_the_first_is_charged() {
+        let job = of(&ROW.replace("|long|", "|long,short|")).expect("a job");
+        assert_eq!(job.partition.as_deref(), Some("long"));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Rule {
     /// Whether the owner wrote `{site}` into the path, which `path` has as the site's name: its accounts are of no
     /// other site.
     pub is_of_site: bool,
+    /// Whether the owner states that a user name means one person at all sites.
+    pub shares_names: bool,
 }
 
 /// Words with which a rule would charge a job: a witness that it can.
@@ -91,10 +93,11 @@ impl Rule {
         }
     }
 
-    /// Whether it names one person, or makes a path that only one person has.
+    /// Whether it names one person, or makes paths each of which only one person has.
     pub(super) fn states_person(&self) -> bool {
         let is_exact = |pattern: &Option<Pattern>| matches!(pattern, Some(Pattern::Exact(_)));
         self.is_of_site
+            || self.shares_names
             || is_exact(&self.user)
             || is_exact(&self.subject)
             || self.path.contains("{subject}")

@@ -276,6 +276,10 @@ fn a_template_with_the_user_alone_may_mix_namesakes() {
         rule(None, None, "/grid/{subject}", false),
         rule(None, None, "/cms/{user}", false),
         rule(None, None, "/{account}/x", false),
+        Rule {
+            shares_names: true,
+            ..rule(None, None, "/bio/{user}", false)
+        },
     ];
     let map = IdentityMap::with_people(rules, people);
     for (path, may) in [
@@ -286,6 +290,7 @@ fn a_template_with_the_user_alone_may_mix_namesakes() {
         ("/tokyo/prod1", false),
         ("/grid/bob", false),
         ("/atlas/x", false),
+        ("/bio/bob", false),
         ("/cms", false),
     ] {
         let path = AccountPath::parse(path).expect("a path");
@@ -385,7 +390,7 @@ mod properties {
                     qos,
                     vo,
                     path,
-                    is_of_site: false,
+                    ..Rule::default()
                 }
             },
         )
