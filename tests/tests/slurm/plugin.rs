@@ -115,9 +115,9 @@ fn each_of_many_accounts_has_its_place_in_sprio_and_starts_there() -> anyhow::Re
     each_account_has_its_place(PROGRAM, 120, 20)
 }
 
-/// Two jobs of one user in one account, under two groups that the node maps to two entries.
+/// Three jobs of one user in one account, whose groups and partitions the node maps to two entries.
 #[test]
-fn a_job_stands_where_its_group_is_charged() -> anyhow::Result<()> {
+fn a_job_stands_where_its_group_and_its_partition_are_charged() -> anyhow::Result<()> {
     let Some(bench) = Bench::new(PROGRAM)? else {
         return Ok(());
     };
@@ -125,6 +125,7 @@ fn a_job_stands_where_its_group_is_charged() -> anyhow::Result<()> {
     let config = "[site]\nname = \"site\"\n[network]\nlisten = [\"/ip4/127.0.0.1/tcp/0\"]\n\
                   [history]\nhalf_life = \"none\"\nhorizon = \"30d\"\n\
                   [[identity]]\ngroup = \"games\"\npath = \"/lab/games/{user}\"\n\
+                  [[identity]]\npartition = \"extra\"\npath = \"/lab/games/{user}\"\n\
                   [[identity]]\npath = \"/lab/other/{user}\"\n\
                   [shares]\n\"/lab\" = 1\n\"/lab/games\" = 1\n\"/lab/games/man\" = 1\n\
                   \"/lab/other\" = 1\n\"/lab/other/man\" = 1\n";
@@ -139,12 +140,20 @@ fn a_job_stands_where_its_group_is_charged() -> anyhow::Result<()> {
     let _gate = cluster.close_gate()?;
     let at_games = cluster.submit("man", &["--gid=games"], "true")?;
     let at_man = cluster.submit("man", &["--gid=man"], "true")?;
-    await_that("the job of the other group before that of games", || {
-        let factors = cluster.slurm.site_factors_by("JOBID")?;
-        let of = |job: &str| factors.iter().find(|(id, _)| id == job).map(|it| it.1);
-        Ok(of(&at_man) > of(&at_games) && of(&at_games) > Some(0))
-    })?;
-    sync_would_change_nothing(&cluster, &site, 2)
+    let slurm = &cluster.slurm;
+    let extra = ["create", "PartitionName=extra", "Nodes=ALL", "State=UP"];
+    slurm.run("scontrol", &extra)?;
+    let at_extra = cluster.submit("man", &["--gid=man", "-p", "extra"], "true")?;
+    await_that(
+        "two jobs that are charged to games, and one before them",
+        || {
+            let factors = slurm.site_factors_by("JOBID")?;
+            let of = |job: &str| factors.iter().find(|(id, _)| id == job).map(|it| it.1);
+            let is_charged_alike = of(&at_games) == of(&at_extra) && of(&at_games) > Some(0);
+            Ok(is_charged_alike && of(&at_man) > of(&at_games))
+        },
+    )?;
+    sync_would_change_nothing(&cluster, &site, 3)
 }
 
 #[test]
