@@ -5,9 +5,9 @@
 //! digit, and a quick path may only be taken where its error cannot change the result.
 //! Relative distances reach below −1, without end; there `v` is `d/(1 − d)`, which runs from 0 to −1
 //! and meets `d` at 0.
-//! A level over its limit has the lowest digit. In a level where a line has a share of zero, some of the lowest
-//! digits are kept free: one for those over their limits, and the ones below it for shares of zero, the less
-//! used the higher. A sibling that would have one of them gets the lowest that is not kept free.
+//! In a tree where a line has a share of zero or a limit, some of the lowest digits are kept free: one for levels over
+//! their limits, and the ones below it for shares of zero, the less used the higher. A level that would have one of
+//! them gets the lowest that is not kept free. In other trees a `*` without a share has the lowest digit.
 //! Deliberately not here: packing digits into a priority (`projection::bits`).
 
 use fairmesh_model::{Distance, mutant};
@@ -180,7 +180,7 @@ mod tests {
     #[test]
     fn shares_of_zero_have_the_lowest_digits_in_the_order_of_their_use() {
         let zero = |usage| Level {
-            target: Target::of_siblings(0, 1),
+            target: Target::of_siblings(0, 1).beside_last(),
             usage,
             parent_usage: 1_000,
             ..Level::MISSING

@@ -15,7 +15,7 @@ pub struct Target {
     part: u64,
     whole: u64,
     is_last: bool,
-    /// Whether a sibling's line has a share of zero.
+    /// Whether a line of its tree has a share of zero or a limit.
     beside_last: bool,
 }
 
@@ -34,7 +34,7 @@ impl Target {
             part: weight,
             whole: if total == 0 { 1 } else { total },
             is_last: weight == 0,
-            beside_last: weight == 0,
+            beside_last: false,
         }
     }
 
@@ -53,7 +53,7 @@ impl Target {
         }
     }
 
-    /// The same in a level where a line has a share of zero.
+    /// The same in a tree where a line has a share of zero or a limit.
     #[must_use]
     pub const fn beside_last(self) -> Self {
         Self {
@@ -62,9 +62,14 @@ impl Target {
         }
     }
 
-    /// Whether a line of its level has a share of zero.
+    /// Whether a line of its tree has a share of zero or a limit.
     pub(crate) const fn is_beside_last(self) -> bool {
         self.beside_last
+    }
+
+    /// Whether it is [`Target::NONE`], in whatever tree.
+    pub(crate) const fn is_none(self) -> bool {
+        self.part == 0 && self.whole == 1 && !self.is_last
     }
 
     /// Whether its siblings all go first.

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::AskArgs;
 use super::number::percent;
-use crate::control::answer::PriorityBody;
+use crate::control::answer::{LevelBody, PriorityBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, OutputArgs, Table, unbroken, write_json};
 
@@ -75,8 +75,13 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let asked = args.ask.table("/v1/priority", &parameters, out, table);
     let (exit, body) = asked.await?;
     if let Some(body) = body.filter(|body| !body.exact) {
+        let is_among = |level: &LevelBody| level.among.is_some() || level.path.ends_with("/*");
+        let among = match body.levels.last().is_some_and(is_among) {
+            true => ", together with those of everybody there without a line",
+            false => "",
+        };
         eprintln!(
-            "`{}` has no entry of its own: it counts against `{}`",
+            "`{}` has no line in the share tree: its jobs count at `{}`{among}",
             clean(&body.account),
             clean(&body.entry)
         );

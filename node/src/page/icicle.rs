@@ -131,7 +131,10 @@ fn drawn(cell: &Cell) -> Markup {
         ),
         What::Others(count, above) => (
             "others",
-            format!("{count} more entries below {above}: see the table"),
+            match count {
+                1 => format!("1 more entry below {above}: see the table"),
+                _ => format!("{count} more entries below {above}: see the table"),
+            },
             format!("{}#below", entry_link(above)),
         ),
     };

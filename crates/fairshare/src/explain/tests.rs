@@ -104,6 +104,19 @@ fn ties_and_ancestors_are_explained() {
 }
 
 #[test]
+fn a_new_account_without_a_line_is_level_once_it_has_used_as_much() {
+    let rows = [("/a", 50, 30), ("/a/x", 50, 10), ("/b", 50, 0)];
+    let snapshot = snapshot(&rows, Distance::Absolute);
+    let (new, used) = (entry(&snapshot, "/a/*"), entry(&snapshot, "/a/*/="));
+    let explanation = explain(&exact(&snapshot), new, Some(used));
+    let comparison = explanation.comparison.expect("asked for");
+    assert_eq!(
+        (comparison.standing, comparison.level, comparison.parity),
+        (Standing::Before, Some(2), Some(CoreMillis(30)))
+    );
+}
+
+#[test]
 fn what_no_amount_can_do_is_not_promised() {
     let tree = [("/a", 0, 1), ("/b", 100, 0)];
     for distance in [Distance::Absolute, Distance::Relative] {

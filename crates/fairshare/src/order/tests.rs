@@ -47,9 +47,8 @@ fn built(rows: &[(&str, u32, u64)], most: &[u32], distance: Distance, rule: Shar
         })
         .collect();
     let mut writer = spec.build(&[Window(0)]).expect("a valid tree");
-    let reader = writer.reader();
-    for (text, _, usage) in rows {
-        let entry = reader.entry(&path(text)).expect("an entry");
+    for (text, _, usage) in rows.iter().filter(|(.., usage)| *usage > 0) {
+        let entry = writer.place(&path(text));
         writer.apply(entry, Span::Window(Window(0)), *usage, Reach::Own);
     }
     writer.snapshot()

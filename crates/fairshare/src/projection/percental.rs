@@ -12,7 +12,6 @@ use fairmesh_model::Share;
 
 use super::{Context, DECIMALS_MAX, Priority, Projection, fraction};
 use crate::deviation::{Class, DeviationVector, Level};
-use crate::target::Target;
 
 /// Target product minus actual product.
 #[derive(Debug, Clone, Copy, Default)]
@@ -27,7 +26,7 @@ impl Projection for PercentalProjection {
         let (mut target, mut actual) = (one(), one());
         let mut of_others = U256::ZERO;
         for level in vector.levels() {
-            if level.target == Target::NONE {
+            if level.target.is_none() {
                 // The last level of an account without a line, which has no target of its own.
                 of_others = UNLISTED * U256::from(level.usage) / level.parent_usage_or_one();
                 continue;

@@ -51,6 +51,7 @@ impl Topology {
             histories,
             local: local_history,
             depth: 0,
+            has_last: false,
             periods: Vec::new(),
             level_sums: 0,
             index: index(lines.len() + 1, secret),
@@ -129,7 +130,8 @@ impl Topology {
         if matches!(kind, EntryKind::Others | EntryKind::ImpliedOthers) {
             level.others = Some(id);
         }
-        level.has_zero |= weight == 0 && kind != EntryKind::ImpliedOthers;
+        let is_zero = weight == 0 && kind != EntryKind::ImpliedOthers;
+        self.has_last |= is_zero || at_most < Share::WHOLE;
         let node = Node {
             parent: above.id,
             end: 0,
@@ -255,7 +257,6 @@ const fn level_of(scope: Scope, distance: Distance) -> Siblings {
         distance,
         total: 0,
         unit: 1,
-        has_zero: false,
         others: None,
         sums: None,
     }

@@ -20,8 +20,6 @@ pub(crate) struct Siblings {
     pub(crate) total: u64,
     /// What the weights were divided by.
     pub(crate) unit: u64,
-    /// Whether a line has a weight of zero.
-    pub(crate) has_zero: bool,
     /// The entry of the accounts without a line.
     pub(crate) others: Option<u32>,
     /// Where the sum of what counts at this level is kept, if it is not what counts for the parent: a period

@@ -221,7 +221,11 @@ impl Snapshot {
         self.topology
             .vector(&chain, &sums[0], &sums[1], &mut vector);
         if self.is_others(entry) {
-            vector.push(Level::MISSING);
+            let used = vector.levels().last().map_or(0, |level| level.usage);
+            vector.push(Level {
+                parent_usage: used,
+                ..Level::MISSING
+            });
         }
         vector
     }

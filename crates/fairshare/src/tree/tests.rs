@@ -580,10 +580,7 @@ fn accounts_without_a_line_are_served_by_their_use_and_new_ones_first() {
         .map(|id| snapshot.path(id).to_string())
         .collect();
     assert_eq!(names, ["/own/*/=", "/own/little", "/own/much"]);
-    assert_eq!(
-        snapshot.level(others).target,
-        crate::Target::of_siblings(1, 2)
-    );
+    assert_eq!(snapshot.level(others).target.ratio(), (1, 2));
     assert_eq!(snapshot.level(others).usage, 10 * u128::from(ONE));
 }
 

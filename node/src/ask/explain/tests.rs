@@ -4,7 +4,7 @@ use clap::Parser as _;
 
 use super::words::{place_sentence, write};
 use super::*;
-use crate::control::answer::{CauseBody, CauseOfSite, CountersBody, LevelBody};
+use crate::control::answer::{CauseBody, CauseOfSite, ComparisonBody, CountersBody, LevelBody};
 
 fn level(path: &str, target: &str, actual: &str, deviation: &str) -> LevelBody {
     LevelBody {
@@ -151,6 +151,35 @@ fn a_user_without_an_entry_is_told_so_first() {
         of("/cms", Whose::Of("pilot")),
         "Jobs of pilot count at /cms, rank 2 of 5."
     );
+}
+
+#[test]
+fn a_new_account_is_compared_with_one_of_those_without_a_line() {
+    let mut body = body("/cms/zoe", vec![level("/cms/*", "10", "20", "-10")]);
+    body.comparison = Some(ComparisonBody {
+        versus: "/cms/dan".to_owned(),
+        versus_levels: vec![
+            level("/cms/*", "10", "20", "-10"),
+            LevelBody {
+                among: Some("/cms/*".to_owned()),
+                ..level("/cms/dan", "0", "50", "-50")
+            },
+        ],
+        common_ancestor: "/cms/*".to_owned(),
+        standing: "before".to_owned(),
+        level: Some(1),
+        deviation: Some("0".to_owned()),
+        versus_deviation: Some("-50".to_owned()),
+        parity_core_ms: Some("7200000".to_owned()),
+    });
+    let mut out = Vec::new();
+    write(&body, Whose::Nobody, &mut out).expect("a vector takes everything");
+    let words = String::from_utf8(out).expect("text");
+    let expected = "Against /cms/dan: both lie below /cms/*.\n\
+                    a new account of /cms/* is served first. It is decided at level 2:\n  \
+                    /cms/dan: 50.00 % of /cms/*\n\
+                    For parity, a new account of /cms/* would have to use 2.00 core-hours more, while /cms/dan uses none.\n";
+    assert!(words.ends_with(expected), "{words}");
 }
 
 #[test]

@@ -192,7 +192,12 @@ pub(crate) fn comparison_words(
     comparison: &ComparisonBody,
     out: &mut dyn Write,
 ) -> io::Result<()> {
-    let (mine, theirs) = (clean(&body.path), clean(&comparison.versus));
+    // The entry of all accounts without a line stands where a new one of them does.
+    let name = |path: &str| match path.ends_with("/*") {
+        true => format!("a new account of {}", clean(path)),
+        false => clean(path),
+    };
+    let (mine, theirs) = (name(&body.path), name(&comparison.versus));
     let is_exact = body.projection == ProjectionName::EXACT;
     let by = match is_exact {
         true => String::new(),
@@ -220,11 +225,14 @@ pub(crate) fn comparison_words(
     )?;
     for levels in [&body.levels, &comparison.versus_levels] {
         if let Some(level) = levels.get(level) {
+            let (path, actual) = (clean(&level.path), percent(&level.actual));
+            if level.among.is_some() {
+                writeln!(out, "  {path}: {actual} % of {}", parent_words(level))?;
+                continue;
+            }
             writeln!(
                 out,
-                "  {}: {} % instead of {} %, deviation {}{}",
-                clean(&level.path),
-                percent(&level.actual),
+                "  {path}: {actual} % instead of {} %, deviation {}{}",
                 level.target,
                 level.deviation,
                 match (level.last, level.over) {
