@@ -24,7 +24,7 @@ pub enum ProjectionName {
     Rank,
     /// Product of targets less product of actual shares; isolates nothing
     Percental,
-    /// Slurm's Fair Tree as its manual documents it
+    /// Slurm's Fair Tree; a share of 0 is last, as in its program
     Fairtree,
 }
 
