@@ -24,7 +24,7 @@ pub struct PrioArgs {
     #[command(flatten)]
     pub ask: AskArgs,
     /// The user, or the path of an entry of the share tree
-    #[arg(required_unless_present = "stdin")]
+    #[arg(required_unless_present_any = ["stdin", "subject", "group"])]
     pub user: Option<String>,
     /// The batch account
     #[arg(short = 'A', long)]

@@ -39,8 +39,9 @@ pub(super) struct Refresh<P> {
     node: NodeHandle,
     /// What the owner wants now.
     projection: P,
-    /// How long the last order took to make.
+    /// How long the last order took to make, and when it was made.
     took: Duration,
+    made: Instant,
 }
 
 impl<P: Fn() -> ProjectionName> Refresh<P> {
@@ -49,6 +50,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
             node,
             projection,
             took: Duration::ZERO,
+            made: Instant::now(),
         }
     }
 
@@ -65,14 +67,13 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
     ) {
         let mut waiting: Vec<Wanted> = Vec::new();
         loop {
-            let made = Instant::now();
-            let due = made + INTERVAL.max(self.took * PAUSES);
+            let due = (Instant::now() + INTERVAL).max(self.made + self.took * PAUSES);
             tokio::select! {
                 () = sleep_until(due) => {}
                 request = requests.recv() => waiting.extend(request),
             }
             if !waiting.is_empty() {
-                sleep_until(made + self.took).await;
+                sleep_until(self.made + self.took).await;
             }
             // Whoever has asked until now is answered by the order that is made now.
             while let Ok(request) = requests.try_recv() {
@@ -128,7 +129,8 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
             Order::in_bands(snapshot, projected, in_bands)
         });
         let order = Arc::new(made.await.map_err(|_| Gone)?);
-        self.took = began.elapsed();
+        self.made = Instant::now();
+        self.took = self.made - began;
         let entries = order.snapshot().entries();
         let same_entries = is_of(&view).filter(|last| last.order.snapshot().entries() == entries);
         rests_on.generation += u64::from(same_entries.is_none());
