@@ -65,7 +65,7 @@ fn record(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
         Ok(seconds.map(Millis::from_secs))
     };
     record.wall = length("WallDuration")?;
-    record.cpu_time = length("CpuDuration")?;
+    record.cpu_time = record.if_read(length("CpuDuration"));
     let name = |key: &str| given(get(key)).map(str::to_owned);
     record.origin.user = name("LocalUserId");
     record.origin.group = name("LocalUserGroup");
@@ -78,7 +78,7 @@ fn record(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
         Ok(fields::count(key, get(key))?.filter(|count| *count > 0))
     };
     record.cpus = count("Processors")?;
-    record.nodes = count("NodeCount")?;
+    record.nodes = record.if_read(count("NodeCount"));
     record.memory_peak_bytes = given(get("MemoryReal")).and_then(|kib| value::bytes(kib, 1 << 10));
     record.virtual_peak_bytes =
         given(get("MemoryVirtual")).and_then(|kib| value::bytes(kib, 1 << 10));

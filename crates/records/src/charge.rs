@@ -82,6 +82,9 @@ pub enum Skip {
     /// It ran, and the record names no CPUs.
     #[error("the record does not say how many CPUs it held")]
     NoCpus,
+    /// It ran beside the machines that the batch system shares out, as HTCondor's DAGMan does.
+    #[error("it held no CPU")]
+    HeldNothing,
     /// No node would take it.
     #[error("{0}")]
     Invalid(#[from] RecordError),
@@ -97,6 +100,7 @@ impl Skip {
             Self::NoStart => "no start",
             Self::NoEnd => "no end",
             Self::NoCpus => "no CPUs",
+            Self::HeldNothing => "held nothing",
             Self::Invalid(_) => "not valid",
         }
     }
@@ -136,7 +140,8 @@ impl ChargeRule {
             self.length(record).ok_or(Skip::NoEnd)?
         };
         let cores = match record.cpus.or(self.cpus_unless_stated) {
-            Some(0) | None if held > Millis(0) => return Err(Skip::NoCpus),
+            Some(0) if held > Millis(0) => return Err(Skip::HeldNothing),
+            None if held > Millis(0) => return Err(Skip::NoCpus),
             cpus => cpus.unwrap_or(0),
         };
         // What was asked for is kept from others, whether it is used or not.

@@ -43,6 +43,7 @@ impl LineFormat for GridEngineLine {
             return Ok(Err(Ignored::Decoration));
         }
         let row: Vec<&str> = line.split(':').collect();
+        let (row, name) = with_one_name(row)?;
         if row.len() < FIELDS_MIN {
             let found = row.len();
             return Err(Reason::Shape(format!(
@@ -57,29 +58,27 @@ impl LineFormat for GridEngineLine {
         if given(behind[1]).is_some() {
             return Ok(Err(Ignored::Step));
         }
-        let (failed, code) = (
-            integer("failed", row[11])?,
-            integer("exit_status", row[12])?,
-        );
-        let state = match (failed, code) {
+        let failed = integer("failed", row[11])?;
+        let mut record = BatchRecord::new(Format::GridEngine, self.key(&row)?, JobState::Completed);
+        let code = record.if_read(integer("exit_status", row[12]).map(Some));
+        record.state = match (failed, code) {
             (FAILED_RESCHEDULING, _) => JobState::Requeued,
-            (0, code) => JobState::of_exit(code),
+            (0, code) => code.map_or(JobState::Completed, JobState::of_exit),
             _ => JobState::Failed,
         };
-        let mut record = BatchRecord::new(Format::GridEngine, self.key(&row)?, state);
-        record.submit = moment("submission_time", row[8])?;
+        record.submit = record.if_read(moment("submission_time", row[8]));
         record.start = moment("start_time", row[9])?;
         record.end = moment("end_time", row[10])?;
-        record.wall = length("ru_wallclock", row[13])?;
-        record.cpu_time = length("cpu", row[36])?;
+        record.wall = record.if_read(length("ru_wallclock", row[13]));
+        record.cpu_time = record.if_read(length("cpu", row[36]));
         record.origin.group = fields::name(row[2]);
         record.origin.user = fields::name(row[3]);
         let account = Some(row[6]).filter(|account| *account != "sge");
         record.origin.account = given(row[31]).or(account).and_then(fields::name);
-        record.name = fields::name(row[4]);
+        record.name = fields::name(&name);
         record.queue = fields::name(row[0]);
         record.hosts = fields::name(row[1]);
-        record.exit = Some(Exit {
+        record.exit = code.map(|code| Exit {
             code,
             // The shell's way of naming a signal.
             signal: u32::try_from(code - 128).unwrap_or(0),
@@ -91,6 +90,35 @@ impl LineFormat for GridEngineLine {
         record.memory_peak_bytes = value::bytes(row[16], 1 << 10).filter(|bytes| *bytes > 0);
         record.checked().map(Ok)
     }
+}
+
+/// The field of the job's name, in which some sites' users have written a `:`.
+const NAME: usize = 4;
+
+/// The fields with the job's name as one of them, and that name with its colons. Behind it stand the job's number, a word
+/// and numbers. A line where that fits at several places is refused: a name can be made to look like these fields.
+fn with_one_name(mut row: Vec<&str>) -> Result<(Vec<&str>, String), Reason> {
+    let is_number = |text: &&str| value::decimal(text.trim_start_matches('-'), 0).is_some();
+    let is_word = |text: &&str| !is_number(text) && !matches!(*text, "" | "nan" | "-nan" | "inf");
+    let fits = |name_ends: &usize| {
+        let behind = row.get(name_ends + 1..name_ends + 7);
+        behind.is_some_and(|behind| {
+            is_number(&behind[0]) && is_word(&behind[1]) && behind[2..].iter().all(is_number)
+        })
+    };
+    // So many fields more than the shortest line there are in the name at most.
+    let more = row.len().saturating_sub(FIELDS_MIN);
+    let ends: Vec<usize> = (NAME..=NAME + more).filter(fits).collect();
+    if ends.len() > 1 {
+        let problem = "the job's name holds what may be fields of a record";
+        return Err(Reason::Shape(problem.to_owned()));
+    }
+    let end = ends.first().copied().unwrap_or(NAME);
+    let name = row.get(NAME..=end).unwrap_or_default().join(":");
+    if end > NAME {
+        row.drain(NAME + 1..=end);
+    }
+    Ok((row, name))
 }
 
 impl GridEngineLine {
@@ -116,7 +144,10 @@ impl GridEngineLine {
 /// What follows the category.
 fn behind<'a, 'b>(row: &'a [&'b str]) -> Result<&'a [&'b str], Reason> {
     let is_millis = |text: &&str| value::decimal(text, 0) >= Some(SECONDS_MAX);
-    if row[8..=10].iter().any(is_millis) {
+    // A job that never ran has no other time than that of its submission.
+    let ran = row[9..=10].iter().any(|time| *time != "0");
+    let times = if ran { &row[9..=10] } else { &row[8..=8] };
+    if times.iter().any(is_millis) {
         // A `:` moves all of these. Of a length that is not known a step could be what a user has made of his job.
         let tail = row.get(BEHIND..BEHIND + 6).filter(|tail| follows(tail));
         let tail =

@@ -148,6 +148,13 @@ impl Words {
         value::decimal(word, 0).ok_or_else(|| Reason::field(name, word, "a number"))
     }
 
+    /// A number that decides nothing: -1 and the like are none.
+    fn if_number(&mut self, name: &str, record: &mut BatchRecord) -> Result<Option<u64>, Reason> {
+        let word = self.word(name)?;
+        let number = value::decimal(word, 0).ok_or_else(|| Reason::field(name, word, "a number"));
+        Ok(record.if_read(number.map(Some)))
+    }
+
     fn list(&mut self, name: &str) -> Result<Vec<String>, Reason> {
         let count = self.number(name)?;
         let end = usize::try_from(count)
@@ -178,9 +185,9 @@ fn record(line: &str, options: &Options) -> Result<Result<BatchRecord, Ignored>,
     };
     let end = words.word("eventTime")?.to_owned();
     let job = words.number("jobId")?;
-    let uid = words.number("userId")?;
+    let uid = words.word("userId")?.to_owned();
     words.skip(1);
-    let cpus = words.number("numProcessors")?;
+    let asked = words.number("numProcessors")?;
     let key = JobKey {
         cluster: options.cluster.clone(),
         job: job.to_string(),
@@ -188,8 +195,7 @@ fn record(line: &str, options: &Options) -> Result<Result<BatchRecord, Ignored>,
     };
     let mut record = BatchRecord::new(Format::Lsf, key, JobState::Completed);
     let utc = Zone::utc();
-    record.uid = Some(uid);
-    record.cpus = Some(fields::narrow("numProcessors", cpus)?);
+    record.uid = record.if_read(fields::number("userId", &uid));
     record.end = fields::time(&utc, "eventTime", &end, None)?;
     record.submit = fields::time(&utc, "submitTime", words.word("submitTime")?, None)?;
     words.skip(2);
@@ -198,7 +204,9 @@ fn record(line: &str, options: &Options) -> Result<Result<BatchRecord, Ignored>,
     record.queue = fields::name(words.word("queue")?);
     words.next = FIXED_WORDS;
     words.list("numAskedHosts")?;
-    hosts(&mut record, &words.list("numExHosts")?);
+    let listed = words.list("numExHosts")?;
+    record.cpus = Some(fields::narrow("numExHosts", slots(asked, &listed)?)?);
+    hosts(&mut record, &listed);
     let done = words.number("jStatus")? & STATUS_DONE != 0;
     words.skip(1);
     record.name = fields::name(words.word("jobName")?);
@@ -206,6 +214,28 @@ fn record(line: &str, options: &Options) -> Result<Result<BatchRecord, Ignored>,
     usage(&mut record, &mut words)?;
     outcome(&mut record, &mut words, done)?;
     record.checked().map(Ok)
+}
+
+/// How many slots a job held: those of its execution hosts, `16*host` once or `host` as often as it has a slot there. What
+/// it asked for (`numProcessors`) is the least that it might have got. It counts where the list has each of several hosts
+/// once and fewer of them, as one that names nodes and not slots, and where the job ran nowhere.
+fn slots(asked: u64, listed: &[String]) -> Result<u64, Reason> {
+    let of_host = |host: &String| match host.split_once('*') {
+        None => Ok(1),
+        Some((times, _)) => {
+            let times = times.parse::<u64>();
+            times.map_err(|_| Reason::field("execHosts", host, "slots*host"))
+        }
+    };
+    let slots = listed.iter().map(of_host);
+    let slots = slots.sum::<Result<u64, Reason>>()?;
+    let different: BTreeSet<&String> = listed.iter().collect();
+    let is_of_nodes = different.len() == listed.len() && slots == listed.len() as u64;
+    Ok(match is_of_nodes && slots < asked && slots > 1 {
+        _ if listed.is_empty() => asked,
+        true => asked,
+        false => slots,
+    })
 }
 
 /// `16*host` once, or `host` as often as it runs tasks.
@@ -238,7 +268,7 @@ fn usage(record: &mut BatchRecord, words: &mut Words) -> Result<(), Reason> {
 }
 
 fn outcome(record: &mut BatchRecord, words: &mut Words, done: bool) -> Result<(), Reason> {
-    let status = words.number("exitStatus")?;
+    let status = words.if_number("exitStatus", record)?;
     words.skip(3);
     // Elements of an array have the job's id and their own index.
     let index = words.number("idx")?;
@@ -248,7 +278,7 @@ fn outcome(record: &mut BatchRecord, words: &mut Words, done: bool) -> Result<()
     record.memory_peak_bytes = value::bytes(words.word("maxRMem")?, 1 << 10);
     words.skip(7);
     let why = words.number("exitInfo").unwrap_or(0);
-    record.exit = Some(Exit {
+    record.exit = status.map(|status| Exit {
         // As `wait` gives it: the code above the signal.
         code: i64::try_from(status >> 8).unwrap_or(-1),
         signal: u32::try_from(status & 0x7f).unwrap_or(0),

@@ -54,8 +54,8 @@ impl LineFormat for PbsLine {
         }
         let run = Attributes::new(attributes)?;
         let state = match event {
-            "E" => run.exit_state()?,
-            _ if run.get("start").is_some() => JobState::Requeued,
+            "E" => run.exit_state(),
+            _ if run.get("start").is_some_and(|start| start != "0") => JobState::Requeued,
             _ => return Ok(Err(Ignored::OtherEvent)),
         };
         if job.trim().is_empty() {
@@ -69,15 +69,24 @@ impl LineFormat for PbsLine {
         let mut record = BatchRecord::new(Format::Pbs, key, state);
         let utc = Zone::utc();
         let moment = |name: &str| fields::time(&utc, name, run.get(name).unwrap_or_default(), None);
-        record.submit = moment("ctime")?.or(moment("qtime")?);
-        record.eligible = moment("etime")?;
-        record.start = Some(moment("start")?.ok_or_else(|| Reason::missing("start"))?);
-        record.end = match (moment("end")?, state) {
-            (None, JobState::Requeued) => Some(time),
-            (end, _) => Some(end.ok_or_else(|| Reason::missing("end"))?),
-        };
+        let submit = moment("ctime").and_then(|at| Ok(at.or(moment("qtime")?)));
+        record.submit = record.if_read(submit);
+        record.eligible = record.if_read(moment("etime"));
         run.whose(&mut record);
-        run.times(&mut record)?;
+        run.times(&mut record);
+        (record.start, record.end) = (moment("start")?, moment("end")?);
+        // Whatever was deleted before it ran, or could not be started, has no start, or 0 as its end.
+        let is_void = record.start.is_none() || run.get("end") == Some("0");
+        if event == "E" && is_void {
+            (record.state, record.start, record.end) = (JobState::Cancelled, None, Some(time));
+            return record.checked().map(Ok);
+        }
+        if state == JobState::Requeued {
+            record.end = record.end.or(Some(time));
+        }
+        if record.end.is_none() {
+            return Err(Reason::missing("end"));
+        }
         run.resources(&mut record)?;
         record.checked().map(Ok)
     }
@@ -99,18 +108,21 @@ pub fn held<'a>(
 struct Attributes<'a>(BTreeMap<&'a str, String>);
 
 impl<'a> Attributes<'a> {
-    /// Words of `key=value`; a word without a key belongs to the value before it.
+    /// Words of `key=value`; a word without a key belongs to the value before it, and so does one whose key is nothing that is
+    /// read here and stands there a second time.
     fn new(text: &'a str) -> Result<Self, Reason> {
         let mut pairs: BTreeMap<&str, String> = BTreeMap::new();
         let mut last = None;
         for word in text.split_whitespace() {
             match (word.split_once('='), last) {
-                (Some((key, value)), _) => {
-                    if pairs.insert(key, value.to_owned()).is_some() {
-                        return Err(Reason::Shape(format!("`{}` stands twice", quoted(key))));
-                    }
+                (Some((key, value)), _) if !pairs.contains_key(key) => {
+                    pairs.insert(key, value.to_owned());
                     last = Some(key);
                 }
+                (Some((key, _)), _) if is_read(key) => {
+                    return Err(Reason::Shape(format!("`{}` stands twice", quoted(key))));
+                }
+                (Some(_), _) => {}
                 (None, Some(key)) => {
                     if let Some(value) = pairs.get_mut(key) {
                         value.push(' ');
@@ -138,8 +150,9 @@ impl<'a> Attributes<'a> {
         Ok(Some(status.into()))
     }
 
-    fn exit_state(&self) -> Result<JobState, Reason> {
-        Ok(self.exit()?.map_or(JobState::Completed, JobState::of_exit))
+    fn exit_state(&self) -> JobState {
+        let exit = self.exit().ok().flatten();
+        exit.map_or(JobState::Completed, JobState::of_exit)
     }
 
     fn whose(&self, record: &mut BatchRecord) {
@@ -153,17 +166,17 @@ impl<'a> Attributes<'a> {
         record.hosts = name("exec_host");
     }
 
-    fn times(&self, record: &mut BatchRecord) -> Result<(), Reason> {
+    fn times(&self, record: &mut BatchRecord) {
         let length = |key: &str| fields::length(key, self.get(key).unwrap_or_default());
-        record.wall = length("resources_used.walltime")?;
-        record.cpu_time = length("resources_used.cput")?;
-        record.requested_wall = length("Resource_List.walltime")?;
+        record.wall = record.if_read(length("resources_used.walltime"));
+        record.cpu_time = record.if_read(length("resources_used.cput"));
+        record.requested_wall = record.if_read(length("Resource_List.walltime"));
+        let exit = record.if_read(self.exit());
         // Above 256 it was a signal.
-        record.exit = self.exit()?.map(|code| match u32::try_from(code - 256) {
+        record.exit = exit.map(|code| match u32::try_from(code - 256) {
             Ok(signal) if signal > 0 => Exit { code, signal },
             _ => Exit { code, signal: 0 },
         });
-        Ok(())
     }
 
     fn resources(&self, record: &mut BatchRecord) -> Result<(), Reason> {
@@ -181,12 +194,14 @@ impl<'a> Attributes<'a> {
             .or(hosts.map(|hosts| hosts.names.len() as u64))
             .or(self.number("Resource_List.nodect"));
         let gpus = assigned("ngpus")
+            .or(self.get("exec_gpus").map(listed))
             .or(self.number("Resource_List.ngpus"))
+            .or(self.number("Resource_List.gpus"))
             .or(self.spec("gpus"));
         let narrow =
             |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
         record.cpus = narrow("CPUs", cpus)?;
-        record.nodes = narrow("nodes", nodes)?;
+        record.nodes = record.if_read(narrow("nodes", nodes));
         record.gpus = narrow("GPUs", gpus)?;
         let size = |key: &str| self.get(key).and_then(|text| value::bytes(text, 1));
         // Torque's schedulers place by it; elsewhere it limits a process, as `file` does: its user's word alone.
@@ -272,7 +287,8 @@ impl<'a> Attributes<'a> {
     /// What `nodes=2:ppn=8+1:ppn=4` asks for of a property, over all nodes.
     fn spec(&self, property: &str) -> Option<u64> {
         let mut total = None;
-        for chunk in self.get("Resource_List.nodes")?.split('+') {
+        let nodes = self.get("Resource_List.nodes");
+        for chunk in nodes.or(self.get("Resource_List.neednodes"))?.split('+') {
             let mut parts = chunk.split(':');
             let nodes: u64 = parts.next()?.parse().unwrap_or(1);
             let each = parts.find_map(|part| part.strip_prefix(property)?.strip_prefix('='));
@@ -286,6 +302,38 @@ impl<'a> Attributes<'a> {
         }
         total
     }
+}
+
+/// Whether an attribute of this name decides something.
+fn is_read(name: &str) -> bool {
+    let words = [
+        "user",
+        "group",
+        "account",
+        "project",
+        "jobname",
+        "queue",
+        "ctime",
+        "qtime",
+        "etime",
+        "start",
+        "end",
+        "total_execution_slots",
+        "unique_node_count",
+        "Exit_status",
+    ];
+    let lists = [
+        "exec_",
+        "resources_used.",
+        "Resource_List.",
+        "resource_assigned.",
+    ];
+    words.contains(&name) || lists.iter().any(|list| name.starts_with(list))
+}
+
+/// How many `exec_gpus=n1-gpu/0+n1-gpu/1` lists.
+fn listed(gpus: &str) -> u64 {
+    gpus.split('+').filter(|gpu| !gpu.is_empty()).count() as u64
 }
 
 /// `host/slots` by `+`, the slots being `5`, `0-3,7` or `0*4`.

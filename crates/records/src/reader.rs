@@ -86,6 +86,7 @@ pub struct Records<R> {
 pub(crate) struct Found {
     ready: VecDeque<Result<BatchRecord, RecordError>>,
     ignored: BTreeMap<Ignored, u64>,
+    unread: BTreeMap<String, u64>,
     begun: Option<Begun>,
 }
 
@@ -117,6 +118,9 @@ impl Found {
     }
 
     pub(crate) fn record(&mut self, line: u64, record: Result<BatchRecord, Reason>) {
+        for field in record.iter().flat_map(|record| &record.unread) {
+            *self.unread.entry(field.clone()).or_default() += 1;
+        }
         self.ready
             .push_back(record.map_err(|reason| RecordError { line, reason }));
     }
@@ -187,6 +191,11 @@ impl<R: BufRead> Records<R> {
     /// Lines that were passed over, by why.
     pub fn ignored(&self) -> &BTreeMap<Ignored, u64> {
         &self.found.ignored
+    }
+
+    /// Records of which a field that decides nothing could not be read, by the field's name.
+    pub fn unread(&self) -> &BTreeMap<String, u64> {
+        &self.found.unread
     }
 
     /// The line (or, of a format that is read in pieces, the piece) that was read last.

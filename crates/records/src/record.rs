@@ -138,6 +138,9 @@ pub struct BatchRecord {
     /// How important it was to its user, 0 to 200, where he said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub importance: Option<Importance>,
+    /// Fields that could not be read and were left out, as they decide nothing; by their names in the source.
+    #[serde(skip)]
+    pub unread: Vec<String>,
 }
 
 impl BatchRecord {
@@ -180,7 +183,23 @@ impl BatchRecord {
             terms: Terms::Regular,
             priority: None,
             importance: None,
+            unread: Vec::new(),
         }
+    }
+
+    /// A field that decides nothing (neither what the job held nor for how long, nor whose it was): one that cannot be
+    /// read costs no record, and is left out and counted by its name.
+    pub(crate) fn if_read<T>(&mut self, field: Result<Option<T>, Reason>) -> Option<T> {
+        field.unwrap_or_else(|reason| {
+            let name = match reason {
+                Reason::Field { field, .. } | Reason::Missing(field) => field,
+                other => other.to_string(),
+            };
+            if !self.unread.contains(&name) {
+                self.unread.push(name);
+            }
+            None
+        })
     }
 
     /// What a usage record says, which is less: no submission, and of its end only whether it came. Its key is taken as it is.

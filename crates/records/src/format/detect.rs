@@ -1,15 +1,17 @@
 //! Which format the beginning of a file is in.
 //!
 //! Invariant: an answer rests on something that only this format has: a header, a key that the
-//! format always writes, or the whole shape of a line. Comments and blank lines are passed over.
+//! format always writes, or the whole shape of a line. Comments and blank lines are passed over, and so are lines before
+//! the first one that fits: half a line of a log that was rotated, a warning of the program that made a list.
 //!
 //! `sacct` without its header line cannot be told from other lists by `|`, and is not.
 
 use super::Format;
 use crate::{apel, lsf, slurm};
 
-/// How much of a file is looked at: the first line of a record-wide log, and more.
-pub const DETECT_BYTES_MAX: usize = 64 << 10;
+/// How much of a file is looked at: a job ad of HTCondor may have hundreds of attributes before its ids, or 64 KiB of
+/// environment.
+pub const DETECT_BYTES_MAX: usize = 1 << 20;
 
 /// Columns of which a header of `sacct` has at least one besides the job's id.
 const SACCT_COLUMNS: [&str; 8] = [
@@ -48,13 +50,15 @@ impl Format {
             return Some(Self::SlurmScontrol);
         }
         let bare = |line: &&str| !line.trim().is_empty() && !line.starts_with(['#', ';', '-']);
-        let mut lines = text.lines().filter(bare);
-        let first = lines.next()?;
-        of_line(first).or_else(|| {
-            // Blocks of lines are told by their first few.
-            let block: Vec<&str> = text.lines().take(400).collect();
-            of_block(first, &block)
-        })
+        let lines = || {
+            text.lines()
+                .map(|line| line.trim_start_matches('\0'))
+                .filter(bare)
+        };
+        let first = lines().next()?;
+        of_line(first)
+            .or_else(|| of_block(first, &text.lines().collect::<Vec<_>>()))
+            .or_else(|| lines().skip(1).find_map(of_line))
     }
 }
 

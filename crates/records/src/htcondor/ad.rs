@@ -22,12 +22,14 @@ use crate::zone::Zone;
 pub(crate) type Ad = BTreeMap<String, String>;
 
 /// The attributes that are read, in order.
-const READ: [&str; 41] = [
+const READ: [&str; 46] = [
     "accountinggroup",
     "acctgroup",
+    "allremotehosts",
     "clusterid",
     "completiondate",
     "cpusprovisioned",
+    "currenthosts",
     "diskprovisioned",
     "enteredcurrentstatus",
     "exitcode",
@@ -39,7 +41,9 @@ const READ: [&str; 41] = [
     "jobcurrentstartdate",
     "jobstartdate",
     "jobstatus",
+    "jobuniverse",
     "lastremotehost",
+    "lastremotehosts",
     "machineattrcpus0",
     "machineattrdisk0",
     "machineattrgpus0",
@@ -48,6 +52,7 @@ const READ: [&str; 41] = [
     "maxhosts",
     "maxwalltimemins",
     "memoryprovisioned",
+    "minhosts",
     "owner",
     "procid",
     "qdate",
@@ -163,6 +168,22 @@ fn whose(ad: &Ad, record: &mut BatchRecord) {
         .map(|minutes| Millis::from_secs(minutes.saturating_mul(60)));
 }
 
+/// Universes whose jobs hold no slot of the pool: they run on the access point (scheduler, which is DAGMan's, and local), or
+/// on another Grid's machines, which are counted there.
+const WITHOUT_SLOT: [u64; 3] = [7, 9, 12];
+
+/// The universe of jobs that hold a slot on each of several hosts at once.
+const PARALLEL: u64 = 11;
+
+/// How many hosts a job of the parallel universe held: as the schedd lists or counts them, else as it was asked for.
+fn hosts(ad: &Ad) -> u64 {
+    let listed = text(ad, "AllRemoteHosts").or_else(|| text(ad, "LastRemoteHosts"));
+    let listed = listed.map(|list| list.split(',').count() as u64);
+    let counted = number(ad, "CurrentHosts", 0).filter(|hosts| *hosts > 0);
+    let asked = || number(ad, "MinHosts", 0).or_else(|| number(ad, "MaxHosts", 0));
+    listed.or(counted).or_else(asked).unwrap_or(1).max(1)
+}
+
 /// A count of nodes or GPUs that is none does not take the rest of the record with it: a user may have written it.
 fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(), Reason> {
     let noted = |what: &str| number(ad, &format!("MachineAttr{what}0"), 0).filter(|_| noted_slots);
@@ -171,8 +192,21 @@ fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(),
             .or_else(|| number(ad, &format!("{what}Provisioned"), 0))
             .or_else(|| number(ad, &format!("Request{what}"), 0))
     };
+    let universe = number(ad, "JobUniverse", 0);
+    if universe.is_some_and(|universe| WITHOUT_SLOT.contains(&universe)) {
+        record.cpus = Some(0);
+        return Ok(());
+    }
+    let times = match universe {
+        Some(PARALLEL) => hosts(ad),
+        _ => 1,
+    };
+    let held = |what: &str| held(what).map(|amount| amount.saturating_mul(times));
     let cpus = held("Cpus").map(|cpus| fields::narrow("RequestCpus", cpus));
     record.cpus = cpus.transpose()?;
+    if let (None, Some(requested)) = (record.cpus, text(ad, "RequestCpus")) {
+        return Err(Reason::field("RequestCpus", &requested, "a number"));
+    }
     // Where the schedd notes slots as `fairmesh condor setup` wants it, one without a word of GPUs has none.
     let gpus = match noted("Memory") {
         Some(_) => noted("GPUs"),

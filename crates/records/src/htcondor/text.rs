@@ -108,12 +108,12 @@ impl LineFormat for FieldLine {
             let millis = value::decimal(text, 3);
             millis.ok_or_else(|| Reason::field(field, text, "a number of seconds"))
         };
-        let cpu = [
-            seconds("RemoteUserCpu", user_cpu)?,
-            seconds("RemoteSysCpu", system_cpu)?,
-        ];
+        let cpu = seconds("RemoteUserCpu", user_cpu).and_then(|user| {
+            let system = seconds("RemoteSysCpu", system_cpu)?;
+            Ok(Some(Millis(user.saturating_add(system))))
+        });
+        record.cpu_time = record.if_read(cpu);
         record.wall = Some(Millis(seconds("RemoteWallClockTime", wall)?));
-        record.cpu_time = Some(Millis(cpu[0].saturating_add(cpu[1])));
         record.start = fields::time(&utc, "JobStartDate", start, None)?;
         record.end = fields::time(&utc, "EnteredCurrentStatus", end, None)?;
         record.origin.user = fields::name(user);

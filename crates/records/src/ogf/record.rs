@@ -56,14 +56,14 @@ pub(super) fn parse(text: &str, options: &Options) -> Result<BatchRecord, Reason
     let mut record = BatchRecord::new(Format::OgfUsageRecord, key, state);
     record.start = moment("StartTime", find("StartTime"))?;
     record.end = moment("EndTime", find("EndTime"))?;
-    record.submit = moment("SubmitTime", find("SubmitTime"))?;
+    record.submit = record.if_read(moment("SubmitTime", find("SubmitTime")));
     if record.end.is_none() && state.has_ended() {
         return Err(Reason::missing("EndTime"));
     }
     record.wall = find("WallDuration")
         .map(|text| duration("WallDuration", text))
         .transpose()?;
-    record.cpu_time = cpu_time(&elements)?;
+    record.cpu_time = record.if_read(cpu_time(&elements));
     record.grid_job = name("JobIdentity/GlobalJobId");
     record.name = name("JobName");
     record.origin.user = name("UserIdentity/LocalUserId");
@@ -73,9 +73,11 @@ pub(super) fn parse(text: &str, options: &Options) -> Result<BatchRecord, Reason
     record.queue = name("Queue");
     record.hosts = name("Host");
     record.cpus = fields::count("Processors", find("Processors").unwrap_or_default())?;
-    record.nodes = fields::count("NodeCount", find("NodeCount").unwrap_or_default())?;
-    record.memory_peak_bytes = memory(&elements, |kind| !is_virtual(kind))?;
-    record.virtual_peak_bytes = memory(&elements, |kind| kind == Some("virtual"))?;
+    let nodes = fields::count("NodeCount", find("NodeCount").unwrap_or_default());
+    record.nodes = record.if_read(nodes);
+    record.memory_peak_bytes = record.if_read(memory(&elements, |kind| !is_virtual(kind)));
+    let virtual_peak = memory(&elements, |kind| kind == Some("virtual"));
+    record.virtual_peak_bytes = record.if_read(virtual_peak);
     record.checked()
 }
 
@@ -113,6 +115,10 @@ fn moment(field: &str, text: Option<&str>) -> Result<Option<WallTime>, Reason> {
 
 fn duration(field: &str, text: &str) -> Result<Millis, Reason> {
     let wrong = || Reason::field(field, text, "an ISO 8601 duration");
+    // Some write a number of seconds.
+    if let Ok(seconds) = text.parse() {
+        return Ok(Millis::from_secs(seconds));
+    }
     let span: Span = text.parse().map_err(|_| wrong())?;
     let length = span.to_duration(SpanRelativeTo::days_are_24_hours());
     let millis = length.map_err(|_| wrong())?.as_millis();

@@ -74,20 +74,23 @@ impl LineFormat for JobcompLine {
         let mut record = BatchRecord::new(Format::SlurmJobcomp, key, state);
         let zone = &self.0.zone;
         record.submit = fields::time(zone, "SubmitTime", get("SubmitTime"), None)?;
-        record.eligible = fields::time(zone, "EligibleTime", get("EligibleTime"), record.submit)?;
+        let eligible = fields::time(zone, "EligibleTime", get("EligibleTime"), record.submit);
+        record.eligible = record.if_read(eligible);
         record.start = fields::time(zone, "StartTime", get("StartTime"), record.submit)?;
         record.end = fields::time(zone, "EndTime", must("EndTime")?, record.start)?;
         fields::after_requeue(&mut record);
         fields::set_instance(&mut record);
         fields::set_label(&mut record, label(job, get));
-        (record.origin.user, record.uid) = name_and_number("UserId", must("UserId")?)?;
-        (record.origin.group, record.gid) = name_and_number("GroupId", get("GroupId"))?;
+        let (user, uid) = name_and_number("UserId", must("UserId")?);
+        (record.origin.user, record.uid) = (user, record.if_read(uid));
+        let (group, gid) = name_and_number("GroupId", get("GroupId"));
+        (record.origin.group, record.gid) = (group, record.if_read(gid));
         record.origin.account = fields::name(get("Account"));
         record.name = fields::name(get("Name"));
         record.queue = fields::name(get("Partition"));
         record.qos = fields::name(get("QOS"));
-        record.requested_wall = fields::minutes("TimeLimit", get("TimeLimit"))?;
-        record.exit = fields::exit("ExitCode", get("ExitCode"))?;
+        record.requested_wall = record.if_read(fields::minutes("TimeLimit", get("TimeLimit")));
+        record.exit = record.if_read(fields::exit("ExitCode", get("ExitCode")));
         record.hosts = fields::name(get("NodeList"));
         resources(&mut record, get)?;
         record.checked().map(Ok)
@@ -98,8 +101,8 @@ fn resources<'a>(record: &mut BatchRecord, get: impl Fn(&str) -> &'a str) -> Res
     let cpus = given(get("ProcCnt")).or(given(get("Procs")));
     let cpus = cpus.ok_or_else(|| Reason::missing("ProcCnt"))?;
     record.cpus = fields::count("ProcCnt", cpus)?;
-    record.nodes = fields::count("NodeCnt", get("NodeCnt"))?;
-    let tres = Tres::parse("Tres", given(get("Tres")).unwrap_or_default())?;
+    record.nodes = record.if_read(fields::count("NodeCnt", get("NodeCnt")));
+    let tres = Tres::parse("Tres", given(get("Tres")).unwrap_or_default(), record)?;
     record.memory_mib = tres.memory_mib;
     let gpus = tres.gpus.or(given(get("Gres")).and_then(tres::gres_gpus));
     record.gpus = gpus
@@ -121,13 +124,13 @@ fn label<'a>(job: &str, get: impl Fn(&str) -> &'a str) -> String {
 }
 
 /// `name(number)`.
-fn name_and_number(field: &str, text: &str) -> Result<(Option<String>, Option<u64>), Reason> {
+fn name_and_number(field: &str, text: &str) -> (Option<String>, Result<Option<u64>, Reason>) {
     let parts = text
         .strip_suffix(')')
         .and_then(|inner| inner.rsplit_once('('));
     match parts {
-        Some((name, number)) => Ok((fields::name(name), fields::number(field, number)?)),
-        None => Ok((fields::name(text), None)),
+        Some((name, number)) => (fields::name(name), fields::number(field, number)),
+        None => (fields::name(text), Ok(None)),
     }
 }
 

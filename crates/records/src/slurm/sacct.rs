@@ -79,7 +79,7 @@ impl SacctLines {
         self.times(&row, &mut record)?;
         fields::set_instance(&mut record);
         fields::set_label(&mut record, label.to_owned());
-        whose(&row, &mut record)?;
+        whose(&row, &mut record);
         resources(&row, &mut record)?;
         record.checked().map(Ok)
     }
@@ -92,7 +92,7 @@ impl SacctLines {
             None => fields::length("Elapsed", row.get("elapsed"))?,
         };
         record.submit = time("submit", None)?;
-        record.eligible = time("eligible", record.submit)?;
+        record.eligible = record.if_read(time("eligible", record.submit));
         record.start = time("start", record.submit)?;
         let elapsed = record.wall.unwrap_or(Millis(0));
         record.end = time("end", record.start.map(|start| start.after(elapsed)))?;
@@ -110,11 +110,12 @@ impl SacctLines {
                 .map(|wall| Millis(wall.0.saturating_sub(before.0)));
             record.start = Some(submit);
         }
-        record.requested_wall = match row.given("timelimitraw") {
-            Some(limit) => fields::minutes("TimelimitRaw", limit)?,
-            None => fields::length("Timelimit", row.get("timelimit"))?,
+        let limit = match row.given("timelimitraw") {
+            Some(limit) => fields::minutes("TimelimitRaw", limit),
+            None => fields::length("Timelimit", row.get("timelimit")),
         };
-        record.cpu_time = fields::length("TotalCPU", row.get("totalcpu"))?;
+        record.requested_wall = record.if_read(limit);
+        record.cpu_time = record.if_read(fields::length("TotalCPU", row.get("totalcpu")));
         Ok(())
     }
 }
@@ -217,44 +218,50 @@ impl<'a> Row<'a> {
     }
 }
 
-fn whose(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
+fn whose(row: &Row<'_>, record: &mut BatchRecord) {
     record.origin.user = fields::name(row.get("user"));
     record.origin.account = fields::name(row.get("account"));
     record.origin.group = fields::name(row.get("group"));
-    record.uid = fields::number("UID", row.get("uid"))?;
-    record.gid = fields::number("GID", row.get("gid"))?;
+    record.uid = record.if_read(fields::number("UID", row.get("uid")));
+    record.gid = record.if_read(fields::number("GID", row.get("gid")));
     record.name = row.text("jobname");
     record.queue = fields::name(row.get("partition"));
     record.qos = fields::name(row.get("qos"));
-    record.exit = fields::exit("ExitCode", row.get("exitcode"))?;
-    record.priority = fields::number("Priority", row.get("priority"))?;
+    record.exit = record.if_read(fields::exit("ExitCode", row.get("exitcode")));
+    record.priority = record.if_read(fields::number("Priority", row.get("priority")));
     let assigned = |hosts: &&str| *hosts != "None assigned";
     record.hosts = row.given("nodelist").filter(assigned).map(str::to_owned);
-    Ok(())
 }
 
 fn resources(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
-    let held = Tres::parse("AllocTRES", row.given("alloctres").unwrap_or_default())?;
-    let asked = Tres::parse("ReqTRES", row.given("reqtres").unwrap_or_default())?;
+    let held = Tres::parse(
+        "AllocTRES",
+        row.given("alloctres").unwrap_or_default(),
+        record,
+    )?;
+    let asked = Tres::parse("ReqTRES", row.given("reqtres").unwrap_or_default(), record)?;
     let started = record.start.is_some();
     let number = |field: &str| fields::number(field, row.get(field));
     let narrow =
         |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
     let allocated = number("ncpus")?.or(number("alloccpus")?).or(held.cpus);
+    let allocated = allocated.or(of_cpu_time(row, record)?);
     let requested = number("reqcpus")?.or(asked.cpus);
-    let cpus = if started {
-        allocated
-    } else {
-        allocated.filter(|cpus| *cpus > 0).or(requested)
+    let cpus = match started {
+        // A list without what was allocated has what was asked for.
+        true => allocated.or(requested),
+        false => allocated.filter(|cpus| *cpus > 0).or(requested),
     };
     record.cpus = narrow("NCPUS", cpus)?;
-    let nodes = number("nnodes")?.or(number("allocnodes")?).or(held.nodes);
-    record.nodes = narrow("NNodes", nodes)?;
+    let nodes = number("nnodes").and_then(|nodes| Ok(nodes.or(number("allocnodes")?)));
+    let nodes = nodes.and_then(|nodes| narrow("NNodes", nodes.or(held.nodes)));
+    record.nodes = record.if_read(nodes);
     // Older Slurms do not track GPUs, and name them in what was asked for only.
     let gres = ["allocgres", "reqgres"].map(|field| row.given(field).and_then(tres::gres_gpus));
     let gpus = held.gpus.or(gres[0]).or(gres[1]).or(asked.gpus);
     record.gpus = narrow("gres/gpu", gpus)?;
-    record.requested_memory_mib = requested_memory_mib(row, record)?.or(asked.memory_mib);
+    let requested = requested_memory_mib(row, record);
+    record.requested_memory_mib = record.if_read(requested).or(asked.memory_mib);
     // Where allocations are tracked, a job without memory in its own holds none; where they are
     // not, it holds what it asked for.
     record.memory_mib = if row.given("alloctres").is_some() {
@@ -265,6 +272,20 @@ fn resources(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
     let peak = row.given("maxrss").and_then(|text| value::bytes(text, 1));
     record.memory_peak_bytes = peak;
     Ok(())
+}
+
+/// The CPUs that a job held where the list has them times the seconds for which it did.
+fn of_cpu_time(row: &Row<'_>, record: &BatchRecord) -> Result<Option<u64>, Reason> {
+    let total = match row.given("cputimeraw") {
+        Some(seconds) => fields::number("CPUTimeRAW", seconds)?.map(Millis::from_secs),
+        None => fields::length("CPUTime", row.get("cputime"))?,
+    };
+    let held = record
+        .wall
+        .or_else(|| record.span())
+        .filter(|held| held.0 > 0);
+    let pair = total.zip(held);
+    Ok(pair.map(|(total, held)| total.0.div_ceil(held.0)))
 }
 
 /// `ReqMem`: of the job (`4G`), of a node (`4Gn`) or of a CPU (`4Gc`, before Slurm 21.08).

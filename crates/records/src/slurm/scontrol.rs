@@ -181,15 +181,17 @@ fn record(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
     times(&mut record, options, &pairs)?;
     fields::set_instance(&mut record);
     fields::set_label(&mut record, label(job, &pairs));
-    (record.origin.user, record.uid) = name_and_number("UserId", pairs.must("UserId")?)?;
-    (record.origin.group, record.gid) = name_and_number("GroupId", pairs.must("GroupId")?)?;
+    let (user, uid) = name_and_number("UserId", pairs.must("UserId")?)?;
+    (record.origin.user, record.uid) = (user, record.if_read(uid));
+    let (group, gid) = name_and_number("GroupId", pairs.must("GroupId")?)?;
+    (record.origin.group, record.gid) = (group, record.if_read(gid));
     record.origin.account = fields::name(pairs.get("Account"));
     record.name = fields::name(pairs.get("JobName"));
     record.queue = fields::name(pairs.get("Partition"));
     record.qos = pairs.given("QOS").map(str::to_owned);
-    record.priority = fields::number("Priority", pairs.get("Priority"))?;
-    record.importance = importance(pairs.get("Nice"))?;
-    record.exit = fields::exit("ExitCode", pairs.get("ExitCode"))?;
+    record.priority = record.if_read(fields::number("Priority", pairs.get("Priority")));
+    record.importance = record.if_read(importance(pairs.get("Nice")));
+    record.exit = record.if_read(fields::exit("ExitCode", pairs.get("ExitCode")));
     pairs.must("NumCPUs")?;
     resources(&mut record, &pairs)?;
     record.checked()
@@ -208,9 +210,9 @@ fn importance(nice: &str) -> Result<Option<Importance>, Reason> {
 fn times(record: &mut BatchRecord, options: &Options, pairs: &Pairs<'_>) -> Result<(), Reason> {
     let time = |field, not_before| fields::time(&options.zone, field, pairs.get(field), not_before);
     record.wall = fields::length("RunTime", pairs.get("RunTime"))?;
-    record.requested_wall = fields::length("TimeLimit", pairs.get("TimeLimit"))?;
+    record.requested_wall = record.if_read(fields::length("TimeLimit", pairs.get("TimeLimit")));
     record.submit = time("SubmitTime", None)?;
-    record.eligible = time("EligibleTime", record.submit)?;
+    record.eligible = record.if_read(time("EligibleTime", record.submit));
     let start = time("StartTime", record.submit)?;
     let ran = record.wall.unwrap_or(Millis(0));
     let end = time("EndTime", start.map(|start| start.after(ran)))?;
@@ -233,8 +235,8 @@ fn resources(record: &mut BatchRecord, pairs: &Pairs<'_>) -> Result<(), Reason> 
         fields::count(field, text.split('-').next().unwrap_or(text))
     };
     record.cpus = least("NumCPUs")?;
-    record.nodes = least("NumNodes")?;
-    let tres = |field| Tres::parse(field, pairs.given(field).unwrap_or_default());
+    record.nodes = record.if_read(least("NumNodes"));
+    let mut tres = |field| Tres::parse(field, pairs.given(field).unwrap_or_default(), record);
     let (held, asked) = (tres("AllocTRES")?, tres("ReqTRES")?);
     // Up to Slurm 23.02 one list is what was asked for, and then what is held.
     let only = tres("TRES")?;
@@ -244,7 +246,8 @@ fn resources(record: &mut BatchRecord, pairs: &Pairs<'_>) -> Result<(), Reason> 
         (None, _) => (held, asked),
     };
     record.memory_mib = held.memory_mib;
-    record.requested_memory_mib = memory_mib(record, pairs)?.or(asked.memory_mib);
+    let requested = memory_mib(record, pairs);
+    record.requested_memory_mib = record.if_read(requested).or(asked.memory_mib);
     let gpus = held.gpus.or_else(|| untracked_gpus(record, pairs));
     let gpus = gpus.or(asked.gpus);
     record.gpus = gpus
@@ -290,14 +293,17 @@ fn label(job: &str, pairs: &Pairs<'_>) -> String {
     }
 }
 
+/// A name, and the number behind it.
+type Named = (Option<String>, Result<Option<u64>, Reason>);
+
 /// `name(number)`; the name may hold blanks.
-fn name_and_number(field: &str, text: &str) -> Result<(Option<String>, Option<u64>), Reason> {
+fn name_and_number(field: &str, text: &str) -> Result<Named, Reason> {
     let parts = text
         .strip_suffix(')')
         .and_then(|inner| inner.rsplit_once('('));
     let wrong = || Reason::field(field, text, "name(number)");
     let (name, number) = parts.ok_or_else(wrong)?;
-    Ok((fields::name(name), fields::number(field, number)?))
+    Ok((fields::name(name), fields::number(field, number)))
 }
 
 /// The pairs before the job's name, and all behind `JobName=`.

@@ -48,14 +48,14 @@ pub fn script_record(
     record.origin.user = fields::name(&get("USERNAME"));
     record.origin.group = fields::name(&get("GROUPNAME"));
     record.origin.account = fields::name(&get("ACCOUNT"));
-    record.uid = fields::number("UID", &get("UID"))?;
-    record.gid = fields::number("GID", &get("GID"))?;
+    record.uid = record.if_read(fields::number("UID", &get("UID")));
+    record.gid = record.if_read(fields::number("GID", &get("GID")));
     record.queue = fields::name(&get("PARTITION"));
     record.qos = given(&get("QOS")).map(str::to_owned);
     record.cpus = fields::count("PROCS", &must("PROCS")?)?;
-    record.nodes = fields::count("NODECNT", &get("NODECNT"))?;
-    record.requested_wall = fields::minutes("LIMIT", &get("LIMIT"))?;
-    record.exit = fields::exit("EXITCODE", &get("EXITCODE"))?;
+    record.nodes = record.if_read(fields::count("NODECNT", &get("NODECNT")));
+    record.requested_wall = record.if_read(fields::minutes("LIMIT", &get("LIMIT")));
+    record.exit = record.if_read(fields::exit("EXITCODE", &get("EXITCODE")));
     record.hosts = fields::name(&get("NODES"));
     record.checked()
 }

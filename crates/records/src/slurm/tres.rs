@@ -3,6 +3,7 @@
 //! Invariant: GPUs are counted once, though Slurm lists them with and without their type.
 
 use crate::error::Reason;
+use crate::record::BatchRecord;
 use crate::value;
 
 /// What a TRES string says.
@@ -21,8 +22,9 @@ pub struct Tres {
 }
 
 impl Tres {
-    /// Reads a TRES string; resources of other names are passed over.
-    pub(crate) fn parse(field: &str, text: &str) -> Result<Self, Reason> {
+    /// Reads a TRES string; resources of other names are passed over. An amount of memory, of nodes or of what Slurm bills
+    /// that is none is left out of `record`: Slurm writes its largest number for one that it does not know.
+    pub(crate) fn parse(field: &str, text: &str, record: &mut BatchRecord) -> Result<Self, Reason> {
         let mut tres = Self::default();
         let mut typed_gpus: Option<u64> = None;
         for item in text.split(',').filter(|item| !item.is_empty()) {
@@ -31,11 +33,11 @@ impl Tres {
             let count = || value::count(amount).ok_or_else(wrong).map(Some);
             match name {
                 "cpu" => tres.cpus = count()?,
-                "node" => tres.nodes = count()?,
-                "billing" => tres.billing = count()?,
+                "node" => tres.nodes = record.if_read(count()),
+                "billing" => tres.billing = record.if_read(count()),
                 "mem" => {
-                    let bytes = value::bytes(amount, 1 << 20).ok_or_else(wrong)?;
-                    tres.memory_mib = Some(bytes >> 20);
+                    let bytes = value::bytes(amount, 1 << 20).ok_or_else(wrong);
+                    tres.memory_mib = record.if_read(bytes.map(|bytes| Some(bytes >> 20)));
                 }
                 "gres/gpu" => tres.gpus = count()?,
                 _ if name.starts_with("gres/gpu:") => {

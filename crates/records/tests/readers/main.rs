@@ -1,6 +1,7 @@
 //! What readers make of text that is written down here or drawn at random. (Recorded samples: `traces`;
 //! memory, alone in a process: `limits`.)
 
+mod cases;
 mod export;
 mod formats;
 mod properties;

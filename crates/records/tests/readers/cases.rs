@@ -1,0 +1,113 @@
+//! Inputs as real systems write them, with the values that are right (`tests/cases`).
+//!
+//! Invariant: each case is read as any file is: its format is recognised by its beginning.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::PathBuf;
+
+use fairmesh_model::WallTime;
+use fairmesh_records::{ChargeRule, Format, Options, Records, Skip, Zone};
+use serde::Deserialize;
+
+/// What is not read yet, and why.
+const NOT_READ: [(&str, &str); 7] = [
+    ("s18-delimiter-semicolon", "another separator than `|`"),
+    ("s23-sacct-json", "`sacct --json`"),
+    ("g05-ocs-jsonl", "Open Cluster Scheduler's JSON lines"),
+    ("o03-ur2", "OGF Usage Records 2.0"),
+    (
+        "w01-partials",
+        "the Standard Workload Format, by another reader",
+    ),
+    ("x03-auditor", "AUDITOR's records"),
+    ("x04-jobcomp-es", "documents of jobcomp/elasticsearch"),
+];
+
+/// A moment behind all of them.
+const NOW: WallTime = WallTime(1_800_000_000_000);
+
+#[derive(Debug, Deserialize)]
+struct Case {
+    name: String,
+    file: String,
+    core_seconds: u64,
+    gpu_hours: Option<u64>,
+    refused: Option<u64>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Sums {
+    core_seconds: u64,
+    gpu_hours: u64,
+    refused: Vec<String>,
+    unread: BTreeMap<String, u64>,
+}
+
+fn folder() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/cases")
+}
+
+fn options() -> Options {
+    Options {
+        cluster: "c1".to_owned(),
+        zone: Zone::utc(),
+        ..Options::default()
+    }
+}
+
+fn sums(text: &[u8]) -> Option<Sums> {
+    let format = Format::detect(text)?;
+    let mut sums = Sums::default();
+    let mut records = Records::new(text, format, &options());
+    for record in records.by_ref() {
+        let used = record
+            .map_err(|error| error.to_string())
+            .and_then(|record| match ChargeRule::default().usage(&record, NOW) {
+                Ok(usage) => Ok(Some(usage)),
+                Err(Skip::Invalid(error)) => Err(error.to_string()),
+                Err(_) => Ok(None),
+            });
+        match used {
+            Ok(Some(usage)) => {
+                let seconds = usage.end.since(usage.start).0 / 1_000;
+                sums.core_seconds += seconds * u64::from(usage.cores);
+                sums.gpu_hours += seconds * u64::from(usage.gpus) / 3_600;
+            }
+            Ok(None) => {}
+            Err(why) => sums.refused.push(why),
+        }
+    }
+    sums.unread = records.unread().clone();
+    Some(sums)
+}
+
+#[test]
+fn records_are_read_as_real_systems_write_them() {
+    let cases = fs::read(folder().join("records/cases.json")).expect("the list of cases");
+    let cases: Vec<Case> = serde_json::from_slice(&cases).expect("cases");
+    let mut wrong = Vec::new();
+    for case in &cases {
+        let text = fs::read(folder().join("records").join(&case.file)).expect("a case");
+        let found = sums(&text);
+        let is_right = found.as_ref().is_some_and(|found| {
+            found.core_seconds == case.core_seconds
+                && case.gpu_hours.is_none_or(|hours| hours == found.gpu_hours)
+                && case
+                    .refused
+                    .is_none_or(|refused| refused == found.refused.len() as u64)
+        });
+        let is_known = NOT_READ.iter().any(|(name, _)| *name == case.name);
+        if is_right == is_known {
+            wrong.push(format!("{case:?}: {found:?}"));
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(cases.len(), 29);
+}
+
+#[test]
+fn a_dagman_job_holds_no_slot() {
+    let text = fs::read(folder().join("one-job/dagman.history")).expect("a case");
+    assert_eq!(sums(&text).expect("ads").core_seconds, 3_600);
+}
