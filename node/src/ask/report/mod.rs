@@ -196,6 +196,9 @@ impl Reporting {
         drop(progress);
         self.tally.report.read += read;
         self.tally.ignored += source.ignored();
+        for (field, records) in source.unread() {
+            *self.tally.unread.entry(field).or_default() += records;
+        }
         self.tally.files.push(FileBody {
             file: name,
             format: source.kind.name(),

@@ -3,6 +3,7 @@
 //! Invariant: a bad line is an item of its own and stops nothing; a file whose format cannot be told
 //! is an error and not a guess. Deliberately not here: sending (`send`), growing files (`follow`).
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Cursor, Read};
 use std::path::Path;
@@ -221,6 +222,16 @@ impl Source {
         match &self.reader {
             Reader::Records(records) => records.ignored().values().sum(),
             Reader::Jobs(_) => 0,
+        }
+    }
+}
+
+impl Source {
+    /// Records of which a field that decides nothing could not be read, by the field's name.
+    pub(super) fn unread(&self) -> BTreeMap<String, u64> {
+        match &self.reader {
+            Reader::Records(records) => records.unread().clone(),
+            Reader::Jobs(_) => BTreeMap::new(),
         }
     }
 }

@@ -29,6 +29,8 @@ pub(super) struct Tally {
     pub(super) skipped: BTreeMap<String, u64>,
     pub(super) logged: u64,
     pub(super) ignored: u64,
+    /// Records of which a field that decides nothing could not be read, by the field's name.
+    pub(super) unread: BTreeMap<String, u64>,
     /// Whether a node said what it charges.
     pub(super) priced: bool,
     /// Records that got a Grid identity.
@@ -62,6 +64,8 @@ struct Told {
     /// Whether a node said what it charges; a dry run can do without one.
     priced: bool,
     ignored: u64,
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    unread: BTreeMap<String, u64>,
     identified: u64,
     files: Vec<FileBody>,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -207,6 +211,14 @@ impl Tally {
                 count(self.ignored, "line")
             )?;
         }
+        for (field, records) in &self.unread {
+            let read = count(report.read, "record");
+            writeln!(
+                out,
+                "{} not readable in {records} of {read}: left out",
+                clean(field)
+            )?;
+        }
         if self.identified > 0 {
             writeln!(out, "given a Grid identity: {}", self.identified)?;
         }
@@ -273,6 +285,7 @@ impl Tally {
             dry_run,
             priced: self.priced,
             ignored: self.ignored,
+            unread: self.unread,
             identified: self.identified,
             files: self.files,
             summary: self.summary.as_ref().map(SummaryBody::from),
