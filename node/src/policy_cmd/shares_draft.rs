@@ -32,7 +32,7 @@ const SHARES: &str = "
 struct RawDraft {
     policy: RawPolicy,
     #[serde(rename = "shares")]
-    _shares: IgnoredAny,
+    _shares: Option<IgnoredAny>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -46,8 +46,16 @@ struct RawPolicy {
     expires: RawMoment,
 }
 
+/// What stands in `[policy]`: most drafts have it before their shares, which may be a hundred thousand.
+fn header(source: Source<'_>) -> anyhow::Result<RawDraft> {
+    let before = source.text.split_once("\n[shares]");
+    let before = before.map(|(text, _)| Source { text, ..source });
+    let first = before.and_then(|before| before.parse().ok());
+    Ok(first.map_or_else(|| source.parse(), Ok)?)
+}
+
 pub(super) fn parse(source: Source<'_>) -> anyhow::Result<SharePolicy> {
-    let raw: RawDraft = source.parse()?;
+    let raw = header(source)?;
     let policy = &raw.policy;
     let vo_help = "it is printed by `fairmesh policy show` of the VO's charter";
     let previous_help = "`fairmesh policy new shares --from OLD.cbor` fills it in";
