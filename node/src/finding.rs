@@ -59,6 +59,7 @@ pub enum Code {
     VersionDiffers,
     Unmapped,
     WithoutLine,
+    BelowMount,
     Namesakes,
     TreeWarning,
     OwnClockOff,

@@ -216,26 +216,21 @@ fn record(line: &str, options: &Options) -> Result<Result<BatchRecord, Ignored>,
     record.checked().map(Ok)
 }
 
-/// How many slots a job held: those of its execution hosts, `16*host` once or `host` as often as it has a slot there. What
-/// it asked for (`numProcessors`) is the least that it might have got. It counts where the list has each of several hosts
-/// once and fewer of them, as one that names nodes and not slots, and where the job ran nowhere.
+/// How many slots a job held: those of its execution hosts, `16*host` once or `host` as often as it has a slot there. In the
+/// second form, in which some have nodes and not slots, it held at least what it asked for at least (`numProcessors`).
 fn slots(asked: u64, listed: &[String]) -> Result<u64, Reason> {
-    let of_host = |host: &String| match host.split_once('*') {
-        None => Ok(1),
+    let times = |host: &String| match host.split_once('*') {
+        None => Ok((1, false)),
         Some((times, _)) => {
-            let times = times.parse::<u64>();
+            let times = times.parse::<u64>().map(|times| (times, true));
             times.map_err(|_| Reason::field("execHosts", host, "slots*host"))
         }
     };
-    let slots = listed.iter().map(of_host);
-    let slots = slots.sum::<Result<u64, Reason>>()?;
-    let different: BTreeSet<&String> = listed.iter().collect();
-    let is_of_nodes = different.len() == listed.len() && slots == listed.len() as u64;
-    Ok(match is_of_nodes && slots < asked && slots > 1 {
-        _ if listed.is_empty() => asked,
-        true => asked,
-        false => slots,
-    })
+    let counts = listed.iter().map(times).collect::<Result<Vec<_>, _>>()?;
+    let sum = counts.iter().map(|(times, _)| times);
+    let sum = sum.fold(0, |sum: u64, times| sum.saturating_add(*times));
+    let is_of_slots = counts.iter().any(|(_, is_counted)| *is_counted);
+    Ok(if is_of_slots { sum } else { sum.max(asked) })
 }
 
 /// `16*host` once, or `host` as often as it runs tasks.

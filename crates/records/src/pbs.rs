@@ -75,8 +75,9 @@ impl LineFormat for PbsLine {
         run.whose(&mut record);
         run.times(&mut record);
         (record.start, record.end) = (moment("start")?, moment("end")?);
-        // Whatever was deleted before it ran, or could not be started, has no start, or 0 as its end.
-        let is_void = record.start.is_none() || run.get("end") == Some("0");
+        // Whatever was deleted before it ran has no start and no host; what could not be started has 0 as its end.
+        let is_void =
+            record.start.is_none() && record.hosts.is_none() || run.get("end") == Some("0");
         if event == "E" && is_void {
             (record.state, record.start, record.end) = (JobState::Cancelled, None, Some(time));
             return record.checked().map(Ok);
@@ -84,8 +85,8 @@ impl LineFormat for PbsLine {
         if state == JobState::Requeued {
             record.end = record.end.or(Some(time));
         }
-        if record.end.is_none() {
-            return Err(Reason::missing("end"));
+        for (name, moment) in [("start", record.start), ("end", record.end)] {
+            moment.ok_or_else(|| Reason::missing(name))?;
         }
         run.resources(&mut record)?;
         record.checked().map(Ok)

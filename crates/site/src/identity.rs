@@ -248,9 +248,14 @@ impl IdentityMap {
             places.map(|place| self.rule(place)).filter(makes).collect()
         };
         let templates = rules(&mut self.0.of_anybody.at(account));
+        // A template of Grid identities makes any path, and so does not tell whose this one is.
+        let rules_of = |index: &ByPath| {
+            let places: Vec<u32> = index.at(account).collect();
+            places.into_iter().map(|place| self.rule(place))
+        };
         let is_stated = || {
             self.0.people.at(account).next().is_some()
-                || self.0.of_subjects.at(account).next().is_some()
+                || rules_of(&self.0.of_subjects).any(|rule| !rule.path.contains("{subject}"))
                 || templates.iter().any(|rule| rule.states_person())
                 || !rules(&mut self.0.of_users.at(account)).is_empty()
         };

@@ -135,12 +135,20 @@ impl View {
         }
     }
 
-    /// Where `account` would be in the site's tree; `None` where its VO is not mounted, or the
-    /// path would be too long.
+    /// Where `account` would be in the site's tree: below its VO's mount, or as near to that as a path may be long. `None`
+    /// where its VO is not mounted, and for an account of the site's own that would be in a VO's tree: what no VO's members
+    /// know of counts in none.
     pub fn tree_path(&self, account: &Account) -> Option<AccountPath> {
+        let path = &account.path;
         match account.vo {
-            None => Some(account.path.clone()),
-            Some(vo) => self.mounts.get(&vo)?.join(&account.path).ok(),
+            None => {
+                let is_in = |mount: &AccountPath| path.starts_with(mount);
+                (!self.mounts.values().any(is_in)).then(|| path.clone())
+            }
+            Some(vo) => {
+                let mount = self.mounts.get(&vo)?;
+                path.ancestors().find_map(|above| mount.join(&above).ok())
+            }
         }
     }
 

@@ -33,7 +33,37 @@ impl Config {
             );
             Finding::new(Code::WithoutLine, Severity::Info, &text)
         });
-        sums.into_iter().chain(without_line).collect()
+        let below_mount = self.below_mounts().into_iter();
+        sums.into_iter()
+            .chain(without_line)
+            .chain(below_mount)
+            .collect()
+    }
+
+    /// Rules and people of no VO whose paths lie in a VO's tree.
+    fn below_mounts(&self) -> Vec<Finding> {
+        let mounts = self.policy.entries();
+        let mounts: Vec<&AccountPath> = mounts
+            .filter(|(_, entry)| entry.mount.is_some())
+            .map(|(path, _)| path)
+            .collect();
+        let rules = self.identity.rules().iter();
+        let rules = rules.filter(|rule| rule.vo.is_none());
+        let rules = rules.filter_map(|rule| Some(("an identity rule", literal(&rule.path)?)));
+        let people = self.identity.people().rows().iter();
+        let people = people.filter(|person| person.account.vo.is_none());
+        let people = people.map(|person| ("a row of the people map", person.account.path.clone()));
+        let mut seen = BTreeSet::new();
+        let below = rules.chain(people).filter_map(|(what, path)| {
+            let mount = mounts.iter().find(|mount| path.starts_with(mount))?;
+            let text = format!(
+                "shares: {what} without `vo` leads to {path}, which lies in the tree of the VO that {mount} mounts: usage of no VO \
+                 does not count there. Write the VO's alias and the path in its tree"
+            );
+            seen.insert((what, (*mount).clone()))
+                .then(|| Finding::new(Code::BelowMount, Severity::Warning, &text))
+        });
+        below.collect()
     }
 
     /// The owner's entries that have children, and no line for the accounts below without one, to which a rule leads.

@@ -289,3 +289,24 @@ fn records_are_kept_for_400_days_unless_told_otherwise() {
     let restart = Config::diff(&short, &none).needs_restart;
     assert_eq!(restart, ["records.enabled"]);
 }
+
+#[test]
+fn a_rule_of_no_vo_into_a_vos_tree_is_doubted() {
+    let doubts = |rule: &str| {
+        let text = format!(
+            "[[identity]]\n{rule}\n[[identity]]\naccount = \"p\"\nvo = \"physics\"\npath = \"/x\"\n\
+             [shares]\n\"/physics\" = {{ share = 1, mount = \"physics\" }}\n\"/local\" = 1\n"
+        );
+        let doubts = with_physics(&text).expect("valid").doubts();
+        let below = doubts
+            .into_iter()
+            .filter(|doubt| doubt.code == crate::finding::Code::BelowMount);
+        below.count()
+    };
+    assert_eq!(doubts("account = \"a\"\npath = \"/physics/{user}\""), 1);
+    assert_eq!(doubts("account = \"a\"\npath = \"/local/{user}\""), 0);
+    assert_eq!(
+        doubts("account = \"a\"\nvo = \"physics\"\npath = \"/physics/{user}\""),
+        0
+    );
+}

@@ -8,8 +8,6 @@
 //! Invariant: what the answer says was taken back is durable, and is never taken back again; who did it
 //! is the user whom the system names, whatever he calls himself.
 
-use std::collections::HashSet;
-
 use axum::Extension;
 use axum::body::Body;
 use axum::response::IntoResponse;
@@ -187,11 +185,6 @@ fn record_of(
     };
     rule.usage(&batch, now)
         .map_err(|skip| format!("job `{}` was not charged: {skip}", clean(&batch.key.job)))
-}
-
-/// The jobs that were taken back, as they are named in the record log.
-pub(super) fn corrected(site: &Site) -> HashSet<JobKey> {
-    site.refunds().map(|refund| refund.job.clone()).collect()
 }
 
 pub(super) async fn get_audit(

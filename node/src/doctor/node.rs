@@ -6,7 +6,7 @@ use fairmesh_site::Severity;
 
 use crate::ask::{Control, name_or_id, status};
 use crate::control::answer::{
-    AccountUsageBody, Answer, NamesakesBody, PeerBody, StatusBody, WithoutLineBody,
+    AccountUsageBody, Answer, NamesakesBody, PeerBody, StatusBody, VoBody, WithoutLineBody,
 };
 use crate::control::namesakes::finding;
 use crate::finding::{Code, Finding};
@@ -44,7 +44,8 @@ pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
         found.push(Finding::new(Code::CharterMissing, Severity::Warning, &text));
     }
     found.extend(status::unmapped(told));
-    found.extend(told.without_line.iter().filter_map(without_line));
+    let of_levels = told.without_line.iter();
+    found.extend(of_levels.filter_map(|level| without_line(level, &told.vos)));
     if told.node.listening.is_empty() {
         let text = "this node listens nowhere and only calls out";
         found.push(Finding::new(Code::NotListening, Severity::Info, text));
@@ -62,15 +63,27 @@ pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
 
 /// Usage of accounts without a line where nobody wrote the line for all of them. What no rule maps is no such
 /// usage: it has a finding of its own.
-fn without_line(level: &WithoutLineBody) -> Option<Finding> {
+fn without_line(level: &WithoutLineBody, vos: &[VoBody]) -> Option<Finding> {
     let is_unmapped = |account: &AccountUsageBody| account.path == UNMAPPED;
     let unmapped = level.largest.iter().filter(|account| is_unmapped(account));
     if level.has_line || level.accounts == unmapped.count() {
         return None;
     }
-    let path = &level.path;
+    // The line belongs to whoever divides the level above.
+    let of_vo = vos.iter().find_map(|vo| {
+        let below = level.path.strip_prefix(vo.mount.as_deref()?)?;
+        below.starts_with('/').then_some((vo, below))
+    });
+    let line = match of_vo {
+        None => format!("Add a line such as `\"{}\" = 10` to [shares]", level.path),
+        Some((vo, below)) => format!(
+            "Let the share policy of VO {} have a line such as `\"{below}\" = 10` (in a delegated policy without the path that \
+             is delegated)",
+            name_or_id(vo.name.as_deref(), &vo.vo)
+        ),
+    };
     let text = format!(
-        "{}: they share an entry of weight 0, so they are served last. Add a line such as `\"{path}\" = 10`",
+        "{}: they share an entry of weight 0, so they are served last. {line}",
         status::without_line(level)
     );
     Some(Finding::new(Code::WithoutLine, Severity::Warning, &text))

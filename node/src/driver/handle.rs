@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use fairmesh_model::{Now, RunningJob, SiteId, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, Now, RunningJob, SiteId, UsageRecord, WallTime};
 use fairmesh_round::Round;
 use fairmesh_site::{
     AdvertAnswer, AdvertCall, Estimate, ForwardCall, ForwardReply, JobMark, QuotaCall, QuotaReply,
-    Remap, Reply, Reported, Site, SiteConfig, View, job_key,
+    Refund, Remap, Reply, Reported, Site, SiteConfig, View, job_key,
 };
 use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
@@ -67,6 +67,27 @@ impl NodeHandle {
             marked.collect::<Vec<_>>()
         });
         Ok(read.await.expect("a store that cannot be read says so"))
+    }
+
+    /// The jobs of which nothing counts because they were taken back. One that was reported as something else since
+    /// then counts again.
+    pub(crate) async fn taken_back(&self) -> Result<HashSet<JobKey>, Gone> {
+        let refunds = self.ask(|site, _| {
+            let refund = |refund: &Refund| (refund.job.clone(), refund.record.as_deref().cloned());
+            site.refunds().map(refund).collect::<Vec<_>>()
+        });
+        let (mut jobs, mut records) = (HashSet::new(), Vec::new());
+        for (job, record) in refunds.await? {
+            match record {
+                Some(record) => records.push(record),
+                // Corrections of earlier releases do not say what was taken back, and nothing of these counts again.
+                None => drop(jobs.insert(job)),
+            }
+        }
+        let marked = self.marked(records).await?.into_iter();
+        let void = marked.filter(|(mark, _)| mark.is_none_or(|mark| mark.corrected));
+        jobs.extend(void.map(|(_, record)| record.key));
+        Ok(jobs)
     }
 
     /// Of records of jobs that were taken back, by their positions: whether they count the job again.

@@ -32,6 +32,9 @@ impl ProjectionName {
     /// The word for the projection that keeps the exact order.
     pub const EXACT: &str = "rank";
 
+    /// The name of the one that compares no level by itself.
+    pub const OF_PRODUCTS: &str = "percental";
+
     /// How shares are read under it: FSGrid's number is computed as published, everything else by weights.
     pub const fn share_rule(self) -> ShareRule {
         match self {

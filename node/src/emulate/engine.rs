@@ -14,7 +14,9 @@ use fairmesh_fairshare::{
     WeightTable,
 };
 use fairmesh_model::window::DAY_MS;
-use fairmesh_model::{AccountPath, Date, Distance, HistoryRule, Share, Span, Window, WindowLength};
+use fairmesh_model::{
+    AccountPath, Date, Distance, HistoryRule, Share, ShareRule, Span, Window, WindowLength,
+};
 
 use super::choice::ProjectionName;
 use super::decimal::decimal;
@@ -29,7 +31,8 @@ const NOW: Window = Window(1_000);
 /// Windows after which a weight is one unit.
 const UNIT_AGE: u32 = 32;
 
-/// What to do with a charge on a path that the tree does not have.
+/// What to do, where shares are read as published, with a charge on a path that the tree does not have. Under the rule of weights
+/// it is that of an account without a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     /// Say so, and which entry above it there is.
@@ -87,13 +90,15 @@ pub fn emulate(
     spec.rule = projection.share_rule();
     spec.entries = tree.specs(spec.rule, distance, today());
     spec.moves = tree.moves();
+    let is_published = spec.rule == ShareRule::AsPublished;
     let mut writer = spec
         .build(&[NOW])
         .expect("a share tree has no gaps and no doubles");
     let reader = writer.reader();
     let mut items = Vec::new();
     for (path, charge) in &charges.charges {
-        if unknown == Unknown::Refuse && reader.entry(path).is_none() {
+        let is_refused = unknown == Unknown::Refuse && is_published;
+        if is_refused && reader.entry(path).is_none() {
             return Err(UsageError {
                 file: charges.file.clone(),
                 line: charge.line,
@@ -154,12 +159,15 @@ fn report(order: &Order, lists_root: bool) -> Vec<EmulatedEntry> {
         .iter()
         .map(|item| {
             let vector = snapshot.vector(item.entry);
-            let (target, actual) = shares(snapshot, item.entry, vector.levels().last());
+            // That of a `*` ends with the level of a new account, which is no level of its own.
+            let own = vector.levels().len() - usize::from(snapshot.is_others(item.entry));
+            let levels = &vector.levels()[..own];
+            let (target, actual) = shares(snapshot, item.entry, levels.last());
             EmulatedEntry {
                 path: snapshot.path(item.entry).clone(),
                 target,
                 actual,
-                deviation: vector.levels().iter().map(deviation_percent).collect(),
+                deviation: levels.iter().map(deviation_percent).collect(),
                 priority: order.priority(item.entry).to_string(),
                 rank: item.rank,
             }

@@ -93,7 +93,7 @@ fn why(seen: &Seen, entry: EntryId, versus: Option<EntryId>) -> Markup {
     html! {
         section #why {
             h2 { "Why it stands there" }
-            p { (reason(&body.levels, Whose::Nobody)) }
+            p { (reason(&body, Whose::Nobody)) }
             ol { @for level in &body.levels { li { (level_words(level)) } } }
             @if !compared.is_empty() {
                 div #versus.versus tabindex="-1" { @for line in compared.lines() { p { (line.trim()) } } }

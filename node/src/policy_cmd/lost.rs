@@ -4,7 +4,8 @@
 //! without a line, or to the entry above, and lowers nobody's place as it did. `policy plan` and `policy publish`
 //! list it first.
 //!
-//! Invariant: usage keeps its entry if the entry has a line in the new tree, at its path or as a former path.
+//! Invariant: what decides is the account that was charged, which is what the nodes hold: where it counts in the old tree,
+//! and where in the new one.
 //! Deliberately not here: where the usage comes from.
 
 use std::collections::BTreeMap;
@@ -28,7 +29,7 @@ pub(super) struct Lost {
     pub(super) percent: String,
 }
 
-/// The entries of `old` with usage that `new` has no line for, the largest first.
+/// The entries of `old` with usage that `new` counts at no line, or only at one above the entry, the largest first.
 pub(super) fn lost(
     old: &ShareTree,
     new: &ShareTree,
@@ -40,7 +41,8 @@ pub(super) fn lost(
         all = all.saturating_add(amount);
         let entry = old.resolve(&account).entry;
         let path = old.path(entry);
-        if amount > 0 && old.kind(entry) == EntryKind::Listed && !has_line(&new, path) {
+        let had_line = old.kind(entry) == EntryKind::Listed;
+        if amount > 0 && had_line && !has_line(&new, &account, path) {
             let sum = sums.entry(path.clone()).or_default();
             *sum = sum.saturating_add(amount);
         }
@@ -55,9 +57,12 @@ pub(super) fn lost(
     lost.into_iter().map(line).collect()
 }
 
-fn has_line(tree: &TreeReader, path: &AccountPath) -> bool {
-    let entry = tree.entry(path);
-    entry.is_some_and(|entry| tree.kind(entry) == EntryKind::Listed)
+/// Whether usage of an account that had the entry `before` counts at a line, and not merely at one above that.
+fn has_line(tree: &TreeReader, account: &AccountPath, before: &AccountPath) -> bool {
+    let entry = tree.resolve(account).entry;
+    let now = tree.path(entry);
+    let is_above = now != before && before.starts_with(now);
+    tree.kind(entry) == EntryKind::Listed && !is_above
 }
 
 /// With two decimals, rounded down.
@@ -72,7 +77,7 @@ impl std::fmt::Display for Lost {
         write!(
             f,
             "loses its entry: {path}, {hours} core-hours of weighted usage, {} % of all. If the entry was renamed or \
-             moved, add was = [\"{path}\"] to the line that it has now",
+             moved, add it to `was` of the line that it has now (in a delegated policy without the path that is delegated)",
             self.percent
         )
     }
@@ -125,5 +130,26 @@ mod tests {
             lost("\"/higgs\" = 60\n\"/higgs/ann\" = 1\n\"/higgs/bob\" = 9\n\"/susy\" = 1"),
             none
         );
+    }
+
+    #[test]
+    fn a_line_without_its_former_path_loses_the_usage_of_that() {
+        let path = |text: &str| AccountPath::parse(text).expect("a path");
+        let usage = || [(path("/cms/ann"), 300), (path("/higgs/ann"), 100)];
+        let higgs = |was: &str| {
+            let line = format!("\"/higgs\" = {{ share = 1{was} }}");
+            tree(&format!("{line}\n\"/higgs/ann\" = 1\n\"/atlas\" = 1"))
+        };
+        let renamed = higgs(", was = [\"/cms\"]");
+        let lost = |old: &ShareTree, new: &ShareTree| {
+            let lost = lost(old, new, usage()).into_iter();
+            lost.map(|of| format!("{} {}", of.entry, of.usage_core_ms))
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(lost(&renamed, &higgs("")), ["/higgs/ann 300"]);
+        assert_eq!(lost(&renamed, &renamed), [""; 0]);
+        // The entry is gone, and its former path has a line again.
+        let again = tree("\"/cms\" = 1\n\"/cms/ann\" = 1\n\"/higgs\" = 1\n\"/higgs/ann\" = 1");
+        assert_eq!(lost(&renamed, &again), [""; 0]);
     }
 }

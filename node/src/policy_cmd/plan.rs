@@ -16,12 +16,13 @@ use fairmesh_model::{AccountPath, Distance, Share};
 use fairmesh_policy::{CompiledTree, PlanShare};
 use serde::Serialize;
 
-use crate::ask::NodeArgs;
+use crate::ask::{Control, NodeArgs};
 use crate::doctor::namesakes;
 
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
 use super::lost::{Lost, lost};
+use super::publish::usage_at;
 use super::verify::chain_of;
 use crate::ask::number::core_hours;
 use crate::emulate::{Charges, Jobs, ProjectionName, ShareTree, Unknown, emulate, read_as};
@@ -116,22 +117,47 @@ pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<
     let usage = usage.transpose()?;
     let lines = compare(&old, &new, usage.as_ref(), args.distance, || steps.step())?;
     drop(steps);
-    let charges = usage.iter().flat_map(|usage| &usage.charges);
-    let charges = charges.map(|(path, charge)| (path.clone(), charge.amount));
+    // Shares are planned on any machine: most have no node.
+    let control = Some(args.node.control()).filter(|control| control.path().exists());
+    let charges = match (&usage, &control) {
+        (Some(usage), _) => {
+            let charges = usage.charges.iter();
+            let charges = charges.map(|(path, charge)| (path.clone(), charge.amount));
+            charges.collect()
+        }
+        (None, Some(control)) => charges_at(control, &args.old, &old).await,
+        (None, None) => Vec::new(),
+    };
     let lost = lost(&old, &new, charges);
     let notes = notes(&new, usage.as_ref());
     write(&lines, &lost, &notes, args, out)?;
-    let control = args.node.control();
-    // Shares are planned on any machine: most have no node.
-    let found = match control.path().exists() {
-        true => namesakes(&control).await,
-        false => None,
+    let found = match &control {
+        Some(control) => namesakes(control).await,
+        None => None,
     };
     if let Some(found) = found {
         // Not among what a program reads.
         eprintln!("{}: {} [{}]", found.severity, found.text, found.code);
     }
     Ok(Exit::Success)
+}
+
+/// What the VO's accounts were charged, as the node has it; nothing where it does not answer or has no such VO, or where no
+/// file says of which VO the tree is.
+async fn charges_at(
+    control: &Control,
+    files: &[PathBuf],
+    tree: &ShareTree,
+) -> Vec<(AccountPath, u128)> {
+    let vo = |file: &PathBuf| {
+        let document = PolicyDocument::parse(&read_bytes(file).ok()?).ok()?;
+        Some(document.vo())
+    };
+    let Some(vo) = files.iter().find_map(vo) else {
+        return Vec::new();
+    };
+    let charges = usage_at(control, vo, tree).await;
+    charges.ok().flatten().unwrap_or_default()
 }
 
 /// The tree that files make together: share trees, and share policies drafted or signed.

@@ -5,18 +5,19 @@
 //! that would fall is named, and nothing is published, unless somebody agrees. Deliberately not here: whether a
 //! document is valid, which the node says.
 
+use std::collections::BTreeMap;
 use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use fairmesh_model::AccountPath;
+use fairmesh_model::{AccountPath, VoId};
 use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
 
 use super::document::PolicyDocument;
 use super::lost::{Lost, lost};
 use super::verify::in_order;
 use crate::ask::{self, Control, NodeArgs};
-use crate::control::answer::{Answer, SharesBody, StatusBody};
+use crate::control::answer::{Answer, SharesBody, StatusBody, UsageBody};
 use crate::emulate::ShareTree;
 use crate::output::Exit;
 
@@ -112,21 +113,59 @@ async fn lost_at(
     if old == new {
         return Ok(Vec::new());
     }
+    let usage = usage_at(control, documents[0].1.vo(), &old).await?;
+    Ok(lost(&old, &new, usage.unwrap_or_default()))
+}
+
+/// What the accounts of a VO were charged, weighted as the node weights its entries; none where it mounts no such VO. An
+/// entry's usage is divided among its accounts by what each was charged in all.
+pub(super) async fn usage_at(
+    control: &Control,
+    vo: VoId,
+    tree: &ShareTree,
+) -> anyhow::Result<Option<Vec<(AccountPath, u128)>>> {
     let (status, _): (Answer<StatusBody>, String) = control.get("/v1/status", &[]).await?;
-    let vo = documents[0].1.vo().to_string();
+    let vo = vo.to_string();
     let mount = status.body.vos.into_iter().find(|of| of.vo == vo);
     let Some(mount) = mount.and_then(|of| of.mount) else {
-        return Ok(Vec::new());
+        return Ok(None);
     };
     let below = [("path", Some(mount.as_str()))];
     let (shares, _): (Answer<SharesBody>, String) = control.get("/v1/shares", &below).await?;
     let mount = AccountPath::parse(&mount)?;
-    let leaves = shares.body.entries.into_iter().filter(|entry| entry.leaf);
-    let usage = leaves.filter_map(|entry| {
+    let entries = shares.body.entries.into_iter().filter(|entry| entry.leaf);
+    let entries = entries.filter_map(|entry| {
         let path = AccountPath::parse(&entry.path).ok()?.relative_to(&mount)?;
-        Some((path, entry.usage_core_ms.parse().ok()?))
+        Some((path, entry.usage_core_ms.parse::<u128>().ok()?))
     });
-    Ok(lost(&old, &new, usage))
+    let entries: BTreeMap<AccountPath, u128> = entries.collect();
+    let of_vo = [("vo", Some(vo.as_str()))];
+    let (charged, _): (Answer<UsageBody>, String) = control.get("/v1/usage", &of_vo).await?;
+    let charged = charged
+        .body
+        .ledgers
+        .into_iter()
+        .flat_map(|of| of.by_account);
+    let reader = tree.reader();
+    let mut of_entries: BTreeMap<AccountPath, Vec<(AccountPath, u128)>> = BTreeMap::new();
+    for account in charged {
+        let charge = account.counters.charge_core_ms.parse().unwrap_or(0);
+        let path = AccountPath::parse(&account.id)?;
+        let entry = reader.path(reader.resolve(&path).entry).clone();
+        of_entries.entry(entry).or_default().push((path, charge));
+    }
+    let mut usage = Vec::new();
+    for (entry, weighted) in entries {
+        let accounts = of_entries.remove(&entry).unwrap_or_default();
+        let all: u128 = accounts.iter().map(|(_, charge)| charge).sum();
+        if all == 0 {
+            usage.push((entry, weighted));
+            continue;
+        }
+        let part = |(path, charge)| (path, weighted.saturating_mul(charge) / all);
+        usage.extend(accounts.into_iter().map(part));
+    }
+    Ok(Some(usage))
 }
 
 /// What is in force of `held`, and would be no more once the documents are published.

@@ -41,6 +41,20 @@ fn body(account: &str, levels: Vec<LevelBody>) -> ExplainBody {
     }
 }
 
+fn why(levels: Vec<LevelBody>, whose: Whose<'_>) -> String {
+    reason(&body("/", levels), whose)
+}
+
+#[test]
+fn a_projection_of_products_is_explained_by_its_rank() {
+    let mut body = body("/cms", vec![level("/cms", "40", "10", "30")]);
+    body.projection = "percental".to_owned();
+    assert_eq!(
+        reason(&body, Whose::Of("ann")),
+        "The projection `percental` compares what all levels together promise and have: rank 2 of 5."
+    );
+}
+
 #[test]
 fn a_level_over_its_limit_is_reported() {
     let limited = |over| LevelBody {
@@ -49,11 +63,13 @@ fn a_level_over_its_limit_is_reported() {
         ..level("/cms/ann", "30", "50", "-20.0000000")
     };
     let over = level_words(&limited(true));
-    assert!(over.ends_with(": over its limit of 45 %, so all others here go first"));
+    assert!(
+        over.ends_with(": over its limit of 45 %, so all others here that have a share go first")
+    );
     assert!(level_words(&limited(false)).ends_with("above its target, so it waits"));
     assert_eq!(
-        reason(&[limited(true)], Whose::Yours("ann")),
-        "You have used 50.00 % of /cms, limited to 45 %: your jobs are served after all others of /cms."
+        why(vec![limited(true)], Whose::Yours("ann")),
+        "You have used 50.00 % of /cms, limited to 45 %: your jobs are served after all others of /cms that have a share."
     );
 }
 
@@ -69,9 +85,9 @@ fn a_share_of_zero_a_period_and_an_account_without_a_line_are_explained() {
          all others here that have one go first"
     );
     assert_eq!(
-        reason(&[zero], Whose::Nobody),
-        "/scavenger has used 0.00 % of this site, promised 0 %: jobs of /scavenger are served after others of this site \
-         that have a share."
+        why(vec![zero], Whose::Nobody),
+        "/scavenger has used 0.00 % of this site, promised 0 %: jobs of /scavenger are served after all others of this \
+         site that have a share."
     );
     let dated = LevelBody {
         since: Some("2026-07-01".to_owned()),
@@ -88,7 +104,7 @@ fn a_share_of_zero_a_period_and_an_account_without_a_line_are_explained() {
          less goes first"
     );
     assert_eq!(
-        reason(&[dan], Whose::Of("dan")),
+        why(vec![dan], Whose::Of("dan")),
         "dan has used 30.00 % of /cms/*: jobs of dan are served after those of /cms/* that have used less."
     );
 }
@@ -133,7 +149,7 @@ fn what_a_group_has_used_is_said_of_the_group() {
             "All of it is on target.",
         ),
     ] {
-        assert_eq!(reason(&levels, whose), expected);
+        assert_eq!(why(levels, whose), expected);
     }
 }
 

@@ -35,13 +35,17 @@ pub(super) fn write(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -
         writeln!(out, "  {}", level_words(level))?;
     }
     if whose != Whose::Nobody {
-        writeln!(out, "{}", reason(&body.levels, whose))?;
+        writeln!(out, "{}", reason(body, whose))?;
     }
     if let Some(comparison) = &body.comparison {
         comparison_words(body, comparison, out)?;
     }
+    let versus = body.comparison.iter();
+    let versus = versus.flat_map(|comparison| &comparison.versus_levels);
+    let levels: Vec<&LevelBody> = body.levels.iter().chain(versus).collect();
     for cause in &body.causes {
-        cause_words(cause, out)?;
+        let level = levels.iter().find(|level| level.path == cause.path);
+        cause_words(cause, level.and_then(|level| level.since.as_deref()), out)?;
     }
     Ok(())
 }
@@ -81,8 +85,18 @@ pub(super) fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
     )
 }
 
-/// Why a user stands where he stands: the uppermost level that is not on target decides first.
-pub(crate) fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
+/// Why a user stands where he stands: the uppermost level that is not on target decides first, unless the projection compares
+/// all levels at once.
+pub(crate) fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
+    if body.projection == ProjectionName::OF_PRODUCTS {
+        return format!(
+            "The projection `{}` compares what all levels together promise and have: rank {} of {}.",
+            clean(&body.projection),
+            body.rank,
+            body.ranks
+        );
+    }
+    let levels = &body.levels;
     // Whoever has the only share of a level has nobody there to be served before.
     let is_alone = |level: &LevelBody| level.target == "100" && level.among.is_none();
     let is_off = |level: &&LevelBody| {
@@ -94,13 +108,12 @@ pub(crate) fn reason(levels: &[LevelBody], whose: Whose<'_>) -> String {
     let (path, parent) = (clean(&level.path), parent_words(level));
     let order = if level.among.is_some() {
         format!("after those of {parent} that have used less")
-    } else if level.last {
-        format!("after others of {parent} that have a share")
+    } else if level.last || level.over {
+        format!("after all others of {parent} that have a share")
     } else {
-        let order = match (level.over, number(&level.deviation) < 0.0) {
-            (true, _) => "after all",
-            (false, true) => "after",
-            (false, false) => "before",
+        let order = match number(&level.deviation) < 0.0 {
+            true => "after",
+            false => "before",
         };
         format!("{order} others of {parent}")
     };
@@ -154,7 +167,8 @@ pub(crate) fn level_words(level: &LevelBody) -> String {
     }
     let deviation = number(&level.deviation);
     let limit = level.at_most.as_deref().unwrap_or("100");
-    let over = format!("over its limit of {limit} %, so all others here go first");
+    let over =
+        format!("over its limit of {limit} %, so all others here that have a share go first");
     let standing = match deviation {
         _ if level.last => "its share is 0, so all others here that have one go first",
         _ if level.over => &over,
@@ -254,10 +268,15 @@ pub(crate) fn comparison_words(
     }
 }
 
-fn cause_words(cause: &CauseBody, out: &mut dyn Write) -> io::Result<()> {
+fn cause_words(cause: &CauseBody, since: Option<&str>, out: &mut dyn Write) -> io::Result<()> {
     let path = clean(&cause.path);
     if cause.sites.is_empty() {
-        return writeln!(out, "No usage of {path} is held.");
+        let since = since.map(|since| format!(" since {}", clean(since)));
+        return writeln!(
+            out,
+            "No usage of {path}{} is held.",
+            since.unwrap_or_default()
+        );
     }
     let whole = number(&cause.usage_core_ms);
     writeln!(

@@ -24,7 +24,6 @@ use crate::config::quantity::parse_moment;
 use crate::control::access::{Peer, hidden};
 use crate::control::answer::{Answer, SummaryBody};
 use crate::control::beside::{Beside, Pieces, Wanted};
-use crate::control::corrections::corrected;
 use crate::control::error::ApiError;
 use crate::control::extract::Params;
 use crate::control::rests_on::rests_on;
@@ -85,7 +84,7 @@ pub(in crate::control) async fn get(
     })?;
     let mut filter = filter(&query)?;
     let turn = slot.turn_after(shared.eyes.meet(peer.uid)).await;
-    filter.corrected = shared.node().ask(|site, _| corrected(site)).await?;
+    filter.corrected = shared.node().taken_back().await?;
     let own = turn.own();
     let beside = beside.with(turn, shared.options.limits.sums_deadline);
     let sight = shared.own_sight(peer).await;

@@ -85,3 +85,19 @@ fn jobs_of_one_user_in_one_report_are_charged_by_their_queues() {
         ]
     );
 }
+
+/// Members know of no usage of this site's own accounts, so none of it counts in their VO.
+#[test]
+fn usage_of_no_vo_counts_in_no_vos_tree_and_a_path_too_long_counts_as_near_as_it_can() {
+    let mesh = Mesh::found(1, 2);
+    let view = mesh.nodes[0].site.view();
+    let place = |vo, at: &str| {
+        let account = Account { vo, path: path(at) };
+        view.reader().path(view.locate(&account).entry).to_string()
+    };
+    assert_eq!(place(None, "/grid/g0/u0"), "/*");
+    assert_eq!(place(None, "/grid"), "/*");
+    assert_eq!(place(Some(mesh.vo), "/g0/u0"), "/grid/g0/u0");
+    let deep = format!("/g0/u0{}", "/x".repeat(14));
+    assert_eq!(place(Some(mesh.vo), &deep), "/grid/g0/u0");
+}
