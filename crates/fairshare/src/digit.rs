@@ -5,9 +5,9 @@
 //! digit, and a quick path may only be taken where its error cannot change the result.
 //! Relative distances reach below −1, without end; there `v` is `d/(1 − d)`, which runs from 0 to −1
 //! and meets `d` at 0.
-//! In a tree where a line has a share of zero or a limit, some of the lowest digits are kept free: one for levels over
-//! their limits, and the ones below it for shares of zero, the less used the higher. A level that would have one of
-//! them gets the lowest that is not kept free. In other trees a `*` without a share has the lowest digit.
+//! Under the rule of weights some of the lowest digits are kept free: one for levels over their limits, and the ones below
+//! it for shares of zero, the less used the higher. A level that would have one of them gets the lowest that is not kept
+//! free. So levels of different parents compare, and a digit depends on nothing but its level.
 //! Deliberately not here: packing digits into a priority (`projection::bits`).
 
 use fairmesh_model::{Distance, mutant};
@@ -21,7 +21,7 @@ const QUICK_ERROR: i128 = 8;
 
 /// The digit of `level`, of 1 to 64 bits.
 pub(crate) fn digit(level: &Level, bits: u32) -> u64 {
-    let reserved = match level.target.is_beside_last() {
+    let reserved = match level.target.is_by_weight() {
         true => reserved(bits),
         false => 0,
     };
@@ -180,13 +180,13 @@ mod tests {
     #[test]
     fn shares_of_zero_have_the_lowest_digits_in_the_order_of_their_use() {
         let zero = |usage| Level {
-            target: Target::of_siblings(0, 1).beside_last(),
+            target: Target::of_siblings(0, 1),
             usage,
             parent_usage: 1_000,
             ..Level::MISSING
         };
         let over = Level {
-            target: Target::of_siblings(1, 2).beside_last(),
+            target: Target::of_siblings(1, 2),
             at_most: Share::from_percent(60).expect("a percentage"),
             ..zero(999)
         };

@@ -15,17 +15,23 @@ pub struct Target {
     part: u64,
     whole: u64,
     is_last: bool,
-    /// Whether a line of its tree has a share of zero or a limit.
-    beside_last: bool,
+    /// Whether it follows the rule of weights, under which some of the lowest digits are kept free (`digit`).
+    by_weight: bool,
 }
 
 impl Target {
-    /// No target, and no place either: the level of an account without a line, and of a missing level.
+    /// No target, and no place either: that of a missing level.
     pub const NONE: Self = Self {
         part: 0,
         whole: 1,
         is_last: false,
-        beside_last: false,
+        by_weight: false,
+    };
+
+    /// The same of an account without a line, in its own level.
+    pub const UNLISTED: Self = Self {
+        by_weight: true,
+        ..Self::NONE
     };
 
     /// `weight` of all siblings' `total`, in the same units, both below 2^41. A weight of zero goes last.
@@ -34,7 +40,7 @@ impl Target {
             part: weight,
             whole: if total == 0 { 1 } else { total },
             is_last: weight == 0,
-            beside_last: false,
+            by_weight: true,
         }
     }
 
@@ -49,25 +55,16 @@ impl Target {
             part: units,
             whole: Weight::HUNDRED.units(),
             is_last: false,
-            beside_last: false,
+            by_weight: false,
         }
     }
 
-    /// The same in a tree where a line has a share of zero or a limit.
-    #[must_use]
-    pub const fn beside_last(self) -> Self {
-        Self {
-            beside_last: true,
-            ..self
-        }
+    /// Whether it follows the rule of weights.
+    pub(crate) const fn is_by_weight(self) -> bool {
+        self.by_weight
     }
 
-    /// Whether a line of its tree has a share of zero or a limit.
-    pub(crate) const fn is_beside_last(self) -> bool {
-        self.beside_last
-    }
-
-    /// Whether it is [`Target::NONE`], in whatever tree.
+    /// Whether it is none at all: that of a missing level, or of an account without a line.
     pub(crate) const fn is_none(self) -> bool {
         self.part == 0 && self.whole == 1 && !self.is_last
     }

@@ -102,8 +102,8 @@ impl Level {
 /// An entry or an account, at its own level.
 struct Stand {
     level: Level,
-    /// Whether a line of its tree has a share of zero or a limit.
-    beside_last: bool,
+    /// Whether the rule of weights applies.
+    by_weight: bool,
     /// The entry above; none below the root.
     above: Option<AccountPath>,
     /// Whether anybody should see it.
@@ -203,7 +203,7 @@ fn way<'a>(
 /// All entries and accounts without a line, each at its level.
 fn stands(given: &Given<'_>) -> BTreeMap<AccountPath, Stand> {
     let (targets, sums) = (&given.tree.targets, Sums::of(given));
-    let beside_last = has_last(given);
+    let by_weight = given.tree.rule == ShareRule::Weights;
     let mut levels: BTreeMap<AccountPath, Vec<(&AccountPath, &Target)>> = BTreeMap::new();
     for (path, target) in targets {
         let parent = path.parent().expect("the root is no entry");
@@ -215,7 +215,7 @@ fn stands(given: &Given<'_>) -> BTreeMap<AccountPath, Stand> {
             let has_members = sums.members.values().any(|others| others == *path);
             let stand = Stand {
                 level: level_of(given, &sums, (parent, level), (path, target)),
-                beside_last,
+                by_weight,
                 above: Some(parent.clone()).filter(|parent| !parent.is_root()),
                 is_present: !target.is_implied || has_members,
             };
@@ -235,22 +235,13 @@ fn stands(given: &Given<'_>) -> BTreeMap<AccountPath, Stand> {
                 usage: (used(account), used(others)),
                 ..Level::missing()
             },
-            beside_last,
+            by_weight,
             above: Some(others.clone()),
             is_present: true,
         };
         stands.insert(account.clone(), stand);
     }
     stands
-}
-
-/// Whether a line of the tree weighs nothing or has a limit.
-fn has_last(given: &Given<'_>) -> bool {
-    let zero = ratio(0, 1);
-    let is_last = |target: &Target| {
-        target.at_most < Share::WHOLE || !target.is_implied && target.weight == zero
-    };
-    given.tree.rule == ShareRule::Weights && given.tree.targets.values().any(is_last)
 }
 
 /// The level of an entry below its parent.
@@ -310,7 +301,7 @@ fn judged(stand: &Stand, bits: u32) -> (Deviation, u64) {
         Class::Last => Some(&zero - actual(level)),
         Class::Over | Class::Within => deviation(level),
     };
-    let kept_free = match stand.beside_last {
+    let kept_free = match stand.by_weight {
         true => kept_free(bits),
         false => 0,
     };

@@ -51,7 +51,6 @@ impl Topology {
             histories,
             local: local_history,
             depth: 0,
-            has_last: false,
             periods: Vec::new(),
             level_sums: 0,
             index: index(lines.len() + 1, secret),
@@ -130,8 +129,6 @@ impl Topology {
         if matches!(kind, EntryKind::Others | EntryKind::ImpliedOthers) {
             level.others = Some(id);
         }
-        let is_zero = weight == 0 && kind != EntryKind::ImpliedOthers;
-        self.has_last |= is_zero || at_most < Share::WHOLE;
         let node = Node {
             parent: above.id,
             end: 0,

@@ -62,8 +62,6 @@ pub(crate) struct Topology {
     pub(crate) local: usize,
     /// Levels below the root of the deepest entry.
     pub(super) depth: usize,
-    /// Whether a line has a weight of zero or a limit, so that some come after all others of their level.
-    pub(super) has_last: bool,
     /// The first day of which usage counts, for each entry; empty where no entry has one.
     pub(super) periods: Vec<u32>,
     /// How many levels have sums of their own.
@@ -323,14 +321,10 @@ impl Topology {
     }
 
     fn target(&self, node: &Node, siblings: &Siblings) -> Target {
-        let target = match (self.rule, node.kind) {
-            (ShareRule::AsPublished, _) => return Target::of_units(node.weight),
-            (ShareRule::Weights, EntryKind::Unlisted) => Target::NONE,
+        match (self.rule, node.kind) {
+            (ShareRule::AsPublished, _) => Target::of_units(node.weight),
+            (ShareRule::Weights, EntryKind::Unlisted) => Target::UNLISTED,
             (ShareRule::Weights, _) => Target::of_siblings(node.weight, siblings.total),
-        };
-        match self.has_last {
-            true => target.beside_last(),
-            false => target,
         }
     }
 
