@@ -190,6 +190,26 @@ impl Tally {
         for (why, count) in &self.skipped {
             writeln!(out, "not charged {count}: {why}")?;
         }
+        self.write_remarks(out)?;
+        let whole = self.summary.as_ref().map(SummaryBody::from);
+        if let Some(whole) = whole.map(|summary| summary.totals) {
+            writeln!(
+                out,
+                "{}: {} CPU-hours, {} wall-hours, {} node-hours, {} GPU-hours, {} wait-hours",
+                count(whole.jobs, "job"),
+                whole.cpu_hours,
+                whole.wall_hours,
+                whole.node_hours,
+                whole.gpu_hours,
+                whole.wait_hours
+            )?;
+        }
+        Ok(())
+    }
+
+    /// What of the records was left out, taken back, passed over or added.
+    fn write_remarks(&self, out: &mut dyn Write) -> std::io::Result<()> {
+        let report = &self.report;
         if report.left_out > 0 {
             writeln!(
                 out,
@@ -221,19 +241,6 @@ impl Tally {
         }
         if self.identified > 0 {
             writeln!(out, "given a Grid identity: {}", self.identified)?;
-        }
-        let whole = self.summary.as_ref().map(SummaryBody::from);
-        if let Some(whole) = whole.map(|summary| summary.totals) {
-            writeln!(
-                out,
-                "{}: {} CPU-hours, {} wall-hours, {} node-hours, {} GPU-hours, {} wait-hours",
-                count(whole.jobs, "job"),
-                whole.cpu_hours,
-                whole.wall_hours,
-                whole.node_hours,
-                whole.gpu_hours,
-                whole.wait_hours
-            )?;
         }
         Ok(())
     }
