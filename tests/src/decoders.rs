@@ -179,7 +179,7 @@ fn records(bytes: &[u8], format: Format) -> bool {
     let (mut good, mut bad) = (Vec::new(), 0);
     let mut reader = Records::new(bytes, format, &options);
     while let Some(result) = reader.next() {
-        let mut record = match result {
+        let record = match result {
             Ok(record) => record,
             Err(error) => {
                 let is_gone = matches!(error.reason, Reason::TooLong);
@@ -194,8 +194,11 @@ fn records(bytes: &[u8], format: Format) -> bool {
         let json = serde_json::to_vec(&record).expect("a record has no maps");
         let back: BatchRecord = serde_json::from_slice(&json).expect("its own JSON");
         // What could not be read is told by the reader, and kept nowhere.
-        record.unread.clear();
-        assert_eq!(back, record);
+        let kept = BatchRecord {
+            unread: Vec::new(),
+            ..record.clone()
+        };
+        assert_eq!(back, kept);
         good.push(record);
     }
     let half = good.len() / 2;

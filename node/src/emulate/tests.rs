@@ -211,6 +211,10 @@ fn the_paper_s_figure_comes_out_of_files() {
     std::fs::write(&args.policy[0], draft).expect("writes");
     assert_eq!(ran(&args).expect("valid"), table);
     std::fs::write(&args.usage, "path,charge\n/VO-A/P-A9/x,1\n").expect("writes");
+    // It is that of an account without a line; the paper knows of none.
+    let table = ran(&args).expect("valid");
+    assert!(table.contains("/VO-A/P-A9/x "), "{table}");
+    args.projection = ProjectionName::Paper;
     let error = ran(&args).expect_err("an unknown path").to_string();
     assert!(
         error.contains("u.csv:2: `/VO-A/P-A9/x` is not in the tree"),
