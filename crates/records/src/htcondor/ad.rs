@@ -192,7 +192,8 @@ fn resources(ad: &Ad, noted_slots: bool, record: &mut BatchRecord) -> Result<(),
             .or_else(|| number(ad, &format!("{what}Provisioned"), 0))
             .or_else(|| number(ad, &format!("Request{what}"), 0))
     };
-    let universe = number(ad, "JobUniverse", 0);
+    // A user may edit the universe, and not what the schedd has noted of the slot.
+    let universe = number(ad, "JobUniverse", 0).filter(|_| noted("Cpus").is_none());
     if universe.is_some_and(|universe| WITHOUT_SLOT.contains(&universe)) {
         record.cpus = Some(0);
         return Ok(());

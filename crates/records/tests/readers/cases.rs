@@ -112,3 +112,22 @@ fn a_dagman_job_holds_no_slot() {
     let text = fs::read(folder().join("one-job/dagman.history")).expect("a case");
     assert_eq!(sums(&text).expect("ads").core_seconds, 3_600);
 }
+
+/// `condor_qedit` may change the universe of a job that runs, and it may ask for any number of hosts.
+#[test]
+fn a_job_on_a_noted_slot_pays_for_it_whatever_its_universe() {
+    let options = Options {
+        noted_slots: true,
+        ..options()
+    };
+    for universe in [7, 11, 12] {
+        let ad = format!(
+            r#"{{"ClusterId": 1, "ProcId": 0, "Owner": "ann", "JobStatus": 4, "QDate": 1793491200, "JobStartDate": 1793491210,
+            "CompletionDate": 1793494810, "RemoteWallClockTime": 3600.0, "MachineAttrCpus0": 4, "RequestCpus": 1,
+            "JobUniverse": {universe}, "MaxHosts": 4000000000}}"#
+        );
+        let mut records = Records::new(ad.as_bytes(), Format::HtcondorJson, &options);
+        let record = records.next().expect("a record").expect("a good one");
+        assert_eq!(record.cpus, Some(4), "universe {universe}");
+    }
+}

@@ -100,7 +100,7 @@ fn a_share_of_zero_a_period_and_an_account_without_a_line_are_explained() {
     };
     assert_eq!(
         level_words(&dan),
-        "/cms/dan: has no line, has 30.00 % on all sites (0.00 of 0.00 core-hours) of /cms/*: of these whoever has used \
+        "/cms/dan: has no line, has 30.00 % on all sites (0.00 of 0.00 core-hours) of /cms/*: the account that has used \
          less goes first"
     );
     assert_eq!(

@@ -85,8 +85,8 @@ pub(super) fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
     )
 }
 
-/// Why a user stands where he stands: the uppermost level that is not on target decides first, unless the projection compares
-/// all levels at once.
+/// Why a user has this place. The highest level that is not on target decides, unless the projection compares all levels
+/// at once.
 pub(crate) fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
     if body.projection == ProjectionName::OF_PRODUCTS {
         return format!(
@@ -97,7 +97,7 @@ pub(crate) fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
         );
     }
     let levels = &body.levels;
-    // Whoever has the only share of a level has nobody there to be served before.
+    // An entry with the only share of a level competes with nobody there.
     let is_alone = |level: &LevelBody| level.target == "100" && level.among.is_none();
     let is_off = |level: &&LevelBody| {
         level.over || level.last || !is_alone(level) && number(&level.deviation).abs() >= ON_TARGET
@@ -162,7 +162,7 @@ pub(crate) fn level_words(level: &LevelBody) -> String {
     let path = clean(&level.path);
     if level.among.is_some() {
         return format!(
-            "{path}: has no line, {used} of {parent}: of these whoever has used less goes first"
+            "{path}: has no line, {used} of {parent}: the account that has used less goes first"
         );
     }
     let deviation = number(&level.deviation);
