@@ -66,6 +66,8 @@ pub enum Ignored {
     Step,
     /// Events other than the end of a run (PBS's `Q` and `S`, LSF's `JOB_NEW`).
     OtherEvent,
+    /// Lines of a list that was refused as a whole, for its columns.
+    OfRefusedList,
 }
 
 /// Reads records one by one. After an error about a record, the next call reads the next one; after

@@ -43,27 +43,61 @@ pub(crate) struct SacctLines {
     options: Options,
     /// Lower-case names, in the order of the line.
     columns: Vec<String>,
+    /// Whether the list was refused as a whole, as it lacks a column of the key.
+    is_refused: bool,
 }
 
 impl SacctLines {
     pub(crate) fn new(options: Options) -> Self {
         let columns = options.columns.as_deref().map(names).unwrap_or_default();
-        Self { options, columns }
+        Self {
+            options,
+            columns,
+            is_refused: false,
+        }
     }
 
-    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
+    /// Refuses a list whose columns do not determine the keys of its jobs. The submit time distinguishes the runs of a
+    /// job; with another instance, a job that a second source reports would be charged twice.
+    fn check_columns(&self) -> Result<(), Reason> {
+        let has = |name: &str| self.columns.iter().any(|column| column == name);
         if self.columns.is_empty() {
             return Err(Reason::NoColumns);
         }
+        if has("submit") {
+            return Ok(());
+        }
+        let missing = if has("jobidraw") {
+            "Submit"
+        } else {
+            "JobIDRaw and Submit"
+        };
+        Err(Reason::Shape(format!(
+            "the list lacks {missing}, without which its jobs cannot be distinguished from those of other reports: add \
+             these columns to `sacct --format`; nothing of this list is counted"
+        )))
+    }
+
+    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
         let row = Row::new(&self.columns, line)?;
         let raw = row.given("jobidraw").or_else(|| row.given("jobid"));
         let raw = raw.ok_or_else(|| Reason::missing("JobID"))?;
         let label = row.given("jobid").unwrap_or(raw);
-        for id in [raw, label] {
+        for id in [label, raw] {
             let parsed = job_id::parse(id);
             let (_, part) = parsed.ok_or_else(|| Reason::field("JobID", id, "a job id"))?;
             if part == Part::Step {
                 return Ok(Err(Ignored::Step));
+            }
+            // Jobs of an array that are pending have one id together, and no charge.
+            let is_own = match part {
+                Part::Tasks(tasks) => !tasks.starts_with('['),
+                other => other == Part::Component,
+            };
+            if is_own && row.get("jobidraw").is_empty() {
+                return Err(Reason::Shape(format!(
+                    "the list lacks JobIDRaw, which identifies `{id}` in other reports: add it to `sacct --format`"
+                )));
             }
         }
         let state = row.given("state").ok_or_else(|| Reason::missing("State"))?;
@@ -127,7 +161,15 @@ impl Parser for SacctLines {
         }
         if is_header(line) {
             self.columns = names(line);
+            self.is_refused = false;
             return found.ignore(Ignored::Decoration);
+        }
+        if self.is_refused {
+            return found.ignore(Ignored::OfRefusedList);
+        }
+        if let Err(reason) = self.check_columns() {
+            self.is_refused = !self.columns.is_empty();
+            return found.record(number, Err(reason));
         }
         match self.record(line) {
             Ok(Ok(record)) => found.record(number, Ok(record)),

@@ -131,3 +131,48 @@ fn a_job_on_a_noted_slot_pays_for_it_whatever_its_universe() {
         assert_eq!(record.cpus, Some(4), "universe {universe}");
     }
 }
+
+/// What a report of these files counts, core-hours: each job once, by its key.
+fn counted(files: &[&str]) -> (u64, Vec<String>) {
+    let (mut jobs, mut refused) = (BTreeMap::new(), Vec::new());
+    for file in files {
+        let text = fs::read(folder().join("one-job").join(file)).expect("a case");
+        let format = Format::detect(&text).expect("a known format");
+        for record in Records::new(&text[..], format, &options()) {
+            match record {
+                Ok(record) => {
+                    let usage = ChargeRule::default().usage(&record, NOW).expect("usage");
+                    let hours = usage.end.since(usage.start).0 * u64::from(usage.cores) / 3_600_000;
+                    jobs.entry(usage.key).or_insert(hours);
+                }
+                Err(error) => refused.push(error.reason.to_string()),
+            }
+        }
+    }
+    (jobs.values().sum(), refused)
+}
+
+#[test]
+fn lists_of_sacct_with_fewer_columns_charge_no_job_twice() {
+    let files = [
+        "A.sacct",
+        "B-nosubmit.sacct",
+        "C-noraw.sacct",
+        "D-apel.sacct",
+    ];
+    for first in 0..files.len() {
+        let order: Vec<&str> = files.iter().cycle().skip(first).take(8).copied().collect();
+        let (hours, refused) = counted(&order);
+        assert_eq!(hours, 8, "{order:?}");
+        assert_eq!(refused.len(), 6, "one for each list, twice: {refused:?}");
+    }
+    let (hours, refused) = counted(&["D-apel.sacct"]);
+    assert_eq!(hours, 0);
+    assert!(
+        refused[0].contains("lacks JobIDRaw and Submit"),
+        "{refused:?}"
+    );
+    let (hours, refused) = counted(&["C-noraw.sacct"]);
+    assert_eq!(hours, 4, "a plain job's id is its raw id");
+    assert!(refused[0].contains("lacks JobIDRaw"), "{refused:?}");
+}
