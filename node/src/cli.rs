@@ -184,7 +184,9 @@ fn log_filter() -> tracing_subscriber::EnvFilter {
         let quiet = std::env::args()
             .nth(1)
             .is_none_or(|command| !runs_for_long(&command));
-        if quiet {
+        let follows = std::env::args().nth(1).is_some_and(|it| it == "report")
+            && std::env::args().any(|argument| argument == "--follow");
+        if quiet && !follows {
             "error".into()
         } else {
             QUIET_PEERS.into()

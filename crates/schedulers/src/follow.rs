@@ -102,7 +102,7 @@ pub fn is_ahead(name: &str, now: WallTime) -> bool {
 }
 
 /// Whether a name is that of a day.
-pub(crate) fn is_day(name: &str) -> bool {
+pub fn is_day(name: &str) -> bool {
     name.len() == 8 && name.bytes().all(|it| it.is_ascii_digit())
 }
 

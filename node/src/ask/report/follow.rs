@@ -59,6 +59,8 @@ struct Followed {
     rejects: Rejects,
     read: u64,
     is_archive: bool,
+    /// Files of a folder that are no logs. Each is reported once.
+    strays: BTreeSet<PathBuf>,
     /// Of an archive, which of the last jobs are acknowledged.
     sent: BTreeSet<Place>,
 }
@@ -172,6 +174,7 @@ impl Followed {
             rejects: Rejects::of(path, args.rejects.as_deref(), true, true),
             read: 0,
             is_archive: kind == Some(Kind::Arc),
+            strays: BTreeSet::new(),
             sent: BTreeSet::new(),
         })
     }
@@ -186,11 +189,21 @@ impl Followed {
             let (log, later) = self.log()?;
             let Some(log) = log else { return Ok(()) };
             if self.progress.format.is_none() {
-                self.progress.format = recognise(&log)?;
+                match recognise(&log) {
+                    Err(error) if self.path.is_dir() && error.is::<Hopeless>() => {
+                        self.skip_stray(log);
+                        continue;
+                    }
+                    format => self.progress.format = format?,
+                }
             }
             let Some(format) = self.progress.format else {
                 return Ok(());
             };
+            // A file that is put before the log later does not take its place.
+            if self.progress.place.is_none() && self.path.is_dir() {
+                self.progress.log = Some(log.clone());
+            }
             let place = self.progress.place.as_ref();
             let read = follow::read(&log, place, format, &job.options, BATCH_RECORDS);
             let mut read = read.with_context(|| format!("cannot read {}", log.display()))?;
@@ -263,6 +276,14 @@ impl Followed {
         }
     }
 
+    /// Skips a file of the folder that is no log, and warns of it once.
+    fn skip_stray(&mut self, file: PathBuf) {
+        let name = clean(&file.display().to_string());
+        if self.strays.insert(file) {
+            eprintln!("fairmesh: {name} is skipped: it is no log that can be recognised");
+        }
+    }
+
     /// The log to read, and, in a folder, the one behind it.
     fn log(&mut self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
         if !self.path.is_dir() {
@@ -282,6 +303,16 @@ impl Followed {
         let logs = entries.flatten().map(|entry| entry.path());
         let mut logs: Vec<PathBuf> = logs.filter(is_log).collect();
         logs.sort();
+        if logs.iter().any(is_of_day) {
+            let (days, others): (Vec<_>, Vec<_>) = logs.into_iter().partition(is_of_day);
+            logs = days;
+            others.into_iter().for_each(|other| self.skip_stray(other));
+            // An earlier release may have gone on into a file that is no log.
+            if self.progress.log.take_if(|log| !is_of_day(log)).is_some() {
+                self.progress.place = None;
+            }
+        }
+        logs.retain(|log| !self.strays.contains(log));
         if let Some(newest) = logs.last()
             && let Some(ahead) = self.progress.log.take_if(|log| is_ahead(log))
         {
@@ -337,6 +368,12 @@ fn recognise(log: &Path) -> anyhow::Result<Option<Format>> {
     }
 }
 
+/// Whether a log is named by a day (`20260101`), as PBS names its logs.
+fn is_of_day(log: &PathBuf) -> bool {
+    let name = log.file_name().unwrap_or_default();
+    follow::is_day(&name.to_string_lossy())
+}
+
 fn modified(files: &[PathBuf]) -> Vec<Option<(SystemTime, u64)>> {
     let of = |file: &PathBuf| {
         let metadata = std::fs::metadata(file).ok()?;
@@ -348,6 +385,41 @@ fn modified(files: &[PathBuf]) -> Vec<Option<(SystemTime, u64)>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_names_that_are_days_are_read_in_a_folder_of_days() -> anyhow::Result<()> {
+        let folder = tempfile::tempdir()?;
+        let path = |name: &str| folder.path().join(name);
+        let strays = [
+            "20260101.bak",
+            "20260101~",
+            "20260101.20260102",
+            "README",
+            "core.1234",
+            "old.tar",
+        ];
+        for name in ["20260101", "20260102"].iter().chain(&strays) {
+            std::fs::write(path(name), "")?;
+        }
+        let mut followed = Followed {
+            path: folder.path().to_owned(),
+            name: String::new(),
+            cursor: path(".cursor"),
+            progress: Progress {
+                log: Some(path("README")),
+                ..Progress::default()
+            },
+            rejects: Rejects::of(folder.path(), None, true, true),
+            read: 0,
+            is_archive: false,
+            strays: BTreeSet::new(),
+            sent: BTreeSet::new(),
+        };
+        let both = (Some(path("20260101")), Some(path("20260102")));
+        assert_eq!(followed.log()?, both);
+        assert_eq!(followed.strays, strays.map(path).into_iter().collect());
+        Ok(())
+    }
 
     #[test]
     fn a_folder_is_followed_past_a_log_of_a_day_to_come() -> anyhow::Result<()> {
@@ -364,6 +436,7 @@ mod tests {
             rejects: Rejects::of(folder.path(), None, true, true),
             read: 0,
             is_archive: false,
+            strays: BTreeSet::new(),
             sent: BTreeSet::new(),
         };
         let (first, second) = (Some(path("20260101")), Some(path("20260102")));

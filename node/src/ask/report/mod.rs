@@ -149,6 +149,7 @@ impl Reporting {
             way: Way {
                 control: Some(args.ask.control()),
                 dry_run: args.dry_run,
+                follows: args.follow,
                 at_site: args.at_site.clone(),
             },
             rejects: None,

@@ -21,6 +21,8 @@ pub(super) struct Way {
     /// Nobody: a dry run where no node answers.
     pub(super) control: Option<Control>,
     pub(super) dry_run: bool,
+    /// Whether records that the node refuses for now are sent again later.
+    pub(super) follows: bool,
     /// Whose price list a dry run goes by, if not the node's own.
     pub(super) at_site: Option<String>,
 }
@@ -30,6 +32,11 @@ pub(super) struct Origin<'a> {
     pub(super) file: &'a str,
     pub(super) rejects: &'a mut Rejects,
 }
+
+/// The node refuses records that it may accept later: it has no charter yet, or its clock is wrong.
+#[derive(Debug, thiserror::Error)]
+#[error("the node accepts no records for now: {0}")]
+struct NotYet(String);
 
 impl Way {
     /// Sends a batch, or says what it would do.
@@ -83,6 +90,11 @@ impl Way {
             body.push(b'\n');
         }
         let answer: Answer<AccountingBody> = control.post_with(path, parameters, body).await?;
+        let report = &answer.body.report;
+        if self.follows && report.for_now > 0 {
+            let reason = report.refusals.first().map(|it| clean(&it.reason));
+            return Err(NotYet(reason.unwrap_or_default()).into());
+        }
         tally.add(&answer.body);
         for refusal in &answer.body.report.refusals {
             let index = usize::try_from(refusal.line).unwrap_or(0).saturating_sub(1);
