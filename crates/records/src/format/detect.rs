@@ -45,7 +45,7 @@ impl Format {
             if is_sacct_json(text) {
                 return None;
             }
-            if has("\"job_number\"") && has("\"task_number\"") && has("\"qname\"") {
+            if has("\"job_number\":") && has("\"task_number\":") && has("\"qname\":") {
                 return Some(Self::GridEngine);
             }
             let is_ours = has("\"cluster\"") && has("\"job\"") && text.starts_with('{');
@@ -71,7 +71,7 @@ impl Format {
 /// Whether this is the one object of `sacct --json`.
 pub(super) fn is_sacct_json(text: &str) -> bool {
     let has = |name: &str| text.contains(name);
-    text.starts_with('{') && has("\"jobs\"") && has("\"job_id\"") && has("\"cluster\"")
+    text.starts_with('{') && has("\"jobs\":") && has("\"job_id\":") && has("\"cluster\":")
 }
 
 fn of_line(line: &str) -> Option<Format> {
