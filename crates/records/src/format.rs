@@ -4,12 +4,14 @@
 //! `None` is an answer: a file that is read as what it is not charges somebody for nothing.
 
 mod detect;
+mod why_not;
 
 use std::fmt;
 use std::str::FromStr;
 
 pub use detect::DETECT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
+pub use why_not::why_not;
 
 /// A format of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

@@ -7,6 +7,8 @@
 //!
 //! Source: `man accounting` of Grid Engine 6.1, 6.2 and 8.1, and of Univa 8.1 and 8.2; lines of 8.1.9 (`docs/gridengine.md`).
 
+mod json;
+
 use fairmesh_model::{JobKey, Millis, WallTime};
 
 use crate::error::Reason;
@@ -41,6 +43,9 @@ impl LineFormat for GridEngineLine {
     fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
         if line.starts_with('#') {
             return Ok(Err(Ignored::Decoration));
+        }
+        if line.starts_with('{') {
+            return json::record(line, &self.0.cluster);
         }
         let row: Vec<&str> = line.split(':').collect();
         let (row, name) = with_one_name(row)?;

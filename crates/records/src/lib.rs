@@ -41,7 +41,7 @@ mod value;
 pub use blah::{GridIdentities, GridIdentity};
 pub use charge::{ChargeRule, Skip, WallRule};
 pub use error::{Reason, RecordError};
-pub use format::Format;
+pub use format::{Format, why_not};
 pub use lines::RECORD_BYTES_MAX;
 pub use reader::{Cursor, Ignored, Options, Records};
 pub use record::{BatchRecord, Exit};

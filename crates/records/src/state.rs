@@ -83,11 +83,13 @@ const NAMES: [(JobState, &str, &str); 21] = [
 ];
 
 /// Words of Slurm for jobs that wait for a reason of their own, and older spellings.
-const OTHER_NAMES: [(JobState, &str); 9] = [
+const OTHER_NAMES: [(JobState, &str); 10] = [
     (JobState::Pending, "REQUEUE_FED"),
     (JobState::Pending, "REQUEUE_HOLD"),
     (JobState::Pending, "SPECIAL_EXIT"),
     (JobState::Pending, "RESV_DEL_HOLD"),
+    // Of a job that is requeued at once, ahead of others (Slurm 25.11).
+    (JobState::Pending, "EXPEDITING"),
     (JobState::Pending, "RF"),
     (JobState::Pending, "RH"),
     (JobState::Pending, "SE"),

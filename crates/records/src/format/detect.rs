@@ -42,6 +42,12 @@ impl Format {
         if text.starts_with(['{', '[']) {
             let has = |name: &str| text.contains(name);
             let is_ad = has("\"ClusterId\"") || has("\"ProcId\"") || has("\"GlobalJobId\"");
+            if is_sacct_json(text) {
+                return None;
+            }
+            if has("\"job_number\":") && has("\"task_number\":") && has("\"qname\":") {
+                return Some(Self::GridEngine);
+            }
             let is_ours = has("\"cluster\"") && has("\"job\"") && text.starts_with('{');
             let ours = is_ours.then_some(Self::Json);
             return is_ad.then_some(Self::HtcondorJson).or(ours);
@@ -60,6 +66,12 @@ impl Format {
             .or_else(|| of_block(first, &text.lines().collect::<Vec<_>>()))
             .or_else(|| lines().skip(1).find_map(of_line))
     }
+}
+
+/// Whether this is the one object of `sacct --json`.
+pub(super) fn is_sacct_json(text: &str) -> bool {
+    let has = |name: &str| text.contains(name);
+    text.starts_with('{') && has("\"jobs\":") && has("\"job_id\":") && has("\"cluster\":")
 }
 
 fn of_line(line: &str) -> Option<Format> {

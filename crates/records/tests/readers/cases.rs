@@ -12,10 +12,9 @@ use fairmesh_records::{ChargeRule, Format, Options, Records, Skip, Zone};
 use serde::Deserialize;
 
 /// What is not read yet, and why.
-const NOT_READ: [(&str, &str); 7] = [
+const NOT_READ: [(&str, &str); 6] = [
     ("s18-delimiter-semicolon", "another separator than `|`"),
     ("s23-sacct-json", "`sacct --json`"),
-    ("g05-ocs-jsonl", "Open Cluster Scheduler's JSON lines"),
     ("o03-ur2", "OGF Usage Records 2.0"),
     (
         "w01-partials",

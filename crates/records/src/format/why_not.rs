@@ -1,0 +1,64 @@
+//! What a file is whose format is known and not read.
+//!
+//! Invariant: an answer is one sentence that says what the file is and what to report in its place.
+
+/// What the file is and what to do, if it begins like one that is not read.
+pub fn why_not(beginning: &[u8]) -> Option<&'static str> {
+    let beginning = &beginning[..beginning.len().min(super::DETECT_BYTES_MAX)];
+    let text = String::from_utf8_lossy(beginning);
+    let text = text.trim_start_matches('\u{feff}').trim_start();
+    let starts = |prefix: &str| text.lines().any(|line| line.starts_with(prefix));
+    if super::detect::is_sacct_json(text) {
+        return Some("this is `sacct --json`, which is not read yet: report `sacct -P`");
+    }
+    if starts("APEL-summary-job-message") || starts("APEL-normalised-summary-message") {
+        return Some("these are APEL's sums of a month, which have no jobs: report single jobs");
+    }
+    if starts("APEL-cloud-message") {
+        return Some("these are APEL's records of virtual machines, which are not batch jobs");
+    }
+    if starts("=====") && starts("qname ") && starts("jobnumber ") {
+        return Some("this is qacct's text: report the file `accounting` itself");
+    }
+    let mut lines = text.lines();
+    let header = lines.next().unwrap_or_default();
+    let ruler = lines.next().unwrap_or_default();
+    let is_ruler = ruler.contains("----") && ruler.bytes().all(|byte| matches!(byte, b'-' | b' '));
+    if is_ruler
+        && header
+            .split_whitespace()
+            .any(|name| name.eq_ignore_ascii_case("jobid"))
+    {
+        return Some("this list of sacct has fixed widths, which cut fields: add -P to sacct");
+    }
+    if starts("Cluster/Account/User Utilization") || starts("Cluster Utilization") {
+        return Some("these are sreport's sums, which have no jobs: report `sacct -P`");
+    }
+    None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::why_not;
+    use crate::Format;
+
+    #[test]
+    fn formats_that_are_not_read_are_named() {
+        for (text, word) in [
+            ("======\nqname        all.q\njobnumber    1\n", "qacct"),
+            ("APEL-summary-job-message: v0.2\nSite: A\n", "APEL"),
+            ("JobID  State\n------ -----\n1 COMPLETED\n", "-P"),
+            (
+                r#"{"jobs": [{"job_id": 1, "cluster": "c", "comment": {"job": ""}}]}"#,
+                "--json",
+            ),
+        ] {
+            assert!(
+                why_not(text.as_bytes()).is_some_and(|why| why.contains(word)),
+                "{text}"
+            );
+            assert_eq!(Format::detect(text.as_bytes()), None, "{text}");
+        }
+        assert_eq!(why_not(b"JobID|State\n1|COMPLETED\n"), None);
+    }
+}
