@@ -5,18 +5,20 @@
 
 use fairmesh_model::JobKey;
 
-use super::tres;
+use super::tres::{self, Tres};
 use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
 use crate::reader::{Ignored, LineFormat, Options};
 use crate::record::BatchRecord;
 
-/// What to call `squeue -h -r -o` with: raw job id, job id, user, uid, group, state, CPUs, nodes,
-/// submit, start and (expected) end time, time used, time limit, partition, priority, QOS, generic
-/// resources per node, minimum memory, nodes, account. With `-r`, each waiting task of an array is
-/// a line of its own.
-pub const SQUEUE_FORMAT: &str = "%A|%i|%u|%U|%g|%T|%C|%D|%V|%S|%e|%M|%l|%P|%Q|%q|%b|%m|%N|%a";
+/// What to call `squeue -h -r -O` with. Its columns are the same as those of the shorter `-o` form,
+/// `%A|%i|%u|%U|%g|%T|%C|%D|%V|%S|%e|%M|%l|%P|%Q|%q|%b|%m|%N|%a`, which is read too, but for `tres-alloc` in the place of
+/// `%b`: what the job holds of everything. `%b` is per node, and `N/A` for `--gpus`; `%m` is per CPU or per node. With `-r`,
+/// each pending task of an array is a line of its own.
+pub const SQUEUE_FORMAT: &str = "JobID:|,JobArrayID:|,UserName:|,UserID:|,GroupName:|,State:|,NumCPUs:|,NumNodes:|,\
+    SubmitTime:|,StartTime:|,EndTime:|,TimeUsed:|,TimeLimit:|,Partition:|,PriorityLong:|,QOS:|,tres-alloc:|,MinMemory:|,\
+    NodeList:|,Account:|";
 
 const COLUMNS: usize = 20;
 
@@ -73,7 +75,7 @@ impl LineFormat for SqueueLine {
         fields::set_label(&mut record, label.to_owned());
         record.origin.user = fields::name(user);
         record.origin.group = fields::name(group);
-        record.origin.account = fields::name(account);
+        record.origin.account = fields::name(account.strip_suffix('|').unwrap_or(account));
         record.uid = record.if_read(fields::number("%U", uid));
         record.cpus = fields::count("%C", cpus)?;
         let nodes = nodes.split('-').next().unwrap_or(nodes);
@@ -83,8 +85,15 @@ impl LineFormat for SqueueLine {
         record.queue = fields::name(partition);
         record.priority = record.if_read(fields::number("%Q", priority));
         record.qos = given(qos).map(str::to_owned);
-        record.gpus = gpus(gres, record.nodes)?;
-        record.requested_memory_mib = memory_mib(memory, record.nodes);
+        if gres.contains('=') {
+            let held = Tres::parse("tres-alloc", gres, &mut record)?;
+            let gpus = held.gpus.map(|count| fields::narrow("tres-alloc", count));
+            record.gpus = gpus.transpose()?;
+            record.memory_mib = held.memory_mib;
+        } else {
+            record.gpus = gpus(gres, record.nodes)?;
+            record.requested_memory_mib = memory_mib(memory, record.nodes);
+        }
         record.hosts = fields::name(hosts);
         Ok(Ok(record))
     }

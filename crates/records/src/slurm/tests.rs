@@ -317,7 +317,24 @@ fn the_list_of_jobs() {
     let may_end = WallTime::from_unix_secs(1_826_773_933);
     assert_eq!(suspended.end, Some(may_end));
     assert!(refusal(Format::SlurmSqueue, "1|2|3\n").contains("3 fields"));
-    assert_eq!(SQUEUE_FORMAT.split('|').count(), 20);
+    assert_eq!(
+        SQUEUE_FORMAT.split(":|").count(),
+        21,
+        "20 columns, and an end"
+    );
+}
+
+/// `%b` is per node, and says nothing of `--gpus=2`.
+#[test]
+fn the_list_of_jobs_with_what_each_holds() {
+    let text = "9|9|ann|1000|cms|RUNNING|8|2|2026-11-21T05:11:45|2026-11-21T05:11:46|NONE|0:02|UNLIMITED|main|17|normal|\
+        cpu=8,mem=16G,node=2,billing=8,gres/gpu=2,gres/gpu:a100=2|2G|n[1-2]|cms|\n";
+    let records = good(Format::SlurmSqueue, text);
+    let job = ChargeRule::default().usage(&records[0], NOON);
+    let job = job.expect("it runs");
+    assert_eq!((job.cores, job.gpus, job.mem_mib), (8, 2, 16_384));
+    assert_eq!(job.origin.account.as_deref(), Some("cms"));
+    assert_eq!(Format::detect(text.as_bytes()), Some(Format::SlurmSqueue));
 }
 
 #[test]

@@ -164,6 +164,9 @@ impl Source {
             if beginning.len() < DETECT_BYTES_MAX && beginning.trim_ascii().is_empty() {
                 return Ok(Self::empty(packed, bytes));
             }
+            if let Some(why) = fairmesh_records::why_not(&beginning) {
+                bail!("{}: {why}", path.display());
+            }
             bail!(
                 "{}: the format cannot be recognised by its beginning: give --format ({}){}",
                 path.display(),
