@@ -82,6 +82,13 @@ pub fn read(
         if is_empty {
             return Ok(rest);
         }
+    } else if from.position.bytes > 0 && from.inode == inode {
+        tracing::warn!(
+            file = %path.display(),
+            "the file was emptied or rewritten, and its folder has no copy of the earlier one: it is read again from its \
+             beginning, which counts nothing twice; lines that were removed unread are lost unless `fairmesh report` reads \
+             a copy of them"
+        );
     } else if from.position.bytes > 0 {
         tracing::warn!(
             file = %path.display(),

@@ -1,7 +1,7 @@
 //! A place in a file that may be renamed, copied, emptied or replaced meanwhile.
 //!
-//! Invariant: a place fits a file only if that begins as the file began in which the place was taken,
-//! so a number that the file system gave to another file is no proof. Deliberately not here: reading.
+//! Invariant: a place fits a file only if that has the same first bytes, and the same last bytes before the place, as the
+//! file in which the place was taken. The inode alone is no proof: the file system reuses it. Deliberately not here: reading.
 
 use std::fs::{self, File, Metadata};
 use std::io::{self, Read as _, Seek as _, SeekFrom};
@@ -28,12 +28,16 @@ pub struct FilePosition {
     /// How the file begins, as far as it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beginning: Option<Beginning>,
+    /// The last bytes before the position. In a file that was written anew (`sacct > file`) they are others, also if it
+    /// begins with the same header.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub last: Option<Beginning>,
 }
 
-/// How a file begins.
+/// Some bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Beginning {
-    /// So many bytes.
+    /// Their number.
     pub bytes: u64,
     /// Their SHA-256.
     pub sha256: String,
@@ -43,12 +47,14 @@ impl FilePosition {
     /// The place in `file`, which was read up to `position`.
     pub(super) fn of(file: &mut File, inode: u64, position: Position) -> io::Result<Self> {
         let bytes = position.bytes.min(BEGINNING_BYTES);
-        let beginning = hash(file, bytes)?;
+        let beginning = hash(file, 0, bytes)?;
+        let last = hash(file, position.bytes - bytes, bytes)?;
         Ok(Self {
             name: None,
             inode,
             position,
             beginning: beginning.filter(|_| bytes > 0),
+            last: last.filter(|_| bytes > 0),
         })
     }
 
@@ -57,10 +63,16 @@ impl FilePosition {
         if file.metadata()?.len() < self.position.bytes {
             return Ok(false);
         }
-        match &self.beginning {
-            None => Ok(true),
-            Some(beginning) => Ok(hash(file, beginning.bytes)?.as_ref() == Some(beginning)),
-        }
+        let mut is_there = |part: &Option<Beginning>, from_end: bool| {
+            let Some(part) = part else { return Ok(true) };
+            let from = match from_end {
+                true => self.position.bytes.saturating_sub(part.bytes),
+                false => 0,
+            };
+            let found = hash(file, from, part.bytes)?;
+            io::Result::Ok(found.as_ref() == Some(part))
+        };
+        Ok(is_there(&self.beginning, false)? && is_there(&self.last, true)?)
     }
 
     /// The file beside `path` in which this is a place, which is where logs are rotated to: renamed,
@@ -130,9 +142,9 @@ fn kin(path: &Path) -> Vec<(PathBuf, Metadata)> {
     kin.filter(|(_, metadata)| metadata.is_file()).collect()
 }
 
-/// The hash of the first bytes; `None` for a file that has not as many.
-fn hash(file: &mut File, bytes: u64) -> io::Result<Option<Beginning>> {
-    file.seek(SeekFrom::Start(0))?;
+/// The hash of some bytes from a position on; `None` for a file that has not as many.
+fn hash(file: &mut File, from: u64, bytes: u64) -> io::Result<Option<Beginning>> {
+    file.seek(SeekFrom::Start(from))?;
     let mut beginning = Vec::new();
     file.by_ref().take(bytes).read_to_end(&mut beginning)?;
     if beginning.len() as u64 != bytes {

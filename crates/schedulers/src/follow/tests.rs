@@ -216,3 +216,16 @@ fn a_log_of_a_day_to_come_ends_none_of_the_days_before() -> anyhow::Result<()> {
     assert_eq!(read_on(at, &is_log)?.1, [""; 0]);
     Ok(())
 }
+
+/// `sacct > file` from cron: the same inode and the same first bytes, with lines that have changed or gone before the place.
+#[test]
+fn a_file_that_is_rewritten_is_read_again_from_its_beginning() {
+    let mut followed = Followed::new();
+    followed.write(&(1..=9).map(line).collect::<String>());
+    assert_eq!(followed.jobs(100).len(), 9);
+    let rewritten = [1, 2, 3, 4, 50, 6, 7, 8, 90, 10].map(line).concat();
+    fs::write(&followed.path, &rewritten).expect("rewritten");
+    assert_eq!(followed.jobs(100).len(), 10, "all of them");
+    followed.write(&line(11));
+    assert_eq!(followed.jobs(100), ["11"]);
+}

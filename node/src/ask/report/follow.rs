@@ -303,8 +303,8 @@ impl Followed {
         let logs = entries.flatten().map(|entry| entry.path());
         let mut logs: Vec<PathBuf> = logs.filter(is_log).collect();
         logs.sort();
-        if logs.iter().any(is_of_day) {
-            let (days, others): (Vec<_>, Vec<_>) = logs.into_iter().partition(is_of_day);
+        if logs.iter().any(|log| is_of_day(log)) {
+            let (days, others): (Vec<_>, Vec<_>) = logs.into_iter().partition(|log| is_of_day(log));
             logs = days;
             others.into_iter().for_each(|other| self.skip_stray(other));
             // An earlier release may have gone on into a file that is no log.
@@ -369,7 +369,7 @@ fn recognise(log: &Path) -> anyhow::Result<Option<Format>> {
 }
 
 /// Whether a log is named by a day (`20260101`), as PBS names its logs.
-fn is_of_day(log: &PathBuf) -> bool {
+fn is_of_day(log: &Path) -> bool {
     let name = log.file_name().unwrap_or_default();
     follow::is_day(&name.to_string_lossy())
 }
