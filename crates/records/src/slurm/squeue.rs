@@ -85,18 +85,24 @@ impl LineFormat for SqueueLine {
         record.queue = fields::name(partition);
         record.priority = record.if_read(fields::number("%Q", priority));
         record.qos = given(qos).map(str::to_owned);
-        if gres.contains('=') {
-            let held = Tres::parse("tres-alloc", gres, &mut record)?;
-            let gpus = held.gpus.map(|count| fields::narrow("tres-alloc", count));
-            record.gpus = gpus.transpose()?;
-            record.memory_mib = held.memory_mib;
-        } else {
-            record.gpus = gpus(gres, record.nodes)?;
-            record.requested_memory_mib = memory_mib(memory, record.nodes);
-        }
+        resources(gres, memory, &mut record)?;
         record.hosts = fields::name(hosts);
         Ok(Ok(record))
     }
+}
+
+/// What the job holds by `tres-alloc`, which has pairs, or by `%b` and `%m`.
+fn resources(gres: &str, memory: &str, record: &mut BatchRecord) -> Result<(), Reason> {
+    if gres.contains('=') {
+        let held = Tres::parse("tres-alloc", gres, record)?;
+        let gpus = held.gpus.map(|count| fields::narrow("tres-alloc", count));
+        record.gpus = gpus.transpose()?;
+        record.memory_mib = held.memory_mib;
+    } else {
+        record.gpus = gpus(gres, record.nodes)?;
+        record.requested_memory_mib = memory_mib(memory, record.nodes);
+    }
+    Ok(())
 }
 
 /// `%b` counts per node.
