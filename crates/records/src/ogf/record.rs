@@ -1,7 +1,9 @@
 //! One usage record, its elements by their path.
 //!
 //! Invariant: a field is taken from its own place only (`UserIdentity/LocalUserId`), and the first
-//! of several wins; durations are ISO 8601 without months and years, whose lengths nobody knows.
+//! of several wins. The blocks of version 2.0 (GFD.204) are read as the elements of version 1 that hold the same, and a
+//! record of several ComputeUsageBlocks is refused, as it has several starts and ends. Durations are ISO 8601 without months and
+//! years, whose lengths vary.
 
 use fairmesh_model::{JobKey, Millis, WallTime};
 use jiff::{Span, SpanRelativeTo};
@@ -44,7 +46,12 @@ pub(super) fn parse(text: &str, options: &Options) -> Result<BatchRecord, Reason
     let record_id = identity.and_then(|element| element.attribute("recordId"));
     let job = find("JobIdentity/LocalJobId")
         .or(find("JobIdentity/GlobalJobId"))
-        .or(record_id);
+        .or(record_id)
+        .or(find("RecordIdentityBlock/RecordId"));
+    let parts = |element: &&Element| element.path == "ComputeUsageBlock";
+    if elements.iter().filter(parts).count() > 1 {
+        return Err(Reason::Shape("several ComputeUsageBlock".to_owned()));
+    }
     let key = JobKey {
         cluster: find("MachineName").unwrap_or(&options.cluster).to_owned(),
         job: job
@@ -67,8 +74,12 @@ pub(super) fn parse(text: &str, options: &Options) -> Result<BatchRecord, Reason
     record.grid_job = name("JobIdentity/GlobalJobId");
     record.name = name("JobName");
     record.origin.user = name("UserIdentity/LocalUserId");
-    record.origin.group = name("UserIdentity/LocalGroup").or(name("UserIdentity/Group"));
-    record.origin.subject = name("UserIdentity/GlobalUserName");
+    record.origin.group = name("UserIdentity/LocalGroup")
+        .or(name("UserIdentity/LocalGroupId"))
+        .or(name("UserIdentity/Group"));
+    record.origin.subject =
+        name("UserIdentity/GlobalUserName").or(name("UserIdentity/GlobalUserId"));
+    record.fqans = fqans(&elements, find("UserIdentity/Group"));
     record.origin.account = name("ProjectName");
     record.queue = name("Queue");
     record.hosts = name("Host");
@@ -86,6 +97,25 @@ impl Element {
         let found = self.attributes.iter().find(|(known, _)| known == name);
         found.map(|(_, value)| value.as_str())
     }
+}
+
+/// Groups and roles within a virtual organisation: those that stand there whole, then each role in the group.
+fn fqans(elements: &[Element], group: Option<&str>) -> Vec<String> {
+    let of_kind = |wanted: &'static str| {
+        elements.iter().filter_map(move |element| {
+            let kind = element.attribute("type")?;
+            let is_one = element.path == "UserIdentity/GroupAttribute"
+                && kind.eq_ignore_ascii_case(wanted)
+                && !element.text.trim().is_empty();
+            is_one.then(|| element.text.trim())
+        })
+    };
+    let whole = of_kind("FQAN").map(str::to_owned);
+    let roles = group.into_iter().flat_map(|group| {
+        let group = group.trim_start_matches('/');
+        of_kind("role").map(move |role| format!("/{group}/Role={role}"))
+    });
+    whole.chain(roles).collect()
 }
 
 /// The words of GFD.98, section 4.3.
@@ -214,7 +244,12 @@ fn element(tag: &BytesStart<'_>, open: &[Element]) -> Result<Element, Reason> {
     let path = match open {
         [] => String::new(),
         [_] => name,
-        [.., parent] => format!("{}/{name}", parent.path),
+        [.., parent] => match (parent.path.as_str(), name.as_str()) {
+            ("SubjectIdentityBlock", _) => format!("UserIdentity/{name}"),
+            ("JobUsageBlock", "LocalJobId" | "GlobalJobId") => format!("JobIdentity/{name}"),
+            ("JobUsageBlock" | "ComputeUsageBlock", _) => name,
+            (path, _) => format!("{path}/{name}"),
+        },
     };
     let mut attributes = Vec::new();
     for attribute in tag.attributes() {
