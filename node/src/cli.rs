@@ -173,23 +173,22 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 const QUIET_PEERS: &str = "warn,fairmesh=info,libp2p_swarm=error,libp2p_request_response=error,\
                            libp2p_gossipsub=off,libp2p_identify=error,libp2p_ping=error,yamux=error";
 
-/// Whether a command runs for long.
-fn runs_for_long(command: &str) -> bool {
-    command == "run" || fairmesh_schedulers::NAMES.contains(&command)
+/// Whether these arguments start a service, or a command of a batch system that may be one.
+fn runs_for_long(mut arguments: impl Iterator<Item = String>) -> bool {
+    let command = arguments.next().unwrap_or_default();
+    let is_follow = |argument: String| argument == "--follow";
+    command == "run"
+        || fairmesh_schedulers::NAMES.contains(&&*command)
+        || command == "report" && arguments.any(is_follow)
 }
 
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
 fn log_filter() -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
-        let quiet = std::env::args()
-            .nth(1)
-            .is_none_or(|command| !runs_for_long(&command));
-        let follows = std::env::args().nth(1).is_some_and(|it| it == "report")
-            && std::env::args().any(|argument| argument == "--follow");
-        if quiet && !follows {
-            "error".into()
-        } else {
+        if runs_for_long(std::env::args().skip(1)) {
             QUIET_PEERS.into()
+        } else {
+            "error".into()
         }
     })
 }

@@ -101,9 +101,12 @@ pub(crate) fn after_requeue(record: &mut BatchRecord) {
     }
 }
 
-/// The key of a run: its submit time tells it from the job's other runs.
-pub(crate) fn set_instance(record: &mut BatchRecord) {
-    record.key.instance = record.submit.map_or(0, |submit| submit.0 / 1_000);
+/// Completes the key of a run in Slurm. Its submit time distinguishes it from the job's other runs; without it the job
+/// would have another key than in other reports, and count twice.
+pub(crate) fn set_instance(record: &mut BatchRecord, field: &str) -> Result<(), Reason> {
+    let submit = record.submit.ok_or_else(|| Reason::missing(field))?;
+    record.key.instance = submit.0 / 1_000;
+    Ok(())
 }
 
 /// A label, where it is not the key's own id.

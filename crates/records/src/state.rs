@@ -88,7 +88,7 @@ const OTHER_NAMES: [(JobState, &str); 10] = [
     (JobState::Pending, "REQUEUE_HOLD"),
     (JobState::Pending, "SPECIAL_EXIT"),
     (JobState::Pending, "RESV_DEL_HOLD"),
-    // Of a job that is requeued at once, ahead of others (Slurm 25.11).
+    // Of a job that is requeued with the highest priority (Slurm 25.11). Accounting and jobcomp drop this flag.
     (JobState::Pending, "EXPEDITING"),
     (JobState::Pending, "RF"),
     (JobState::Pending, "RH"),

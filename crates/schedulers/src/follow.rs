@@ -17,7 +17,7 @@ use std::path::Path;
 use fairmesh_model::{Millis, UsageRecord, WallTime};
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 
-pub use place::{Beginning, FilePosition, is_log_name};
+pub use place::{Excerpt, FilePosition, is_log_name};
 
 /// Most that is read at once, in bytes, with the record that goes beyond it: records are held, and sent, as a whole.
 const PORTION_BYTES_MAX: u64 = 16 << 20;
@@ -86,8 +86,8 @@ pub fn read(
         tracing::warn!(
             file = %path.display(),
             "the file was emptied or rewritten, and its folder has no copy of the earlier one: it is read again from its \
-             beginning, which counts nothing twice; lines that were removed unread are lost unless `fairmesh report` reads \
-             a copy of them"
+             beginning, and nothing counts twice; lines that were removed unread are lost unless `fairmesh report` reads a \
+             copy of them"
         );
     } else if from.position.bytes > 0 {
         tracing::warn!(

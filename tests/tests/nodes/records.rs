@@ -2,7 +2,7 @@
 //! log, logs are followed while they are rotated, and a kill loses nothing and counts nothing twice.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -30,6 +30,12 @@ struct Place {
 
 impl Place {
     fn start(vo_name: &str, users: &[&str]) -> anyhow::Result<Self> {
+        let (place, vo) = Self::without_charter(vo_name, users)?;
+        vo.publish(place.node())?;
+        Ok(place)
+    }
+
+    fn without_charter(vo_name: &str, users: &[&str]) -> anyhow::Result<(Self, Vo)> {
         let folder = tempfile::tempdir()?;
         let site = Site::init(PROGRAM, &folder.path().join("hpc1"), "hpc1")?;
         let vo = Vo::found(vo_name, &[(site.id, "hpc1")], users)?;
@@ -37,13 +43,9 @@ impl Place {
         // Open XDMoD's jobs are of 2016.
         let config = site.folder().join("fairmesh.toml");
         append(&config, "[records]\nkeep = \"20000d\"\n")?;
-        let node = site.start()?;
-        vo.publish(&node)?;
-        Ok(Self {
-            folder,
-            site,
-            node: Some(node),
-        })
+        let node = Some(site.start()?);
+        let place = Self { folder, site, node };
+        Ok((place, vo))
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -317,6 +319,15 @@ fn a_folder_of_daily_logs_is_followed_from_day_to_day() -> anyhow::Result<()> {
     std::fs::create_dir(&folder)?;
     append(&folder.join("20261120"), &jobcomp(1))?;
     append(&folder.join("20261121"), &jobcomp(2))?;
+    for stray in [
+        "20261121.bak",
+        "20261121~",
+        "README",
+        "old.tar",
+        "core.1234",
+    ] {
+        append(&folder.join(stray), "no log\n")?;
+    }
     let going = Going::start(&place, "accounting")?;
     place.await_logged(2)?;
     append(&folder.join("20261121"), &jobcomp(3))?;
@@ -328,6 +339,46 @@ fn a_folder_of_daily_logs_is_followed_from_day_to_day() -> anyhow::Result<()> {
     place.await_logged(5)?;
     place.node().await_usage("physics", "ann", 5 * 10_000)?;
     assert_eq!(again.terminate()?, Some(0));
+    Ok(())
+}
+
+#[test]
+fn records_that_are_refused_for_now_are_sent_again() -> anyhow::Result<()> {
+    let (place, vo) = Place::without_charter("physics", &["ann"])?;
+    let log = place.path("jobcomp.log");
+    append(&log, &(jobcomp(1) + &jobcomp(2)))?;
+    let words = [
+        "report",
+        "jobcomp.log",
+        "--follow",
+        "--cluster",
+        "c1",
+        "--tz",
+        "UTC",
+    ];
+    let mut following = place.command(&words).stderr(Stdio::piped()).spawn()?;
+    let stderr = following.stderr.take().context("standard error")?;
+    let following = Going(following);
+    let mut lines = BufReader::new(stderr).lines();
+    let refused = lines.next().context("a line")??;
+    ensure!(refused.contains("refuses records for now"), "{refused}");
+    let cursor = std::fs::read_to_string(place.path("jobcomp.log.fairmesh-cursor"))?;
+    ensure!(
+        serde_json::from_str::<Value>(&cursor)?["place"].is_null(),
+        "{cursor}"
+    );
+    vo.publish(place.node())?;
+    place.node().await_usage("physics", "ann", 2 * 10_000)?;
+    ensure!(
+        lines
+            .next()
+            .context("a line")??
+            .contains("all is well again")
+    );
+    append(&log, &jobcomp(3))?;
+    place.node().await_usage("physics", "ann", 3 * 10_000)?;
+    assert_eq!(following.terminate()?, Some(0));
+    ensure!(!place.path("jobcomp.log.rejects").exists());
     Ok(())
 }
 

@@ -1,8 +1,10 @@
-//! What a file is whose format is known and not read.
+//! Files whose format is known and not read.
 //!
-//! Invariant: an answer is one sentence that says what the file is and what to report in its place.
+//! Invariant: the answer is one sentence that identifies the file and what to report in its place.
+//!
+//! Source: `apel/db/loader/record_factory.py` of APEL for its headers; `sacct` and `sreport` of Slurm.
 
-/// What the file is and what to do, if it begins like one that is not read.
+/// Why a file with this beginning is not read, and what to report in its place.
 pub fn why_not(beginning: &[u8]) -> Option<&'static str> {
     let beginning = &beginning[..beginning.len().min(super::DETECT_BYTES_MAX)];
     let text = String::from_utf8_lossy(beginning);
@@ -14,7 +16,7 @@ pub fn why_not(beginning: &[u8]) -> Option<&'static str> {
     if starts("APEL-summary-job-message") || starts("APEL-normalised-summary-message") {
         return Some("these are APEL's sums of a month, which have no jobs: report single jobs");
     }
-    if starts("APEL-cloud-message") {
+    if starts("APEL-cloud-") {
         return Some("these are APEL's records of virtual machines, which are not batch jobs");
     }
     if starts("=====") && starts("qname ") && starts("jobnumber ") {
@@ -31,7 +33,8 @@ pub fn why_not(beginning: &[u8]) -> Option<&'static str> {
     {
         return Some("this list of sacct has fixed widths, which cut fields: add -P to sacct");
     }
-    if starts("Cluster/Account/User Utilization") || starts("Cluster Utilization") {
+    let is_heading = |line: &str| line.starts_with("Cluster") && line.contains(" Utilization ");
+    if text.lines().any(is_heading) {
         return Some("these are sreport's sums, which have no jobs: report `sacct -P`");
     }
     None
@@ -47,6 +50,12 @@ mod tests {
         for (text, word) in [
             ("======\nqname        all.q\njobnumber    1\n", "qacct"),
             ("APEL-summary-job-message: v0.2\nSite: A\n", "APEL"),
+            ("APEL-normalised-summary-message: v0.4\n", "APEL"),
+            ("APEL-cloud-summary-message: v0.4\n", "virtual machines"),
+            (
+                "-----\nCluster/User/Account Utilization 2026-11-01T00:00:00 - 2026-11-30\n",
+                "sreport",
+            ),
             ("JobID  State\n------ -----\n1 COMPLETED\n", "-P"),
             (
                 r#"{"jobs": [{"job_id": 1, "cluster": "c", "comment": {"job": ""}}]}"#,

@@ -3,14 +3,14 @@
 //! Invariant: a job has the key that its line in Grid Engine's `accounting` has. Times are in microseconds. A record of
 //! a task of a parallel job is a step, as there.
 //!
-//! Source: `sge_accounting(5)` of Open Cluster Scheduler 9.0.
+//! Source: `sge_accounting(5)` and `sge_write_rusage` of Open Cluster Scheduler 9.
 
 use std::collections::BTreeMap;
 
 use fairmesh_model::{JobKey, WallTime};
 use serde_json::value::RawValue;
 
-use super::{FAILED_RESCHEDULING, given, length};
+use super::{FAILED_RESCHEDULING, given, integer, length};
 use crate::error::Reason;
 use crate::fields;
 use crate::format::Format;
@@ -42,9 +42,9 @@ pub(super) fn record(line: &str, cluster: &str) -> Result<Result<BatchRecord, Ig
         instance: 0,
     };
     let mut record = BatchRecord::new(Format::GridEngine, key, JobState::Completed);
-    let failed = integer("failed", text("failed"));
-    let failed = record.if_read(failed).unwrap_or(0);
-    let code = record.if_read(integer("exit_status", text("exit_status")));
+    let number = |field: &str| text(field).map(|text| integer(field, &text)).transpose();
+    let failed = record.if_read(number("failed")).unwrap_or(0);
+    let code = record.if_read(number("exit_status"));
     record.state = match failed {
         FAILED_RESCHEDULING => JobState::Requeued,
         0 => code.map_or(JobState::Completed, JobState::of_exit),
@@ -101,14 +101,6 @@ fn text(object: &Object<'_>, name: &str) -> Option<String> {
 fn whole(field: &str, text: &str) -> Result<u64, Reason> {
     text.parse()
         .map_err(|_| Reason::field(field, text, "a number"))
-}
-
-fn integer(field: &str, text: Option<String>) -> Result<Option<i64>, Reason> {
-    let number = |text: String| {
-        let number: Result<i32, _> = text.parse();
-        number.map_err(|_| Reason::field(field, &text, "a number"))
-    };
-    Ok(text.map(number).transpose()?.map(i64::from))
 }
 
 /// A time of a job that never started is 0.

@@ -79,7 +79,10 @@ impl LineFormat for JobcompLine {
         record.start = fields::time(zone, "StartTime", get("StartTime"), record.submit)?;
         record.end = fields::time(zone, "EndTime", must("EndTime")?, record.start)?;
         fields::after_requeue(&mut record);
-        fields::set_instance(&mut record);
+        // Old Slurms write no submit time, and these jobs are known by their start (docs/records.md, "Columns").
+        if record.submit.is_some() {
+            fields::set_instance(&mut record, "SubmitTime")?;
+        }
         fields::set_label(&mut record, label(job, get));
         let (user, uid) = name_and_number("UserId", must("UserId")?);
         (record.origin.user, record.uid) = (user, record.if_read(uid));

@@ -43,7 +43,9 @@ pub(crate) struct SacctLines {
     options: Options,
     /// Lower-case names, in the order of the line.
     columns: Vec<String>,
-    /// Whether the list was refused as a whole, as it lacks a column of the key.
+    /// Columns of the jobs' key that the list lacks.
+    lacks: Option<&'static str>,
+    /// Whether the list was refused for that.
     is_refused: bool,
 }
 
@@ -52,38 +54,21 @@ impl SacctLines {
         let columns = options.columns.as_deref().map(names).unwrap_or_default();
         Self {
             options,
+            lacks: lacking(&columns),
             columns,
             is_refused: false,
         }
     }
 
-    /// Refuses a list whose columns do not determine the keys of its jobs. The submit time distinguishes the runs of a
-    /// job; with another instance, a job that a second source reports would be charged twice.
-    fn check_columns(&self) -> Result<(), Reason> {
-        let has = |name: &str| self.columns.iter().any(|column| column == name);
+    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
         if self.columns.is_empty() {
             return Err(Reason::NoColumns);
         }
-        if has("submit") {
-            return Ok(());
-        }
-        let missing = if has("jobidraw") {
-            "Submit"
-        } else {
-            "JobIDRaw and Submit"
-        };
-        Err(Reason::Shape(format!(
-            "the list lacks {missing}, without which its jobs cannot be distinguished from those of other reports: add \
-             these columns to `sacct --format`; nothing of this list is counted"
-        )))
-    }
-
-    fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
         let row = Row::new(&self.columns, line)?;
         let raw = row.given("jobidraw").or_else(|| row.given("jobid"));
         let raw = raw.ok_or_else(|| Reason::missing("JobID"))?;
         let label = row.given("jobid").unwrap_or(raw);
-        for id in [label, raw] {
+        for id in [raw, label] {
             let parsed = job_id::parse(id);
             let (_, part) = parsed.ok_or_else(|| Reason::field("JobID", id, "a job id"))?;
             if part == Part::Step {
@@ -111,7 +96,7 @@ impl SacctLines {
         };
         let mut record = BatchRecord::new(Format::SlurmSacct, key, fields::state(state)?);
         self.times(&row, &mut record)?;
-        fields::set_instance(&mut record);
+        fields::set_instance(&mut record, "Submit")?;
         fields::set_label(&mut record, label.to_owned());
         whose(&row, &mut record);
         resources(&row, &mut record)?;
@@ -161,15 +146,19 @@ impl Parser for SacctLines {
         }
         if is_header(line) {
             self.columns = names(line);
-            self.is_refused = false;
+            (self.lacks, self.is_refused) = (lacking(&self.columns), false);
             return found.ignore(Ignored::Decoration);
         }
         if self.is_refused {
             return found.ignore(Ignored::OfRefusedList);
         }
-        if let Err(reason) = self.check_columns() {
-            self.is_refused = !self.columns.is_empty();
-            return found.record(number, Err(reason));
+        if let Some(missing) = self.lacks {
+            self.is_refused = true;
+            let reason = format!(
+                "the list lacks {missing}, without which its jobs cannot be distinguished from those of other reports: \
+                 add to `sacct --format` what is missing; nothing of this list is counted"
+            );
+            return found.record(number, Err(Reason::Shape(reason)));
         }
         match self.record(line) {
             Ok(Ok(record)) => found.record(number, Ok(record)),
@@ -180,6 +169,17 @@ impl Parser for SacctLines {
 
     fn columns(&self) -> Option<String> {
         (!self.columns.is_empty()).then(|| self.columns.join("|"))
+    }
+}
+
+/// The columns that the keys of a list's jobs need and that it lacks. The submit time distinguishes the runs of a job:
+/// with another instance, a job that a second source reports would be charged twice.
+fn lacking(columns: &[String]) -> Option<&'static str> {
+    let has = |name: &str| columns.iter().any(|column| column == name);
+    match (has("jobidraw"), has("submit")) {
+        (_, true) => None,
+        (true, false) => Some("Submit"),
+        (false, false) => Some("JobIDRaw and Submit").filter(|_| !columns.is_empty()),
     }
 }
 

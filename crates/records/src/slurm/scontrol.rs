@@ -177,9 +177,8 @@ fn record(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
     let mut record = BatchRecord::new(Format::SlurmScontrol, key, state);
     let hosts = pairs.given("NodeList").or(pairs.given("BatchHost"));
     record.hosts = hosts.map(str::to_owned);
-    pairs.must("SubmitTime")?;
     times(&mut record, options, &pairs)?;
-    fields::set_instance(&mut record);
+    fields::set_instance(&mut record, "SubmitTime")?;
     fields::set_label(&mut record, label(job, &pairs));
     let (user, uid) = name_and_number("UserId", pairs.must("UserId")?)?;
     (record.origin.user, record.uid) = (user, record.if_read(uid));

@@ -37,11 +37,11 @@ pub fn script_record(
     };
     let mut record = BatchRecord::new(Format::SlurmScript, key, fields::state(&must("JOBSTATE")?)?);
     let zone = &options.zone;
-    record.submit = fields::time(zone, "SUBMIT", &must("SUBMIT")?, None)?;
+    record.submit = fields::time(zone, "SUBMIT", &get("SUBMIT"), None)?;
     record.start = fields::time(zone, "START", &get("START"), None)?;
     record.end = fields::time(zone, "END", &must("END")?, None)?;
     fields::after_requeue(&mut record);
-    fields::set_instance(&mut record);
+    fields::set_instance(&mut record, "SUBMIT")?;
     let label = label_of(&record.key.job, &get);
     fields::set_label(&mut record, label);
     record.name = fields::name(&get("JOBNAME"));

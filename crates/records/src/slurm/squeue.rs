@@ -71,7 +71,7 @@ impl LineFormat for SqueueLine {
         record.submit = fields::time(zone, "%V", submit, None)?;
         record.start = fields::time(zone, "%S", start, record.submit)?;
         record.end = fields::time(zone, "%e", end, record.start)?;
-        fields::set_instance(&mut record);
+        fields::set_instance(&mut record, "%V")?;
         fields::set_label(&mut record, label.to_owned());
         record.origin.user = fields::name(user);
         record.origin.group = fields::name(group);

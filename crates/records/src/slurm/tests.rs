@@ -128,6 +128,14 @@ fn sacct_without_a_header_needs_its_format() {
     );
 }
 
+/// With the start in its place, the job would have another key than in other reports.
+#[test]
+fn a_job_of_sacct_without_its_submit_time_is_refused() {
+    let line =
+        "JobID|State|User|Submit|Start|End|NCPUS\n1|COMPLETED|u|Unknown|1700000010|1700000070|4\n";
+    assert!(refusal(Format::SlurmSacct, line).contains("Submit is missing"));
+}
+
 #[test]
 fn sacct_goes_on_after_a_bad_line_and_from_a_cursor() {
     let text = "JobID|State|User|Submit|Start|End|NCPUS\n\

@@ -27,16 +27,19 @@ pub struct FilePosition {
     pub position: Position,
     /// How the file begins, as far as it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub beginning: Option<Beginning>,
-    /// The last bytes before the position. In a file that was written anew (`sacct > file`) they are others, also if it
-    /// begins with the same header.
+    pub beginning: Option<Excerpt>,
+    /// The last bytes before the position, if they are beyond the beginning. They differ in a file that was rewritten with
+    /// the same header (`sacct > file`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub last: Option<Beginning>,
+    pub last: Option<Excerpt>,
 }
 
 /// Some bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Beginning {
+pub struct Excerpt {
+    /// Bytes before it.
+    #[serde(default)]
+    pub from: u64,
     /// Their number.
     pub bytes: u64,
     /// Their SHA-256.
@@ -48,13 +51,16 @@ impl FilePosition {
     pub(super) fn of(file: &mut File, inode: u64, position: Position) -> io::Result<Self> {
         let bytes = position.bytes.min(BEGINNING_BYTES);
         let beginning = hash(file, 0, bytes)?;
-        let last = hash(file, position.bytes - bytes, bytes)?;
+        let last = match position.bytes - bytes {
+            0 => None,
+            from => hash(file, from, bytes)?,
+        };
         Ok(Self {
             name: None,
             inode,
             position,
             beginning: beginning.filter(|_| bytes > 0),
-            last: last.filter(|_| bytes > 0),
+            last,
         })
     }
 
@@ -63,16 +69,12 @@ impl FilePosition {
         if file.metadata()?.len() < self.position.bytes {
             return Ok(false);
         }
-        let mut is_there = |part: &Option<Beginning>, from_end: bool| {
-            let Some(part) = part else { return Ok(true) };
-            let from = match from_end {
-                true => self.position.bytes.saturating_sub(part.bytes),
-                false => 0,
-            };
-            let found = hash(file, from, part.bytes)?;
-            io::Result::Ok(found.as_ref() == Some(part))
-        };
-        Ok(is_there(&self.beginning, false)? && is_there(&self.last, true)?)
+        for part in [&self.beginning, &self.last].into_iter().flatten() {
+            if hash(file, part.from, part.bytes)?.as_ref() != Some(part) {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// The file beside `path` in which this is a place, which is where logs are rotated to: renamed,
@@ -143,14 +145,18 @@ fn kin(path: &Path) -> Vec<(PathBuf, Metadata)> {
 }
 
 /// The hash of some bytes from a position on; `None` for a file that has not as many.
-fn hash(file: &mut File, from: u64, bytes: u64) -> io::Result<Option<Beginning>> {
+fn hash(file: &mut File, from: u64, bytes: u64) -> io::Result<Option<Excerpt>> {
     file.seek(SeekFrom::Start(from))?;
-    let mut beginning = Vec::new();
-    file.by_ref().take(bytes).read_to_end(&mut beginning)?;
-    if beginning.len() as u64 != bytes {
+    let mut found = Vec::new();
+    file.by_ref().take(bytes).read_to_end(&mut found)?;
+    if found.len() as u64 != bytes {
         return Ok(None);
     }
-    let digest = Sha256::digest(&beginning);
+    let digest = Sha256::digest(&found);
     let sha256 = digest.iter().map(|byte| format!("{byte:02x}")).collect();
-    Ok(Some(Beginning { bytes, sha256 }))
+    Ok(Some(Excerpt {
+        from,
+        bytes,
+        sha256,
+    }))
 }

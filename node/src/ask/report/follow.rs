@@ -25,7 +25,8 @@ use tokio::signal::unix::{SignalKind, signal};
 
 use super::arc::{self, Archive, Place};
 use super::rejects::Rejects;
-use super::source::{Entry, Kind, recognised};
+use super::send::RefusedForNow;
+use super::source::{Entry, Kind, recognised, unrecognised};
 use super::tally::FileBody;
 use super::{ReportArgs, Reporting, read_identities};
 use crate::control::clean;
@@ -129,10 +130,14 @@ fn tell(done: anyhow::Result<()>, trouble: &mut String) -> anyhow::Result<()> {
     if error.downcast_ref::<Hopeless>().is_some() {
         return Err(error);
     }
-    let said = format!("{error:#}");
-    if *trouble != said {
-        eprintln!("fairmesh: {said}; trying again");
-        *trouble = said;
+    // The reason may name seconds that pass.
+    let key = match error.is::<RefusedForNow>() {
+        true => "refused for now".to_owned(),
+        false => format!("{error:#}"),
+    };
+    if *trouble != key {
+        eprintln!("fairmesh: {error:#}; trying again");
+        *trouble = key;
     }
     Ok(())
 }
@@ -198,9 +203,12 @@ impl Followed {
                 }
             }
             let Some(format) = self.progress.format else {
-                return Ok(());
+                // An empty log is no reason to wait, if there is a later one.
+                let Some(later) = later else { return Ok(()) };
+                self.progress.log = Some(later);
+                continue;
             };
-            // A file that is put before the log later does not take its place.
+            // The log stays the same if a file with a lower name appears.
             if self.progress.place.is_none() && self.path.is_dir() {
                 self.progress.log = Some(log.clone());
             }
@@ -280,7 +288,7 @@ impl Followed {
     fn skip_stray(&mut self, file: PathBuf) {
         let name = clean(&file.display().to_string());
         if self.strays.insert(file) {
-            eprintln!("fairmesh: {name} is skipped: it is no log that can be recognised");
+            eprintln!("fairmesh: {name} is skipped: it is not a log of this folder");
         }
     }
 
@@ -307,7 +315,7 @@ impl Followed {
             let (days, others): (Vec<_>, Vec<_>) = logs.into_iter().partition(|log| is_of_day(log));
             logs = days;
             others.into_iter().for_each(|other| self.skip_stray(other));
-            // An earlier release may have gone on into a file that is no log.
+            // An earlier release followed any file.
             if self.progress.log.take_if(|log| !is_of_day(log)).is_some() {
                 self.progress.place = None;
             }
@@ -359,12 +367,7 @@ fn recognise(log: &Path) -> anyhow::Result<Option<Format>> {
     match recognised(&beginning) {
         Some(Kind::Records(format)) => Ok(Some(format)),
         None if !beginning.contains(&b'\n') => Ok(None),
-        _ => {
-            let log = log.display();
-            let why =
-                format!("{log}: the format cannot be recognised by its beginning: give --format");
-            Err(Hopeless(why).into())
-        }
+        _ => Err(Hopeless(unrecognised(log, &beginning).to_string()).into()),
     }
 }
 

@@ -35,8 +35,8 @@ pub(super) struct Origin<'a> {
 
 /// The node refuses records that it may accept later: it has no charter yet, or its clock is wrong.
 #[derive(Debug, thiserror::Error)]
-#[error("the node accepts no records for now: {0}")]
-struct NotYet(String);
+#[error("the node refuses records for now: {0}")]
+pub(super) struct RefusedForNow(String);
 
 impl Way {
     /// Sends a batch, or says what it would do.
@@ -92,8 +92,11 @@ impl Way {
         let answer: Answer<AccountingBody> = control.post_with(path, parameters, body).await?;
         let report = &answer.body.report;
         if self.follows && report.for_now > 0 {
-            let reason = report.refusals.first().map(|it| clean(&it.reason));
-            return Err(NotYet(reason.unwrap_or_default()).into());
+            let reason = report
+                .refusals
+                .first()
+                .map(|refusal| clean(&refusal.reason));
+            return Err(RefusedForNow(reason.unwrap_or_default()).into());
         }
         tally.add(&answer.body);
         for refusal in &answer.body.report.refusals {

@@ -164,15 +164,7 @@ impl Source {
             if beginning.len() < DETECT_BYTES_MAX && beginning.trim_ascii().is_empty() {
                 return Ok(Self::empty(packed, bytes));
             }
-            if let Some(why) = fairmesh_records::why_not(&beginning) {
-                bail!("{}: {why}", path.display());
-            }
-            bail!(
-                "{}: the format cannot be recognised by its beginning: give --format ({}){}",
-                path.display(),
-                names(),
-                "; a list of `sacct` without its header line needs --format slurm-sacct --columns"
-            );
+            return Err(unrecognised(path, &beginning));
         };
         if kind == Kind::Swf && swf_start_s.is_none() && lacks_start(&beginning) {
             bail!(
@@ -258,6 +250,19 @@ impl Iterator for Source {
                 (error.line, Err((error.reason.to_string(), text)))
             }
         })
+    }
+}
+
+/// The error about a file whose format is not known, or not read.
+pub(super) fn unrecognised(path: &Path, beginning: &[u8]) -> anyhow::Error {
+    let path = path.display();
+    match fairmesh_records::why_not(beginning) {
+        Some(why) => anyhow::anyhow!("{path}: {why}"),
+        None => anyhow::anyhow!(
+            "{path}: the format cannot be recognised by its beginning: give --format ({}); a list of `sacct` without its \
+             header line needs --format slurm-sacct --columns",
+            names()
+        ),
     }
 }
 
