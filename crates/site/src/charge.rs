@@ -110,19 +110,24 @@ pub(crate) fn charge(
 
 /// Spreads what a job was charged evenly over the time that it is charged for, where nobody can say any
 /// more by which rules it was charged.
-pub(crate) fn spread(start: WallTime, mark: JobMark, rules: &Rules) -> Vec<(Span, Counters)> {
-    let ran = u128::from(mark.charged_until.since(start).0.max(1));
-    let by = |until: WallTime| {
-        let part = u128::from(mark.charge) * u128::from(until.since(start).0) / ran;
-        u64::try_from(part).unwrap_or(mark.charge).min(mark.charge)
+pub(crate) fn spread(
+    (start, until): (WallTime, WallTime),
+    charged: Counters,
+    rules: &Rules,
+) -> Vec<(Span, Counters)> {
+    let ran = u128::from(until.since(start).0.max(1));
+    let by = |at: WallTime| {
+        let ms = u128::from(at.since(start).0);
+        let part = |all: u64| {
+            u64::try_from(u128::from(all) * ms / ran)
+                .unwrap_or(all)
+                .min(all)
+        };
+        Counters::from_columns(charged.to_columns().map(part))
     };
     let mut parts = Vec::new();
-    for (span, at, end) in pieces(start, mark.charged_until, rules) {
-        let counters = Counters {
-            charge: by(end) - by(at),
-            ..Counters::default()
-        };
-        push(&mut parts, span, counters);
+    for (span, at, end) in pieces(start, until, rules) {
+        push(&mut parts, span, by(end).minus(by(at)));
     }
     parts
 }

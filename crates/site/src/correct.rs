@@ -155,17 +155,30 @@ impl Site {
         report: &mut Reporting,
     ) -> u64 {
         let rules = self.rules(account.vo, now.wall);
+        let parts = parts_of((record, mark), &rules, &self.config.charging);
+        let parts = parts.into_iter().map(|(span, part)| (span, part.charge));
+        self.refund_parts(account, parts.collect(), &rules, report)
+    }
+
+    /// Refunds what counts for an account in these spans. Returns how much that is.
+    pub(crate) fn refund_parts(
+        &mut self,
+        account: &Account,
+        parts: Vec<(Span, u64)>,
+        rules: &Rules,
+        report: &mut Reporting,
+    ) -> u64 {
         let window = rules.window;
         let (mut refunded, mut missing) = (0, 0);
         let mut places = Vec::new();
-        for (span, counters) in parts_of((record, mark), &rules, &self.config.charging) {
+        for (span, charge) in parts {
             if span.end(window) <= rules.horizon {
                 continue;
             }
             let place = self.place(account.vo, span);
-            let refunds = self.refund_in(account, place, counters.charge, report);
+            let refunds = self.refund_in(account, place, charge, report);
             refunded += refunds;
-            missing += counters.charge - refunds;
+            missing += charge - refunds;
             places.push(place);
         }
         // Rules that come to the same may divide it otherwise, by a unit. What was counted while the clock was wrong lies in
@@ -321,7 +334,13 @@ pub(crate) fn parts_of(
     let charged = charged.ok().flatten();
     match charged.filter(|charged| charged.mark.charge == mark.charge) {
         Some(charged) => charged.parts,
-        None => spread(record.start, mark, &whole),
+        None => {
+            let charge = Counters {
+                charge: mark.charge,
+                ..Counters::default()
+            };
+            spread((record.start, mark.charged_until), charge, &whole)
+        }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::again::AfterCorrection;
 use crate::config::Charging;
 use crate::identity::{Account, IdentityMap, Pattern};
 use crate::site::Site;
-use crate::store::JobMark;
+use crate::store::{JobMark, job_key};
 
 /// What one record would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub enum Estimate {
         account: Account,
         /// Whether a rule maps it.
         mapped: bool,
-        /// What would be added.
+        /// What would be added, and refunded of what instalments charged.
         counters: Counters,
         /// Whether some of it is too old to count.
         late: bool,
@@ -43,12 +43,16 @@ impl Site {
         if let Err(why) = self.check_capacity(vo, record) {
             return Estimate::Refused(why);
         }
-        let mark = match self.after_correction(record, mark) {
-            AfterCorrection::Counted(mark) => self.mark_behind_loss(vo, record, mark),
-            AfterCorrection::Again(mark) => mark,
+        let (mark, is_known) = match self.after_correction(record, mark) {
+            AfterCorrection::Counted(told) => {
+                let mark = self.mark_behind_loss(vo, record, told);
+                (mark, mark == told)
+            }
+            AfterCorrection::Again(mark) => (mark, false),
             AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
         };
-        self.estimate_by(now, (record, account), mark, &self.config.charging)
+        let charging = &self.config.charging;
+        self.estimate_by(now, (record, account), (mark, is_known), charging)
     }
 
     /// What `site` charges for the jobs by what it has told the members of their VOs about its
@@ -70,7 +74,9 @@ impl Site {
             };
             let charging = told.entry(vo).or_insert_with(|| self.charging_at(vo, site));
             match charging {
-                Some(charging) => self.estimate_by(now, (&record, account), None, charging),
+                Some(charging) => {
+                    self.estimate_by(now, (&record, account), (None, false), charging)
+                }
                 None => refuse(format!(
                     "site {site} has published to VO {vo} nothing about its machines"
                 )),
@@ -96,7 +102,7 @@ impl Site {
         &self,
         now: Now,
         (record, account): (&UsageRecord, Option<Account>),
-        mark: Option<JobMark>,
+        (mark, is_known): (Option<JobMark>, bool),
         charging: &Charging,
     ) -> Estimate {
         if let Err(why) = self.check(record) {
@@ -110,11 +116,19 @@ impl Site {
             Err(why) => return Estimate::Refused(why),
             Ok(Some(charge)) => charge,
         };
+        let known = mark.filter(|_| is_known);
+        let key = job_key(&record.key);
+        let by = (account.digest(), &rules);
+        let (charge, refunds) = self.settled((&key, record), known, charge, by);
         let parts = charge.parts.iter();
+        let refunds = Counters {
+            refunds: refunds.iter().map(|(_, refund)| refund).sum(),
+            ..Counters::default()
+        };
         Estimate::Counted {
             account,
             mapped,
-            counters: parts.fold(Counters::default(), |sum, (_, part)| sum.plus(*part)),
+            counters: parts.fold(refunds, |sum, (_, part)| sum.plus(*part)),
             late: charge.late,
         }
     }

@@ -267,6 +267,8 @@ pub struct Reported {
     pub for_now: u64,
     /// Charge that was counted, or taken back, core-milliseconds.
     pub charge: u64,
+    /// Charge of instalments beyond what the final records of their jobs come to, core-milliseconds: it was refunded.
+    pub credited: u64,
     /// Of a correction: positions of the jobs that were taken back, and how much of each.
     pub taken_back: Vec<(usize, u64)>,
 }

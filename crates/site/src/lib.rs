@@ -44,6 +44,7 @@ mod estimate;
 mod forward;
 mod heads;
 mod inbox;
+mod instalments;
 mod mounts;
 mod query;
 mod recovered;

@@ -112,9 +112,12 @@ impl Site {
         let first = report.marks.get(&key).copied();
         let told = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let vo = payer.account.vo;
-        let (mark, is_again) = match self.after_correction(record, told) {
-            AfterCorrection::Counted(told) => (self.mark_behind_loss(vo, record, told), false),
-            AfterCorrection::Again(mark) => (mark, true),
+        let (mark, is_again, is_known) = match self.after_correction(record, told) {
+            AfterCorrection::Counted(told) => {
+                let mark = self.mark_behind_loss(vo, record, told);
+                (mark, false, mark == told)
+            }
+            AfterCorrection::Again(mark) => (mark, true, false),
             AfterCorrection::TakenBack(at) => {
                 self.stats.records_known += 1;
                 report.reported.known += 1;
@@ -145,7 +148,17 @@ impl Site {
             report.reported.counted += 1;
             return true;
         }
+        let known = mark.filter(|_| is_known);
+        let by = (payer.digest, &payer.rules);
+        let (charge, refunds) = self.settled((&key, record), known, charge, by);
         let total = payer.add(&charge);
+        if !refunds.is_empty() {
+            report
+                .refunds
+                .push((payer.account.clone(), payer.rules, refunds));
+        }
+        let noted = self.note_instalment(&key, record, (mark, is_known));
+        report.writes.extend(noted);
         if charge.mark.ended && !mutated!(EndedStillRuns) {
             let ended = self.running.end(&key);
             self.shares.change_running(&ended);
@@ -197,6 +210,11 @@ impl Site {
         }
         for ((vo, place), added) in &of_spans {
             report.writes.extend(self.count_in(*vo, *place, added));
+        }
+        // Behind what is added: an instalment may have come in the same report.
+        for (account, rules, refunds) in std::mem::take(&mut report.refunds) {
+            let credited = self.refund_parts(&account, refunds, &rules, report);
+            report.reported.credited = report.reported.credited.saturating_add(credited);
         }
     }
 
@@ -463,4 +481,6 @@ pub(crate) struct Reporting {
     pub(crate) reported: Reported,
     /// Jobs that have ended, where quotas are charged for them.
     pub(crate) ended: Vec<Ended>,
+    /// What instalments charged beyond the final records of their jobs: of whom, by which rules, how much in which span.
+    pub(crate) refunds: Vec<(Account, Rules, Vec<(Span, u64)>)>,
 }

@@ -20,6 +20,7 @@ use crate::config::SiteConfig;
 use crate::correct::{REFUND_BYTES_MAX, Refund};
 use crate::document::Document;
 use crate::forward::{Forwarding, parse_forwarded};
+use crate::instalments::Instalments;
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
 use crate::quota::{parse_hold, parse_rights, parse_transfer};
@@ -87,6 +88,7 @@ impl Site {
         tell("takes in its own counters", 0, cells.len());
         site.restore_ledger(now, incarnation, seed, cells);
         site.restore_reach(now, take(Table::Reach));
+        site.restore_instalments(now, take(Table::Instalments));
         site.restore_refunds(now, take(Table::Audit));
         site.restore_adoptions(now, take(Table::Adoptions));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
@@ -319,6 +321,12 @@ impl Site {
         };
         let rows = self.read_rows(now, "reach of counters", rows, parse);
         self.reach = rows.into_iter().collect();
+    }
+
+    fn restore_instalments(&mut self, now: Now, rows: Vec<KeyValue>) {
+        let parse = |key, value: Vec<u8>| Some((key, Instalments::from_bytes(&value)?));
+        let rows = self.read_rows(now, "charge of a running job", rows, parse);
+        self.instalments = rows.into_iter().collect();
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {

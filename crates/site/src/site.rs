@@ -19,6 +19,7 @@ use crate::correct::Refund;
 use crate::event::{Effect, Event};
 use crate::forward::Forwarding;
 use crate::inbox::Inbox;
+use crate::instalments::Instalments;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::quota::QuotaStats;
@@ -95,6 +96,8 @@ pub struct Site {
     pub(crate) gossip: Gossip,
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
+    /// What jobs are charged for that run, by their marks' keys.
+    pub(crate) instalments: BTreeMap<Vec<u8>, Instalments>,
     /// Jobs that were taken back, by their marks' keys.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
     /// Usage that moved to other accounts.
@@ -166,6 +169,7 @@ impl Site {
             read: BTreeMap::new(),
             inbox: Inbox::default(),
             unmapped: BTreeMap::new(),
+            instalments: BTreeMap::new(),
             refunds: BTreeMap::new(),
             relocations: BTreeMap::new(),
             marks_moved: 0,
@@ -555,6 +559,7 @@ impl Site {
         horizon = horizon.min(self.horizon_of_left(now.wall));
         self.warn_of_documents(now);
         self.forget_refunds(now.wall, horizon);
+        self.forget_instalments(horizon);
         let before = mutant!(MarksForgottenEarly, horizon, now.wall);
         let at = now.wall;
         self.effects.push(Effect::ForgetMarks { before, at });

@@ -50,11 +50,13 @@ pub enum Table {
     Adoptions = 21,
     /// Until when own counters reach, and those whose jobs' marks are lost, by VO; of the site's own accounts without a key.
     Reach = 22,
+    /// What jobs are charged for that run, by the keys of their marks.
+    Instalments = 23,
 }
 
 impl Table {
     /// All tables, in the order of their numbers.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Meta,
         Self::Documents,
         Self::Ledger,
@@ -71,6 +73,7 @@ impl Table {
         Self::Forwarded,
         Self::Adoptions,
         Self::Reach,
+        Self::Instalments,
     ];
 }
 

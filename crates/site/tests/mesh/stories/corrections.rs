@@ -96,7 +96,7 @@ fn who_was_charged_gets_it_back_though_rules_and_prices_have_changed() {
 }
 
 /// A charter that charges so many thousandths for a core.
-fn charge_thousandths(mesh: &mut Mesh, cpu: u32) {
+pub(super) fn charge_thousandths(mesh: &mut Mesh, cpu: u32) {
     let mut charter = next_charter(&mesh.charter);
     charter.charging = ChargingRule::Weights {
         cpu,

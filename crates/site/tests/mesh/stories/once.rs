@@ -1,6 +1,7 @@
 //! Whatever a feed repeats, each moment of a job is charged once.
 
 use fairmesh_model::{AccountPath, Counters, Millis, UsageRecord};
+use fairmesh_site::Table;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -114,11 +115,129 @@ fn a_job_that_ends_with_an_hour_is_one_job_of_that_hour_however_it_is_told() {
         let mut mesh = Mesh::found(1, 1);
         mesh.report(0, reports).expect("acknowledged");
         let rows = mesh.nodes[0].rows.clone().into_iter();
-        rows.filter(|((table, _), _)| *table == fairmesh_site::Table::Ledger)
+        rows.filter(|((table, _), _)| *table == Table::Ledger)
             .collect::<Vec<_>>()
     };
     assert_eq!(
         ledger_rows(&[instalment, whole.clone()]),
         ledger_rows(&[whole])
     );
+}
+
+/// The net charge and the GPUs of all that is counted, after reports each of which is followed by a restart or not.
+fn settled(reports: &[(UsageRecord, bool)]) -> (u64, u64) {
+    let mut mesh = Mesh::found(1, 1);
+    for (report, restarts) in reports {
+        mesh.report(0, std::slice::from_ref(report))
+            .expect("acknowledged");
+        if *restarts {
+            mesh.restart(0);
+        }
+    }
+    assert_eq!(mesh.nodes[0].count_rows(Table::Instalments), 0);
+    let by_account = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
+    let sum = by_account
+        .values()
+        .fold(Counters::default(), |sum, of| sum.plus(*of));
+    (sum.net(), sum.gpu_ms)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+    #[test]
+    fn a_final_record_replaces_instalments_whatever_they_said(
+        ran_minutes in 0..400u64,
+        said in proptest::collection::vec((0..=30u64, 0..=500u64, 0..9u32, 0..3u32, any::<bool>()), 0..6),
+        at_once in any::<bool>(),
+    ) {
+        let minute = Millis::from_secs(60);
+        let start = START.before(HOUR.times(9));
+        let end = start.after(minute.times(ran_minutes));
+        let last = UsageRecord { gpus: 2, ..job("long", "grid", "g1", "u1", (start, end), 3) };
+        let mut reports: Vec<(UsageRecord, bool)> = said.into_iter().map(|(late, ran, cores, gpus, restarts)| {
+            let start = start.after(minute.times(late));
+            let end = start.after(minute.times(ran));
+            (UsageRecord { start, end, cores, gpus, running: true, ..last.clone() }, restarts)
+        }).collect();
+        reports.push((last.clone(), false));
+        reports.push((last.clone(), true));
+        let alone = settled(&[(last, false)]);
+        let (net, gpu_ms) = if at_once {
+            let mut mesh = Mesh::found(1, 1);
+            let records: Vec<UsageRecord> = reports.iter().map(|(record, _)| record.clone()).collect();
+            mesh.report(0, &records).expect("acknowledged");
+            let by_account = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
+            let sum = by_account.values().fold(Counters::default(), |sum, of| sum.plus(*of));
+            (sum.net(), sum.gpu_ms)
+        } else {
+            settled(&reports)
+        };
+        prop_assert_eq!(net, alone.0);
+        prop_assert!(gpu_ms >= alone.1, "{} of {}", gpu_ms, alone.1);
+    }
+}
+
+#[test]
+fn a_runaway_job_that_its_batch_system_settles_is_refunded_in_the_hours_that_it_was_charged_in() {
+    let mut mesh = Mesh::found(1, 1);
+    let start = START
+        .before(Millis(START.0 % HOUR.0))
+        .before(HOUR.times(30));
+    let run = |hours: u64, cores, running| UsageRecord {
+        running,
+        ..job(
+            "run",
+            "grid",
+            "g0",
+            "u0",
+            (start, start.after(HOUR.times(hours))),
+            cores,
+        )
+    };
+    let charge_by_hour = |mesh: &Mesh| {
+        let cells = mesh.nodes[0].site.usage_cells();
+        let net = cells.map(|cell| (cell.span, cell.counters.net() / HOUR.0));
+        let mut net: Vec<_> = net.filter(|(_, net)| *net > 0).collect();
+        net.sort();
+        net.into_iter().map(|(_, net)| net).collect::<Vec<_>>()
+    };
+    let mut said = |record: UsageRecord| {
+        let reported = mesh.report(0, &[record]).expect("acknowledged");
+        (
+            reported.charge / HOUR.0,
+            reported.credited / HOUR.0,
+            charge_by_hour(&mesh),
+        )
+    };
+    // A list that knows of half of its cores, and goes on for two hours too long.
+    assert_eq!(said(run(1, 4, true)), (4, 0, vec![4]));
+    assert_eq!(said(run(4, 4, true)), (12, 0, vec![4; 4]));
+    assert_eq!(said(run(2, 8, false)), (8, 8, vec![8; 2]));
+    // Said again it is known.
+    assert_eq!(said(run(2, 8, false)), (0, 0, vec![8; 2]));
+    let mut never = run(23, 4, true);
+    never.key.job = "never".to_owned();
+    assert_eq!(said(never.clone()).0, 92);
+    (never.end, never.running) = (never.start, false);
+    assert_eq!(said(never), (0, 92, vec![8; 2]));
+}
+
+#[test]
+fn rules_that_change_while_a_job_runs_are_no_contradiction() {
+    let (mut mesh, start) = (Mesh::found(1, 1), START.before(HOUR.times(3)));
+    let run = |hours, running| UsageRecord {
+        running,
+        ..job(
+            "run",
+            "grid",
+            "g0",
+            "u0",
+            (start, start.after(HOUR.times(hours))),
+            1,
+        )
+    };
+    mesh.report(0, &[run(1, true)]).expect("acknowledged");
+    super::corrections::charge_thousandths(&mut mesh, 3_000);
+    let reported = mesh.report(0, &[run(2, false)]).expect("acknowledged");
+    assert_eq!((reported.charge, reported.credited), (3 * HOUR.0, 0));
 }
