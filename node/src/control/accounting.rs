@@ -244,6 +244,7 @@ fn estimated(
         feed.report.late += u64::from(late);
         feed.report.unmapped += u64::from(!mapped);
         feed.charge = feed.charge.saturating_add(counters.charge);
+        feed.credited = feed.credited.saturating_add(counters.refunds);
         let accounts = &mut outcome.accounts;
         let key = (account, mapped);
         let key = if accounts.len() < outcome.accounts_max || accounts.contains_key(&key) {

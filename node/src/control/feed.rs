@@ -43,6 +43,7 @@ pub(super) struct Feed<T> {
     held_bytes: usize,
     pub(super) report: ReportBody,
     pub(super) charge: u64,
+    pub(super) credited: u64,
 }
 
 impl<T: DeserializeOwned> Feed<T> {
@@ -62,6 +63,7 @@ impl<T: DeserializeOwned> Feed<T> {
             held_bytes: 0,
             report: ReportBody::default(),
             charge: 0,
+            credited: 0,
         }
     }
 
@@ -128,6 +130,7 @@ impl<T> Feed<T> {
         self.report.late += reported.late;
         self.report.for_now += reported.for_now;
         self.charge = self.charge.saturating_add(reported.charge);
+        self.credited = self.credited.saturating_add(reported.credited);
         for (index, why) in &reported.refused {
             self.refuse(numbers.get(*index).copied().unwrap_or(0), why);
         }
@@ -147,6 +150,7 @@ impl<T> Feed<T> {
     /// What became of it all.
     pub(super) fn into_report(mut self) -> ReportBody {
         self.report.charge_core_ms = self.charge.to_string();
+        self.report.credited_core_ms = self.credited.to_string();
         self.report.refusals.sort_by_key(|refusal| refusal.line);
         self.report
     }

@@ -26,6 +26,7 @@ const REASONS_MAX: usize = 20;
 pub(super) struct Tally {
     pub(super) report: ReportBody,
     pub(super) charge: u128,
+    pub(super) credited: u128,
     pub(super) skipped: BTreeMap<String, u64>,
     pub(super) logged: u64,
     pub(super) ignored: u64,
@@ -85,6 +86,7 @@ impl Tally {
         self.report.unmapped += told.report.unmapped;
         self.report.late += told.report.late;
         self.charge += told.report.charge_core_ms.parse::<u128>().unwrap_or(0);
+        self.credited += told.report.credited_core_ms.parse::<u128>().unwrap_or(0);
         self.logged += told.logged;
         for (why, count) in &told.skipped {
             self.skip(why, *count);
@@ -126,6 +128,7 @@ impl Tally {
         dry_run: bool,
     ) -> anyhow::Result<()> {
         self.report.charge_core_ms = self.charge.to_string();
+        self.report.credited_core_ms = self.credited.to_string();
         if format.json {
             return self.write_json(out, dry_run);
         }
@@ -215,6 +218,13 @@ impl Tally {
                 out,
                 "of those known, left out {}: ended before the loss, and usage of that time came back from other sites",
                 report.left_out
+            )?;
+        }
+        if self.credited > 0 {
+            writeln!(
+                out,
+                "credited {} core-hours: final records came to less than the instalments of their jobs",
+                core_hours(&report.credited_core_ms)
             )?;
         }
         for (day, jobs) in &report.taken_back_on {

@@ -399,6 +399,9 @@ pub struct ReportBody {
     pub for_now: u64,
     /// What was charged.
     pub charge_core_ms: String,
+    /// What instalments had charged beyond the final records of their jobs: it was refunded.
+    #[serde(default)]
+    pub credited_core_ms: String,
     /// The first refused lines.
     pub refusals: Vec<Refusal>,
 }
