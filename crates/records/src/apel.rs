@@ -51,12 +51,16 @@ fn record(text: &str, options: &Options) -> Result<BatchRecord, Reason> {
     let get = |key: &str| pairs.get(key).copied().unwrap_or_default();
     let must = |key: &str| given(get(key)).ok_or_else(|| Reason::missing(key));
     let cluster = given(get("MachineName")).or(given(get("SubmitHost")));
+    let label = must("LocalJobId")?;
+    let (job, submit) = fields::condor_job(label);
     let key = JobKey {
         cluster: cluster.unwrap_or(&options.cluster).to_owned(),
-        job: must("LocalJobId")?.to_owned(),
-        instance: 0,
+        job: job.to_owned(),
+        instance: submit.map_or(0, |submit| submit.0 / 1_000),
     };
     let mut record = BatchRecord::new(Format::ApelJob, key, JobState::Completed);
+    record.submit = submit;
+    fields::set_label(&mut record, label.to_owned());
     let utc = Zone::utc();
     record.start = fields::time(&utc, "StartTime", must("StartTime")?, None)?;
     record.end = fields::time(&utc, "EndTime", must("EndTime")?, None)?;

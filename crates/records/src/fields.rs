@@ -113,3 +113,29 @@ pub(crate) fn set_instance(record: &mut BatchRecord, field: &str) -> Result<(), 
 pub(crate) fn set_label(record: &mut BatchRecord, label: String) {
     record.label = (label != record.key.job).then_some(label);
 }
+
+/// A job of HTCondor in the forms that accounting scripts give it, as its own sources name it, with its submit time if
+/// the form has that: `5.0`, `5.0_schedd`, `schedd#5.0#1795132800`. Any other id stays as it is.
+pub(crate) fn condor_job(id: &str) -> (&str, Option<WallTime>) {
+    let is_job = |text: &str| {
+        let numbers = text.split_once('.');
+        let is_number =
+            |text: &str| !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+        numbers.is_some_and(|(cluster, process)| is_number(cluster) && is_number(process))
+    };
+    let id = id.trim();
+    if let [_, job, submit] = id.split('#').collect::<Vec<_>>()[..]
+        && is_job(job)
+    {
+        // Shortened ids have a few digits of it.
+        let submit = submit
+            .parse()
+            .ok()
+            .filter(|submit| *submit >= 1_000_000_000);
+        return (job, submit.map(WallTime::from_unix_secs));
+    }
+    match id.split_once('_') {
+        Some((job, _)) if is_job(job) => (job, None),
+        _ => (id, None),
+    }
+}

@@ -29,7 +29,7 @@ use super::text::clean;
 use super::unread::until_read;
 use super::{Shared, State, log};
 use crate::privacy::What;
-use crate::record_log::LogError;
+use crate::record_log::{LogError, Run};
 use crate::sockets::Slot;
 
 mod list;
@@ -136,6 +136,14 @@ async fn hand_over(
     outcome: &mut Outcome,
 ) -> Result<(), ApiError> {
     let now = shared.node().ask(|_, now| now.wall).await?;
+    let records = log::settle_keys(shared, records, |(_, record)| {
+        Some(Run {
+            key: &mut record.key,
+            label: record.label.as_deref(),
+            start: record.start?,
+        })
+    });
+    let records = records.await?;
     let rule = shared.charge_rule();
     let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());
     let mut free = Vec::new();

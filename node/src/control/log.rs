@@ -7,7 +7,30 @@ use fairmesh_records::BatchRecord;
 use fairmesh_site::Words;
 
 use super::Shared;
-use crate::record_log::{Entry, LogError};
+use crate::driver::Gone;
+use crate::record_log::{self, Entry, LogError, Run};
+
+/// Gives runs the keys under which another source has reported them. `runs` says of a record which run it is of, and
+/// when that began. A log that cannot be read stops nothing: the records keep their keys.
+pub(super) async fn settle_keys<R: Send + 'static>(
+    shared: &Shared,
+    mut records: Vec<R>,
+    run: fn(&mut R) -> Option<Run<'_>>,
+) -> Result<Vec<R>, Gone> {
+    let Some(log) = shared.options.records.clone() else {
+        return Ok(records);
+    };
+    let settled = tokio::task::spawn_blocking(move || {
+        let settled = log.reader().and_then(|connection| {
+            record_log::settle_keys(&connection, records.iter_mut().filter_map(run))
+        });
+        if let Err(error) = settled {
+            tracing::warn!(%error, "whether another source has reported the same jobs is not known");
+        }
+        records
+    });
+    settled.await.map_err(|_| Gone)
+}
 
 /// Logs records, each with whether it counts its job again, if that was taken back; durable when this returns. `full` says
 /// that they are the batch system's own.

@@ -15,6 +15,7 @@ use super::error::ApiError;
 use super::feed::Feed;
 use super::lines::LINE_BYTES_MAX;
 use super::{Shared, State, log};
+use crate::record_log::Run;
 
 /// Records handed to the site at once: one durable write each, so enough to share its cost, and few
 /// enough that the driver is soon free again.
@@ -69,6 +70,14 @@ async fn hand_over(
     feed: &mut Feed<UsageRecord>,
     records: Vec<(u64, UsageRecord)>,
 ) -> Result<(), ApiError> {
+    let records = log::settle_keys(shared, records, |(_, record)| {
+        Some(Run {
+            key: &mut record.key,
+            label: None,
+            start: record.start,
+        })
+    });
+    let records = records.await?;
     let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = records.into_iter().unzip();
     let again = shared.node().counts_again(&records).await?;
     let said = records.iter().map(BatchRecord::of_usage).enumerate();

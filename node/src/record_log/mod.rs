@@ -15,6 +15,7 @@
 mod filter;
 mod pages;
 mod row;
+mod same_run;
 mod schema;
 mod writer;
 
@@ -30,6 +31,7 @@ use tokio::sync::{oneshot, watch};
 
 pub use filter::{Filter, Only, find, find_job, summarise};
 pub use pages::{Logged, Place, page};
+pub use same_run::{Run, settle_keys};
 
 /// The log's file in the node's data folder.
 pub const FILE: &str = "records.sqlite";

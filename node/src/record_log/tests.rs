@@ -423,3 +423,46 @@ async fn reading_ends_when_nobody_wants_it_any_more() {
         assert!(looked > 2 || looked == most + 1, "{looked} of {most}");
     }
 }
+
+#[tokio::test]
+async fn a_run_that_was_logged_by_its_start_or_its_submit_time_keeps_that_key() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let with = |job: u64, instance: u64| {
+        let mut entry = entry(job, JobState::Completed, true);
+        entry.record.key.instance = instance;
+        entry
+    };
+    let start_s = |job: u64| job * HOUR / 1_000;
+    // Job 1 by its submit time, job 2 by its start; job 3 ran twice, the second time as it was submitted.
+    let entries = vec![with(1, 5), with(2, start_s(2)), with(3, 5), with(3, 6)];
+    log.append(entries).await.expect("written");
+    let key = |job: &str, label: Option<&str>, instance: u64, start_s: u64| {
+        let mut key = JobKey {
+            job: job.to_owned(),
+            ..with(1, instance).record.key
+        };
+        let connection = log.reader().expect("a reader");
+        let run = Run {
+            key: &mut key,
+            label,
+            start: WallTime(start_s * 1_000),
+        };
+        settle_keys(&connection, [run].into_iter()).expect("read");
+        (key.job, key.instance)
+    };
+    let is = |job: &str, instance| (job.to_owned(), instance);
+    assert_eq!(key("1", None, start_s(1), start_s(1)), is("1", 5));
+    assert_eq!(key("2", None, 9, start_s(2)), is("2", start_s(2)));
+    let own = key("3", None, 6, start_s(3));
+    assert_eq!(own, is("3", 6), "its own key is there");
+    // Another run, another job, and two submit times.
+    assert_eq!(key("1", None, 8_000, 8_000), is("1", 8_000));
+    assert_eq!(key("4", None, start_s(1), start_s(1)), is("4", start_s(1)));
+    assert_eq!(key("1", None, 6, start_s(1)), is("1", 6));
+    // As an earlier release had named it.
+    assert_eq!(
+        key("1.0", Some("2"), start_s(2), start_s(2)),
+        is("2", start_s(2))
+    );
+}

@@ -514,6 +514,57 @@ fn a_job_of_two_sources_is_counted_and_logged_once_over_a_restart() -> anyhow::R
     place.node().await_usage("physics", "ann", 10_000)
 }
 
+/// Sources of one job each: one has a submit time, another none, and HTCondor's id has three forms.
+#[test]
+fn one_job_of_sources_with_and_without_a_submit_time_counts_once_in_any_order() -> anyhow::Result<()>
+{
+    let cases = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/records/tests/cases/one-job");
+    let place = Place::start("physics", &["ann"])?;
+    let groups: [&[&str]; 2] = [
+        &[
+            "k-sacct.txt",
+            "k-apel.txt",
+            "k-jobcomp-old.txt",
+            "k-jobcomp.txt",
+        ],
+        &["h.json", "h.fields", "h2.fields", "h3.fields"],
+    ];
+    let mut jobs = 0;
+    for files in groups {
+        for round in 0..2 * files.len() {
+            // The same job under a number of its own.
+            jobs += 1;
+            let number = format!("9{jobs}");
+            let mut order = files.to_vec();
+            order.rotate_left(round % files.len());
+            if round >= files.len() {
+                order.reverse();
+            }
+            let mut charged = 0;
+            for file in order.iter().chain(&order) {
+                let text = std::fs::read_to_string(cases.join(file))?;
+                let text = match file.starts_with('k') {
+                    true => text.replace("77", &number),
+                    false => text
+                        .replace("5.0", &format!("{number}.0"))
+                        .replace(":5,", &format!(":{number},")),
+                };
+                let copy = format!("{jobs}-{file}");
+                std::fs::write(place.path(&copy), text)?;
+                let told = place.json(&["report", &copy, "--cluster", "k1", "--tz", "UTC"])?;
+                assert_eq!(told["refused"], 0, "{file}: {told}");
+                charged += told["charge_core_ms"]
+                    .as_str()
+                    .context("a sum")?
+                    .parse::<u64>()?;
+            }
+            assert_eq!(charged, 4 * 3_600_000, "{order:?}");
+            assert_eq!(place.logged()?, jobs, "{order:?}");
+        }
+    }
+    Ok(())
+}
+
 // ---- kill -9 in between. ----
 
 #[test]

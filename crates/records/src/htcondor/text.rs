@@ -94,15 +94,19 @@ impl LineFormat for FieldLine {
                 "{found} fields, where 10 or 11 are expected"
             )));
         };
-        if job.trim().is_empty() {
+        let label = job.trim();
+        let (job, submit) = fields::condor_job(label);
+        if job.is_empty() {
             return Err(Reason::missing("the job id"));
         }
         let key = JobKey {
             cluster: self.0.cluster.clone(),
-            job: job.trim().to_owned(),
-            instance: 0,
+            job: job.to_owned(),
+            instance: submit.map_or(0, |submit| submit.0 / 1_000),
         };
         let mut record = BatchRecord::new(Format::HtcondorFields, key, JobState::Completed);
+        record.submit = submit;
+        fields::set_label(&mut record, label.to_owned());
         let utc = Zone::utc();
         let seconds = |field: &str, text: &str| {
             let millis = value::decimal(text, 3);

@@ -52,18 +52,20 @@ pub(super) fn parse(text: &str, options: &Options) -> Result<BatchRecord, Reason
     if elements.iter().filter(parts).count() > 1 {
         return Err(Reason::Shape("several ComputeUsageBlock".to_owned()));
     }
+    let label = job.ok_or_else(|| Reason::missing("JobIdentity"))?;
+    let (job, submit) = fields::condor_job(label);
     let key = JobKey {
         cluster: find("MachineName").unwrap_or(&options.cluster).to_owned(),
-        job: job
-            .ok_or_else(|| Reason::missing("JobIdentity"))?
-            .to_owned(),
-        instance: 0,
+        job: job.to_owned(),
+        instance: submit.map_or(0, |submit| submit.0 / 1_000),
     };
     let state = find("Status").map_or(Ok(JobState::Completed), status)?;
     let mut record = BatchRecord::new(Format::OgfUsageRecord, key, state);
+    fields::set_label(&mut record, label.to_owned());
     record.start = moment("StartTime", find("StartTime"))?;
     record.end = moment("EndTime", find("EndTime"))?;
     record.submit = record.if_read(moment("SubmitTime", find("SubmitTime")));
+    record.submit = record.submit.or(submit);
     if record.end.is_none() && state.has_ended() {
         return Err(Reason::missing("EndTime"));
     }
