@@ -78,6 +78,8 @@ pub struct Job<'a> {
     pub terms: Terms,
     /// What it asked of machines by name.
     pub properties: &'a [String],
+    /// Energy that it used, joules, and in how long.
+    pub energy: (u64, Millis),
     /// What groups of its nodes held, and the class that ran each, where they were not alike.
     pub chunks: Vec<(Resources, Option<&'a str>)>,
 }
@@ -95,6 +97,7 @@ impl<'a> Job<'a> {
             terms,
             properties,
             chunks,
+            energy_j,
             ..
         } = &record.placement;
         let chunk = |chunk: &'a Chunk| (Resources::from(chunk), class_of(chunk.machine.as_deref()));
@@ -105,6 +108,7 @@ impl<'a> Job<'a> {
             machine: class_of(machine.as_deref()),
             terms: *terms,
             properties,
+            energy: (*energy_j, record.end.since(record.start)),
             chunks: chunks.iter().map(chunk).collect(),
         }
     }
@@ -246,6 +250,7 @@ pub fn rate(tariff: Tariff<'_>, job: &Job<'_>) -> Result<Rate, ChargeError> {
     } else {
         add_part(tariff, job, &mut rate)?;
     }
+    add_energy(tariff, job, &mut rate);
     Ok(rate.discounted(tariff.discounts.of(job.terms)))
 }
 
@@ -291,6 +296,20 @@ fn add_part(tariff: Tariff<'_>, job: &Job<'_>, rate: &mut Rate) -> Result<(), Ch
     }
     rate.add(factors.times(fraction));
     Ok(())
+}
+
+/// Adds what the energy that a job used is charged, evenly over its time: a joule is a thousandth of the weight, in
+/// core-milliseconds.
+fn add_energy(tariff: Tariff<'_>, job: &Job<'_>, rate: &mut Rate) {
+    let ((joules, wall), ChargingRule::Weights { energy_kwh, .. }) = (job.energy, tariff.rule)
+    else {
+        return;
+    };
+    let charge = U256::from(joules) * U256::from(*energy_kwh);
+    if charge > U256::ZERO && wall > Millis(0) {
+        let fraction = (charge, U256::from(wall.0) * U256::from(1_000_u32));
+        rate.add(Factors::of_terms(tariff.prices, job).times(fraction));
+    }
 }
 
 /// The largest of weighted amounts, or their sum; the numerator is below 2^108.

@@ -149,6 +149,9 @@ pub struct Placement {
     /// Scratch disk held, MiB, of all nodes together.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub disk_mib: u64,
+    /// Energy that it used, joules.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub energy_j: u64,
     /// Its queue or partition.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub queue: Option<String>,

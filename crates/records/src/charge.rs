@@ -176,6 +176,7 @@ impl ChargeRule {
         self.placed(Placement {
             nodes: record.nodes.unwrap_or(0),
             disk_mib: record.disk_mib.unwrap_or(0),
+            energy_j: record.energy_j.unwrap_or(0),
             queue: record.queue.clone().map(fitting),
             qos: record.qos.clone().map(fitting),
             machine: record.machine.clone().or_else(host).map(fitting),

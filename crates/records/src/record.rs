@@ -103,6 +103,9 @@ pub struct BatchRecord {
     /// Scratch disk held, MiB.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub disk_mib: Option<u64>,
+    /// Energy used, joules.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub energy_j: Option<u64>,
     /// Most real memory used, bytes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_peak_bytes: Option<u64>,
@@ -143,6 +146,9 @@ pub struct BatchRecord {
     pub unread: Vec<String>,
 }
 
+/// Power that no node draws: the largest have 15 kW.
+const NODE_WATTS_MAX: u64 = 20_000;
+
 impl BatchRecord {
     /// A record that says nothing yet but which job it is about.
     pub fn new(format: Format, key: JobKey, state: JobState) -> Self {
@@ -171,6 +177,7 @@ impl BatchRecord {
             memory_mib: None,
             requested_memory_mib: None,
             disk_mib: None,
+            energy_j: None,
             memory_peak_bytes: None,
             virtual_peak_bytes: None,
             memory_kib_s: None,
@@ -222,6 +229,7 @@ impl BatchRecord {
         let placement = &usage.placement;
         record.nodes = Some(placement.nodes).filter(|nodes| *nodes > 0);
         record.disk_mib = Some(placement.disk_mib).filter(|disk| *disk > 0);
+        record.energy_j = Some(placement.energy_j).filter(|energy| *energy > 0);
         record.queue.clone_from(&placement.queue);
         record.qos.clone_from(&placement.qos);
         record.terms = placement.terms;
@@ -252,11 +260,29 @@ impl BatchRecord {
             return Err(Reason::Backwards);
         }
         self.cut_names();
+        self.check_energy();
         if self.key.instance == 0 {
             let run = self.start.or(self.submit);
             self.key.instance = run.map_or(0, |moment| moment.0 / 1_000);
         }
         Ok(self)
+    }
+
+    /// Counters of energy fail, and a job that seems to have burnt a power plant would pay for it: what no machine draws is
+    /// left out.
+    fn check_energy(&mut self) {
+        let seconds = self
+            .held()
+            .or(self.wall)
+            .map_or(0, |held| held.0 / 1_000 + 1);
+        let most = seconds.saturating_mul(u64::from(self.nodes.unwrap_or(1).max(1)));
+        if self
+            .energy_j
+            .is_some_and(|energy| energy / NODE_WATTS_MAX > most)
+        {
+            self.energy_j = None;
+            self.unread.push("energy".to_owned());
+        }
     }
 
     /// Users write most of these, without end where the batch system lets them.

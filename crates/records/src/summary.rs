@@ -120,6 +120,8 @@ pub struct Job<'a> {
     pub nodes: u32,
     /// GPUs held.
     pub gpus: u32,
+    /// Energy used, joules.
+    pub energy_j: u64,
 }
 
 impl<'a> Job<'a> {
@@ -141,6 +143,7 @@ impl<'a> Job<'a> {
             cpus: record.cpus.unwrap_or(0),
             nodes: record.nodes.unwrap_or(0),
             gpus: record.gpus.unwrap_or(0),
+            energy_j: record.energy_j.unwrap_or(0),
         }
     }
 
@@ -194,6 +197,8 @@ pub struct Totals {
     pub node_ms: u128,
     /// GPUs held times wall-clock time, ms.
     pub gpu_ms: u128,
+    /// Energy used, joules; of a job that is divided evenly over its time.
+    pub energy_j: u128,
     /// From submission to start, ms.
     pub wait_ms: u128,
 }
@@ -210,6 +215,7 @@ impl Totals {
             cpu_ms: self.cpu_ms.saturating_add(other.cpu_ms),
             node_ms: self.node_ms.saturating_add(other.node_ms),
             gpu_ms: self.gpu_ms.saturating_add(other.gpu_ms),
+            energy_j: self.energy_j.saturating_add(other.energy_j),
             wait_ms: self.wait_ms.saturating_add(other.wait_ms),
         }
     }
@@ -222,6 +228,12 @@ pub fn hours(ms: u128) -> String {
     let parts = (rest * 10_000 + HOUR_MS / 2) / HOUR_MS;
     // 0.99995 and more is the next hour.
     format!("{}.{:04}", whole + parts / 10_000, parts % 10_000)
+}
+
+/// Joules in kWh with four decimals, rounded half up.
+pub fn kwh(joules: u128) -> String {
+    // A joule is to a kWh what a millisecond is to an hour.
+    hours(joules)
 }
 
 /// A UTC day, counted from 1970-01-01, as `2016-12-30`.
@@ -305,6 +317,8 @@ impl Summary {
     /// Divides what the job held.
     fn hold(&self, parts: &mut Vec<(u64, Totals)>, job: &Job<'_>, start: WallTime, end: WallTime) {
         let (since, until) = self.period.unwrap_or((WallTime(0), WallTime(u64::MAX)));
+        let held = u128::from(end.since(start).0.max(1));
+        let used = |at: WallTime| u128::from(job.energy_j) * u128::from(at.since(start).0) / held;
         let (mut at, end) = (start.max(since), end.min(until));
         while at < end {
             let midnight = WallTime((at.0 / DAY_MS + 1).saturating_mul(DAY_MS));
@@ -315,6 +329,7 @@ impl Summary {
                 totals.cpu_ms = length * u128::from(job.cpus);
                 totals.node_ms = length * u128::from(job.nodes);
                 totals.gpu_ms = length * u128::from(job.gpus);
+                totals.energy_j = used(next) - used(at);
             });
             at = next;
         }
@@ -383,6 +398,7 @@ mod tests {
             cpus: 2,
             nodes: 1,
             gpus: 0,
+            energy_j: 7,
         }
     }
 
@@ -413,6 +429,7 @@ mod tests {
         assert_eq!(counts(second.1), (1, 0, 0));
         assert_eq!(first.1.cpu_ms, u128::from(2 * HOUR));
         assert_eq!(second.1.cpu_ms, u128::from(4 * HOUR));
+        assert_eq!((first.1.energy_j, second.1.energy_j), (2, 5));
         assert_eq!(first.1.wait_ms, u128::from(HOUR));
         assert_eq!(first.1.plus(*second.1), sums.whole());
     }

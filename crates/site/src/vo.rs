@@ -287,13 +287,20 @@ fn charge_cores(rule: &ChargingRule, member: &MemberSite) -> u32 {
     let charged = match rule {
         ChargingRule::CpuTime | ChargingRule::NormalisedTime { .. } => cores,
         ChargingRule::Weights {
-            cpu, gpu, mem_gib, ..
+            cpu,
+            gpu,
+            mem_gib,
+            energy_kwh,
+            ..
         } => {
             let mem = member
                 .mem_gib
                 .map_or(cores * MEM_GIB_PER_CORE_MAX, u128::from);
-            let all =
-                cores * u128::from(*cpu) + gpus * u128::from(*gpu) + mem * u128::from(*mem_gib);
+            let watts = cores * WATTS_PER_CORE_MAX + gpus * WATTS_PER_GPU_MAX;
+            let all = cores * u128::from(*cpu)
+                + gpus * u128::from(*gpu)
+                + mem * u128::from(*mem_gib)
+                + watts * u128::from(*energy_kwh) / 1_000;
             cores.max(all / 1_000)
         }
         // One job may take all CPUs of a machine, another all its memory, and so on; each is
@@ -329,6 +336,10 @@ const KEPT_DAYS: u64 = 90;
 /// largest machines on the market have 64 GiB.
 const MEM_GIB_PER_CORE_MAX: u128 = 64;
 
+/// Power of a core and of a GPU, with all that is around it, that a charge for energy is believed for.
+const WATTS_PER_CORE_MAX: u128 = 100;
+const WATTS_PER_GPU_MAX: u128 = 2_000;
+
 #[cfg(test)]
 mod tests {
     use fairmesh_model::SigningKey;
@@ -342,6 +353,15 @@ mod tests {
             gpu: 8_000,
             mem_gib: 250,
             max: true,
+            energy_kwh: 0,
+            spec_max: None,
+        };
+        let energy = ChargingRule::Weights {
+            cpu: 1_000,
+            gpu: 0,
+            mem_gib: 0,
+            max: false,
+            energy_kwh: 2_000,
             spec_max: None,
         };
         let spec_max = Factor::from_millionths;
@@ -353,6 +373,7 @@ mod tests {
             gpu: 8_000,
             mem_gib: 0,
             max: false,
+            energy_kwh: 0,
             spec_max: Some(spec_max(1_500_000)),
         };
         let penalty = |gpu_weight| ChargingRule::Penalty {
@@ -375,6 +396,7 @@ mod tests {
             (weights, None, None, 100 + 800 + 1_600),
             (weights, Some(4), None, 100 + 32 + 1_600),
             (weights, Some(0), Some(401), 100 + 100),
+            (energy, Some(4), None, 100 + (10 + 8) * 2),
             (normalised(2_500_000), None, None, 250),
             (normalised(500_000), None, None, 100),
             (fast, Some(4), None, (100 + 32) * 3 / 2),

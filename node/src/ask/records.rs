@@ -11,6 +11,7 @@ use std::io::Write;
 use anyhow::Context as _;
 use fairmesh_model::WallTime;
 use fairmesh_records::export::ApelSite;
+use fairmesh_records::summary::kwh;
 use fairmesh_records::{BatchRecord, Dimension};
 use serde::{Deserialize, Serialize};
 
@@ -26,9 +27,22 @@ use crate::output::{Exit, timestamp};
 const EXPORTED_MAX: u32 = 500_000;
 
 /// Columns of a list.
-const COLUMNS: [&str; 14] = [
-    "Cluster", "Job", "User", "Account", "VO", "Path", "Queue", "State", "CPUs", "Nodes", "GPUs",
-    "Submit", "Start", "End",
+const COLUMNS: [&str; 15] = [
+    "Cluster",
+    "Job",
+    "User",
+    "Account",
+    "VO",
+    "Path",
+    "Queue",
+    "State",
+    "CPUs",
+    "Nodes",
+    "GPUs",
+    "EnergyKwh",
+    "Submit",
+    "Start",
+    "End",
 ];
 
 /// Show the job records that the node keeps, or what they come to
@@ -285,6 +299,9 @@ fn row(row: &RowBody) -> Vec<String> {
         number(record.cpus),
         number(record.nodes),
         number(record.gpus),
+        record
+            .energy_j
+            .map_or_else(String::new, |joules| kwh(joules.into())),
         time(record.submit),
         time(record.start),
         time(record.end),

@@ -7,12 +7,13 @@ use crate::control::answer::{SummaryBody, TotalsBody};
 use crate::output::OutputArgs;
 
 /// The columns behind the names.
-const COLUMNS: [&str; 8] = [
+const COLUMNS: [&str; 9] = [
     "Jobs",
     "CpuHours",
     "WallHours",
     "NodeHours",
     "GpuHours",
+    "EnergyKwh",
     "WaitHours",
     "Started",
     "SubmittedSameDay",
@@ -55,6 +56,7 @@ fn cells(totals: &TotalsBody) -> Vec<String> {
         totals.wall_hours.clone(),
         totals.node_hours.clone(),
         totals.gpu_hours.clone(),
+        totals.energy_kwh.clone(),
         totals.wait_hours.clone(),
         totals.started.to_string(),
         totals.submitted_same_day.to_string(),

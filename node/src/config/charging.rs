@@ -43,6 +43,9 @@ pub enum RawRule {
         /// The largest term instead of the sum.
         #[serde(default)]
         max: bool,
+        /// Of one kWh, in thousandths of a core-hour, beside the rest.
+        #[serde(default)]
+        energy_kwh: u32,
         /// × SPEC, and the most that it may be.
         spec_max: Option<RawFactor>,
     },
@@ -127,12 +130,14 @@ impl RawRule {
                 gpu,
                 mem_gib,
                 max,
+                energy_kwh,
                 spec_max,
             } => ChargingRule::Weights {
                 cpu: *cpu,
                 gpu: *gpu,
                 mem_gib: *mem_gib,
                 max: *max,
+                energy_kwh: *energy_kwh,
                 spec_max: match spec_max {
                     Some(spec_max) => Some(limit("weights.spec_max", spec_max)?),
                     None => None,
@@ -167,10 +172,14 @@ impl RawRule {
                 gpu,
                 mem_gib,
                 max,
+                energy_kwh,
                 spec_max,
             } => {
                 let mut weights =
                     format!("cpu = {cpu}, gpu = {gpu}, mem_gib = {mem_gib}, max = {max}");
+                if *energy_kwh > 0 {
+                    weights += &format!(", energy_kwh = {energy_kwh}");
+                }
                 if let Some(spec_max) = spec_max {
                     weights += &format!(", spec_max = {spec_max}");
                 }

@@ -33,7 +33,8 @@ const CHARGING: &str = "\
 # \"cpu-time\"; or { normalised-time = { spec_max = 2 } }, which is × SPEC of the machine, by the sites'
 # [[machine]] classes; or weights in thousandths of a core, such as
 # { weights = { cpu = 1000, gpu = 8000, mem_gib = 250, max = true } }
-# where the largest term counts alone, or the sum of all (max = false), and × SPEC with spec_max = 2; or
+# where the largest term counts alone, or the sum of all (max = false), × SPEC with spec_max = 2, and energy beside
+# it with energy_kwh = 500 (half a core-hour for a kWh); or
 # { penalty = { gpu = true, disk = true, factor_max = 4 } }
 # for the part of a machine that a job asked for; SPEC times the cost of a queue may be up to factor_max,
 # and with gpu_weight = 4000 GPUs are charged beside the machine.

@@ -186,7 +186,7 @@ pub fn summarise(
     let mut statement = connection.prepare(&query)?;
     let mut rows = statement.query(params_from_iter(&values))?;
     while let Some(found) = rows.next()? {
-        if filter.is_corrected(found, [5, 14, 15])? {
+        if filter.is_corrected(found, [5, 15, 16])? {
             continue;
         }
         row::with_job(found, |job| {

@@ -13,9 +13,9 @@ use super::{Entry, moment, signed};
 const INSERT: &str = "
     INSERT INTO records (cluster, job, instance, moment, submitted, started, ended, held, user,
         account, local_group, subject, vo, path, queue, state, is_over, is_full, cpus, nodes, gpus,
-        record)
+        energy, record)
     VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19,
-        ?20, ?21, ?22)";
+        ?20, ?21, ?22, ?23)";
 
 const UPDATE: &str = "
     ON CONFLICT (cluster, job, instance) DO UPDATE SET
@@ -25,7 +25,7 @@ const UPDATE: &str = "
         subject = excluded.subject, vo = excluded.vo, path = excluded.path,
         queue = excluded.queue, state = excluded.state, is_over = excluded.is_over,
         is_full = excluded.is_full, cpus = excluded.cpus, nodes = excluded.nodes,
-        gpus = excluded.gpus, record = excluded.record";
+        gpus = excluded.gpus, energy = excluded.energy, record = excluded.record";
 
 const KNOWN: &str = "
     SELECT is_over, is_full, record, vo, path FROM records
@@ -64,7 +64,7 @@ pub(super) fn write(
 }
 
 /// What a job is charged for, and what says how long it held that.
-const CHARGED: [&str; 10] = [
+const CHARGED: [&str; 11] = [
     "format",
     "start",
     "end",
@@ -75,6 +75,7 @@ const CHARGED: [&str; 10] = [
     "memory_mib",
     "requested_memory_mib",
     "chunks",
+    "energy_j",
 ];
 
 /// A row as it stands: whether the job is over, whether the record is the batch system's own, the
@@ -153,6 +154,7 @@ fn write_one(
         record.cpus.unwrap_or(0),
         record.nodes.unwrap_or(0),
         record.gpus.unwrap_or(0),
+        record.energy_j.map(signed),
         json,
     ])?;
     Ok(rows > 0)
@@ -160,7 +162,7 @@ fn write_one(
 
 /// Columns that [`with_job`] reads, in its order.
 pub(super) const JOB_COLUMNS: &str = "user, account, local_group, vo, queue, cluster, state, \
-    submitted, started, ended, held, cpus, nodes, gpus";
+    submitted, started, ended, held, cpus, nodes, gpus, energy";
 
 /// Hands a row of [`JOB_COLUMNS`] on, without a copy of its names.
 pub(super) fn with_job(row: &Row<'_>, take: impl FnOnce(&Job<'_>)) -> rusqlite::Result<()> {
@@ -184,6 +186,7 @@ pub(super) fn with_job(row: &Row<'_>, take: impl FnOnce(&Job<'_>)) -> rusqlite::
         cpus: row.get(11)?,
         nodes: row.get(12)?,
         gpus: row.get(13)?,
+        energy_j: row.get::<_, Option<i64>>(14)?.map_or(0, i64::cast_unsigned),
     });
     Ok(())
 }

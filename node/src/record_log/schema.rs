@@ -47,6 +47,7 @@ const TABLES: &str = "
         cpus INTEGER NOT NULL,
         nodes INTEGER NOT NULL,
         gpus INTEGER NOT NULL,
+        energy INTEGER,
         record TEXT NOT NULL,
         UNIQUE (cluster, job, instance)
     ) STRICT;
@@ -174,6 +175,12 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
+    }
+    let has_energy = "SELECT count(*) FROM pragma_table_info('records') WHERE name = 'energy'";
+    let has_energy: i64 = connection.query_row(has_energy, [], |row| row.get(0))?;
+    if has_energy == 0 {
+        // Earlier releases go on with this, too.
+        connection.execute_batch("ALTER TABLE records ADD COLUMN energy INTEGER")?;
     }
     connection.execute_batch(INDEXES)?;
     // Reads the schema and a page of the table and of its index: damage at the front shows here.

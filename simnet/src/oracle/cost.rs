@@ -142,6 +142,8 @@ impl Market<'_> {
                 mem_gib,
                 max,
                 spec_max,
+                // No job is drawn that used energy.
+                energy_kwh: _,
             } => {
                 let terms = [
                     ratio(of.cores, 1_000) * ratio(u64::from(*cpu), 1),

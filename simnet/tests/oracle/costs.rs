@@ -29,6 +29,7 @@ fn rule() -> impl Strategy<Value = ChargingRule> {
                 gpu: u32::from(gpu) * 4_001,
                 mem_gib: mem_gib.into(),
                 max,
+                energy_kwh: 0,
                 spec_max,
             }
         ),
@@ -124,6 +125,7 @@ fn record() -> impl Strategy<Value = UsageRecord> {
                 gpus,
                 mem_mib,
                 placement: Placement {
+                    energy_j: 0,
                     nodes,
                     disk_mib,
                     queue: long.then(|| "long".to_owned()),

@@ -18,6 +18,7 @@ fn weights(max: bool) -> ChargingRule {
         gpu: 4_000,
         mem_gib: 250,
         max,
+        energy_kwh: 0,
         spec_max: None,
     }
 }
@@ -104,6 +105,7 @@ fn charges_by_cores_and_by_weights() {
         gpu: 0,
         mem_gib: 0,
         max: false,
+        energy_kwh: 0,
         spec_max: None,
     };
     // rule, what is held, milliseconds, core-ms
@@ -121,6 +123,27 @@ fn charges_by_cores_and_by_weights() {
         let charge = charged(&rule, &holding(held), wall);
         assert_eq!(charge, Ok(expected), "{rule:?} {held:?} {wall}");
     }
+    let by_energy = ChargingRule::Weights {
+        cpu: 1_000,
+        gpu: 0,
+        mem_gib: 0,
+        max: true,
+        energy_kwh: 2_500,
+        spec_max: None,
+    };
+    // 2 kWh in 3 s beside 4 cores; a third of it in a third of the time.
+    let hot = Job {
+        energy: (7_200_000, Millis(3_000)),
+        ..holding(held)
+    };
+    assert_eq!(charged(&by_energy, &hot, 3_000), Ok(4 * 3_000 + 18_000_000));
+    assert_eq!(charged(&by_energy, &hot, 1_000), Ok(4 * 1_000 + 6_000_000));
+    assert_eq!(charged(&weights(true), &hot, 1_000), Ok(8_000));
+    let unknown = Job {
+        energy: (1, Millis(0)),
+        ..holding(held)
+    };
+    assert_eq!(charged(&by_energy, &unknown, 1_000), Ok(4_000));
     let counters = rate(
         Tariff {
             rule: &ChargingRule::CpuTime,

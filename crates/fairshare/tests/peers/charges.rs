@@ -103,6 +103,7 @@ fn charges_of_peers() {
             gpu,
             mem_gib,
             max,
+            energy_kwh: 0,
             spec_max: None,
         };
         let tariff = Tariff {

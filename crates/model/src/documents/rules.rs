@@ -82,6 +82,9 @@ pub enum ChargingRule {
         mem_gib: u32,
         /// Whether the largest term counts alone, instead of the sum of all.
         max: bool,
+        /// Of one kWh that the job used, in thousandths of a core-hour, beside the rest.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        energy_kwh: u32,
         /// Where it is said: × SPEC of the machine that ran the job, which may be so much at most.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         spec_max: Option<Factor>,
@@ -103,6 +106,14 @@ pub enum ChargingRule {
         /// for its cores; a dearer job is refused where it ran.
         factor_max: Factor,
     },
+}
+
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde hands out references"
+)]
+fn is_zero(value: &u32) -> bool {
+    *value == 0
 }
 
 impl ChargingRule {
@@ -225,6 +236,7 @@ mod tests {
             gpu: 2,
             mem_gib: 3,
             max: true,
+            energy_kwh: 0,
             spec_max: None,
         };
         let old = b"\xa1\x67weights\xa4\x63cpu\x01\x63gpu\x02\x63max\xf5\x67mem_gib\x03";
@@ -249,6 +261,7 @@ mod tests {
             gpu: 2,
             mem_gib: 3,
             max: true,
+            energy_kwh: 0,
             spec_max: Some(spec_max),
         };
         let penalty = ChargingRule::Penalty {

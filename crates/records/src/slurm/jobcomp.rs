@@ -106,7 +106,7 @@ fn resources<'a>(record: &mut BatchRecord, get: impl Fn(&str) -> &'a str) -> Res
     record.cpus = fields::count("ProcCnt", cpus)?;
     record.nodes = record.if_read(fields::count("NodeCnt", get("NodeCnt")));
     let tres = Tres::parse("Tres", given(get("Tres")).unwrap_or_default(), record)?;
-    record.memory_mib = tres.memory_mib;
+    (record.memory_mib, record.energy_j) = (tres.memory_mib, tres.energy_j);
     let gpus = tres.gpus.or(given(get("Gres")).and_then(tres::gres_gpus));
     record.gpus = gpus
         .map(|count| fields::narrow("gres/gpu", count))

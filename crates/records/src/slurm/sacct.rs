@@ -311,9 +311,30 @@ fn resources(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
     } else {
         record.requested_memory_mib
     };
+    let energy = row
+        .given("consumedenergyraw")
+        .or(row.given("consumedenergy"));
+    record.energy_j = record
+        .if_read(energy.map(joules).transpose())
+        .or(held.energy_j);
     let peak = row.given("maxrss").and_then(|text| value::bytes(text, 1));
     record.memory_peak_bytes = peak;
     Ok(())
+}
+
+/// `ConsumedEnergy`: joules, also as `12.34K`.
+fn joules(text: &str) -> Result<u64, Reason> {
+    let unit = text.chars().last().and_then(|letter| "KMGTP".find(letter));
+    let (number, times) = match unit {
+        None => (text, 1),
+        Some(place) => (
+            &text[..text.len() - 1],
+            (0..=place).fold(1, |times, _| times * 1_000),
+        ),
+    };
+    let thousandths = value::decimal(number, 3);
+    let joules = thousandths.and_then(|number| Some(number.checked_mul(times)? / 1_000));
+    joules.ok_or_else(|| Reason::field("ConsumedEnergy", text, "an amount of energy"))
 }
 
 /// The CPUs that a job held where the list has them times the seconds for which it did.

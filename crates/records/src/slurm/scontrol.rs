@@ -244,7 +244,7 @@ fn resources(record: &mut BatchRecord, pairs: &Pairs<'_>) -> Result<(), Reason> 
         (Some(_), Some(_)) => (only, asked),
         (None, _) => (held, asked),
     };
-    record.memory_mib = held.memory_mib;
+    (record.memory_mib, record.energy_j) = (held.memory_mib, held.energy_j);
     let requested = memory_mib(record, pairs);
     record.requested_memory_mib = record.if_read(requested).or(asked.memory_mib);
     let gpus = held.gpus.or_else(|| untracked_gpus(record, pairs));

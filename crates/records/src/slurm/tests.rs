@@ -412,3 +412,37 @@ fn each_part_of_a_resized_job_is_charged_for_what_it_held() {
     let last = records[1].span();
     assert_eq!((last, records[1].cpus), (Some(Millis(31_000)), Some(16)));
 }
+
+#[test]
+fn energy_is_read_in_every_spelling_and_what_no_machine_draws_is_left_out() {
+    let energy = |column: &str, value: &str| {
+        let list = format!(
+            "JobIDRaw|Cluster|User|Submit|Start|End|Elapsed|State|NCPUS|NNodes|{column}\n\
+             1|c|ann|1000000000|1000000000|1000003600|01:00:00|COMPLETED|4|2|{value}\n"
+        );
+        let record = good(Format::SlurmSacct, &list).remove(0);
+        (record.energy_j, record.unread)
+    };
+    for (column, value, joules) in [
+        ("ConsumedEnergyRaw", "7200000", Some(7_200_000)),
+        ("ConsumedEnergy", "7.20M", Some(7_200_000)),
+        ("ConsumedEnergy", "12.34K", Some(12_340)),
+        ("ConsumedEnergy", "512", Some(512)),
+        ("ConsumedEnergy", "", None),
+        ("AllocTRES", "billing=4,cpu=4,energy=99,mem=1G", Some(99)),
+    ] {
+        assert_eq!(energy(column, value), (joules, vec![]), "{column} {value}");
+    }
+    let (wrong, none) = (
+        energy("ConsumedEnergy", "KM"),
+        vec!["ConsumedEnergy".to_owned()],
+    );
+    assert_eq!(wrong, (None, none));
+    for (broken, field) in [
+        ("18446744073709551614", "ConsumedEnergy"),
+        ("150000000", "energy"),
+    ] {
+        let left_out = (None, vec![field.to_owned()]);
+        assert_eq!(energy("ConsumedEnergyRaw", broken), left_out, "{broken}");
+    }
+}

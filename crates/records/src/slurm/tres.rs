@@ -19,10 +19,12 @@ pub struct Tres {
     pub gpus: Option<u64>,
     /// What Slurm itself bills.
     pub billing: Option<u64>,
+    /// Energy used, joules.
+    pub energy_j: Option<u64>,
 }
 
 impl Tres {
-    /// Reads a TRES string; resources of other names are passed over. An amount of memory, of nodes or of what Slurm bills
+    /// Reads a TRES string; resources of other names are passed over. An amount of memory, of nodes, of energy or of what Slurm bills
     /// that is none is left out of `record`: Slurm writes its largest number for one that it does not know.
     pub(crate) fn parse(field: &str, text: &str, record: &mut BatchRecord) -> Result<Self, Reason> {
         let mut tres = Self::default();
@@ -35,6 +37,7 @@ impl Tres {
                 "cpu" => tres.cpus = count()?,
                 "node" => tres.nodes = record.if_read(count()),
                 "billing" => tres.billing = record.if_read(count()),
+                "energy" => tres.energy_j = record.if_read(count()),
                 "mem" => {
                     let bytes = value::bytes(amount, 1 << 20).ok_or_else(wrong);
                     tres.memory_mib = record.if_read(bytes.map(|bytes| Some(bytes >> 20)));

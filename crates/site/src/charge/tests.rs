@@ -17,6 +17,7 @@ fn rules(horizon: WallTime) -> Rules {
             gpu: 7_001,
             mem_gib: 77,
             max: false,
+            energy_kwh: 0,
             spec_max: None,
         },
         discounts: Discounts::NONE,

@@ -100,6 +100,7 @@ fn a_rule_is_written_as_it_is_read() {
         "{ normalised-time = { spec_max = 1.5 } }",
         "{ weights = { cpu = 1, gpu = 2, mem_gib = 3, max = true } }",
         "{ weights = { cpu = 1, gpu = 2, mem_gib = 3, max = true, spec_max = 2 } }",
+        "{ weights = { cpu = 1, gpu = 2, mem_gib = 3, max = true, energy_kwh = 9 } }",
         "{ penalty = { gpu = true, disk = false, factor_max = 4 } }",
         "{ penalty = { gpu = true, gpu_weight = 4000, disk = false, factor_max = 4 } }",
     ] {

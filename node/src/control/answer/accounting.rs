@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_records::summary::{Totals, hours};
+use fairmesh_records::summary::{Totals, hours, kwh};
 use serde::{Deserialize, Serialize};
 
 use super::ReportBody;
@@ -85,6 +85,9 @@ pub struct TotalsBody {
     pub node_hours: String,
     /// GPUs held times wall-clock time.
     pub gpu_hours: String,
+    /// Energy used, kWh.
+    #[serde(default)]
+    pub energy_kwh: String,
     /// From submission to start.
     pub wait_hours: String,
 }
@@ -99,6 +102,7 @@ impl From<Totals> for TotalsBody {
             wall_hours: hours(totals.wall_ms),
             node_hours: hours(totals.node_ms),
             gpu_hours: hours(totals.gpu_ms),
+            energy_kwh: kwh(totals.energy_j),
             wait_hours: hours(totals.wait_ms),
         }
     }

@@ -92,6 +92,7 @@ fn asking(random: &mut Stream, load: LoadOptions, job: String, origin: Origin) -
                 0
             },
             disk_mib: if has_nodes { disk_mib } else { 0 },
+            energy_j: 0,
             queue: ["short", "long"].get(queue).map(|&name| name.to_owned()),
             qos: (machine > 3).then(|| "urgent".to_owned()),
             machine: ["thin", "n01-7", "g02"]

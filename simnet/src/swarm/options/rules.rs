@@ -32,6 +32,7 @@ impl ChargingOption {
             gpu: 12_345,
             mem_gib: 333,
             max,
+            energy_kwh: 0,
             spec_max,
         };
         let penalty = |gpu_weight| ChargingRule::Penalty {

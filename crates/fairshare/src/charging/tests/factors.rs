@@ -104,6 +104,7 @@ fn the_largest_factors_overflow_nothing() {
         gpu: u32::MAX,
         mem_gib: u32::MAX,
         max: false,
+        energy_kwh: 0,
         spec_max: None,
     };
     let job = Job {

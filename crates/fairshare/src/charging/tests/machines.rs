@@ -20,6 +20,7 @@ fn weights_by_speed(max: bool) -> ChargingRule {
         gpu: 4_000,
         mem_gib: 250,
         max,
+        energy_kwh: 0,
         spec_max: Some(factor("1.4")),
     }
 }

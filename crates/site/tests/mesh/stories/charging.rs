@@ -31,6 +31,7 @@ fn weights(max: bool) -> ChargingRule {
         gpu: 7_001,
         mem_gib: 77,
         max,
+        energy_kwh: 0,
         spec_max: None,
     }
 }

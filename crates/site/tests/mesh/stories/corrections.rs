@@ -79,6 +79,7 @@ fn who_was_charged_gets_it_back_though_rules_and_prices_have_changed() {
         gpu: 0,
         mem_gib: 0,
         max: false,
+        energy_kwh: 0,
         spec_max: None,
     };
     let charter = sign_charter(charter);
@@ -103,6 +104,7 @@ pub(super) fn charge_thousandths(mesh: &mut Mesh, cpu: u32) {
         gpu: 0,
         mem_gib: 0,
         max: false,
+        energy_kwh: 0,
         spec_max: None,
     };
     mesh.charter = sign_charter(charter);
@@ -282,6 +284,7 @@ fn gpus_and_memory_beyond_what_the_charter_declares_are_refused_and_clamped() {
             gpu: 8_000,
             mem_gib: 0,
             max: false,
+            energy_kwh: 0,
             spec_max: None,
         };
         for member in &mut charter.sites {

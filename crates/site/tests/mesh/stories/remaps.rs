@@ -190,6 +190,7 @@ fn usage_moves_out_of_the_vo_and_back_by_what_it_costs_there_and_members_read_wh
         gpu: 0,
         mem_gib: 0,
         max: false,
+        energy_kwh: 0,
         spec_max: None,
     };
     assert!(mesh.publish(0, sign_charter(charter).bytes()).is_ok());
