@@ -446,7 +446,7 @@ unsafe fn recorded(name: *const c_char) -> String {
         return String::new();
     }
     // SAFETY: not null, and as the caller promises.
-    fitting(unsafe { CStr::from_ptr(name) }.to_string_lossy().trim())
+    fitting(fairmesh_model::record::text(unsafe { CStr::from_ptr(name) }.to_bytes()).trim())
 }
 
 /// `None` for null and for the empty path.

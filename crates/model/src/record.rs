@@ -9,6 +9,7 @@ use std::borrow::Cow;
 use serde::{Deserialize, Serialize};
 
 use crate::documents::Terms;
+use crate::ids::ContentHash;
 use crate::time::{Millis, WallTime};
 use crate::visible::is_visible;
 
@@ -16,8 +17,11 @@ use crate::visible::is_visible;
 /// can make the store keep; certificate subjects are the longest names seen, at about 200.
 pub const NAME_BYTES_MAX: usize = 512;
 
-/// What stands for what a name cannot have.
+/// What stands before the number of a byte that a name cannot have.
 const REPLACED: char = char::REPLACEMENT_CHARACTER;
+
+/// Bytes of the digest that stands for the end of a name that is too long.
+const CUT_BYTES: usize = 8;
 
 /// Longest run of one job that is believed: ten years. Bounds how many windows one record fills.
 pub const RUN_MAX: Millis = Millis(10 * 366 * 86_400_000);
@@ -70,9 +74,28 @@ impl Origin {
     }
 }
 
-/// A name that users choose, as a report may bear it, so that none makes a job free: what is not visible becomes
-/// U+FFFD, and so does all that is behind [`NAME_BYTES_MAX`] bytes. No account is called so, hence none is charged for
-/// another's name.
+/// Bytes of a batch system as text. Each byte that is no UTF-8 becomes U+FFFD and its number, so that two names stay two.
+pub fn text(bytes: &[u8]) -> Cow<'_, str> {
+    if let Ok(text) = std::str::from_utf8(bytes) {
+        return Cow::Borrowed(text);
+    }
+    let mut text = String::with_capacity(bytes.len() + 8);
+    for chunk in bytes.utf8_chunks() {
+        text.push_str(chunk.valid());
+        push_numbers(&mut text, chunk.invalid());
+    }
+    Cow::Owned(text)
+}
+
+fn push_numbers(text: &mut String, bytes: &[u8]) {
+    for byte in bytes {
+        text.extend([REPLACED].into_iter().chain(format!("{byte:02x}").chars()));
+    }
+}
+
+/// A name that users choose, as a report may bear it, so that none makes a job free: of what is not visible each byte
+/// becomes U+FFFD and its number, and what is behind [`NAME_BYTES_MAX`] bytes becomes U+FFFD and a digest. No account is
+/// called so, hence none is charged for another's name; and two names stay two.
 pub fn fitting(name: impl Into<String>) -> String {
     let name = name.into();
     if let Cow::Owned(changed) = fit(&name) {
@@ -86,19 +109,40 @@ pub fn fit(name: &str) -> Cow<'_, str> {
     if is_fitting(name) {
         return Cow::Borrowed(name);
     }
-    let shown = |c| if is_visible(c) { c } else { REPLACED };
-    Cow::Owned(cut(name.chars().map(shown).collect(), NAME_BYTES_MAX))
+    let mut shown = String::with_capacity(name.len());
+    for c in name.chars() {
+        match is_visible(c) {
+            true => shown.push(c),
+            false => push_numbers(&mut shown, c.encode_utf8(&mut [0; 4]).as_bytes()),
+        }
+    }
+    Cow::Owned(cut(shown, NAME_BYTES_MAX))
 }
 
-/// The same, of `most` bytes at most: all that is behind them becomes U+FFFD.
+/// The same, of `most` bytes at most: all that is behind them becomes U+FFFD and a digest of the whole.
 pub fn cut(mut name: String, most: usize) -> String {
     if name.len() > most {
-        let mut ends = (0..=most.saturating_sub(REPLACED.len_utf8())).rev();
-        let end = ends.find(|at| name.is_char_boundary(*at));
+        let hash = ContentHash::of(name.as_bytes());
+        let kept = most.saturating_sub(REPLACED.len_utf8() + 2 * CUT_BYTES);
+        let end = (0..=kept).rev().find(|at| name.is_char_boundary(*at));
         name.truncate(end.unwrap_or(0));
         name.push(REPLACED);
+        let digest = hash.as_bytes().iter().take(CUT_BYTES);
+        name.extend(digest.map(|byte| format!("{byte:02x}")));
     }
     name
+}
+
+/// A word of a batch system as (a part of) one name of a path. A slash, of which a certificate's subject is full, becomes
+/// `|`, and `|` becomes U+FFFD and its number.
+pub fn element(word: &str) -> String {
+    word.replace('|', "\u{fffd}7c").replace('/', "|")
+}
+
+/// The word of which [`element`] made a name of a path.
+pub fn word_of(element: &str) -> String {
+    let word = element.replace('|', "/");
+    word.replace("\u{fffd}7c", "|")
 }
 
 fn is_fitting(name: &str) -> bool {

@@ -173,7 +173,7 @@ impl Commands {
                 let command = command.to_owned();
                 return Err(CommandError::TooMuch { command });
             }
-            let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+            let text = |bytes: Vec<u8>| fairmesh_model::record::text(&bytes).into_owned();
             return Ok(Output {
                 good: ended.map_err(missing)?.success(),
                 stdout: text(stdout),

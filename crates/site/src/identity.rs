@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::record::fit;
+use fairmesh_model::record::{element, fit};
 use fairmesh_model::{AccountPath, mutated};
 
 mod index;
@@ -179,16 +179,17 @@ impl IdentityMap {
         let of_rules = places.filter_map(|place| self.rule(place).user_at(path));
         // Many rules name the same one.
         let mut known = BTreeSet::new();
+        let of_people = of_people.map(str::to_owned);
         let mut owners = of_people
             .chain(of_rules)
-            .filter(|owner| known.insert(*owner));
-        !self.may_charge(user, account) && owners.any(|owner| self.may_charge(owner, account))
+            .filter(|owner| known.insert(owner.clone()));
+        !self.may_charge(user, account) && owners.any(|owner| self.may_charge(&owner, account))
     }
 
     /// What of all accounts a user can be charged to, so that they are found without a question about each.
     pub(crate) fn claims(&self, user: &str) -> Claims {
         let user = fit(user).into_owned();
-        let name = user.replace('/', "|");
+        let name = element(&user);
         let mut claims = Claims {
             accounts: BTreeSet::new(),
             templates: self.0.templates,
@@ -242,7 +243,7 @@ impl IdentityMap {
         let path = account.path.as_str();
         let makes = |rule: &&Rule| {
             let user = rule.user_at(path);
-            user.is_some_and(|user| rule.witness(user, account).is_some())
+            user.is_some_and(|user| rule.witness(&user, account).is_some())
         };
         let rules = |places: &mut dyn Iterator<Item = u32>| -> Vec<&Rule> {
             places.map(|place| self.rule(place)).filter(makes).collect()

@@ -13,7 +13,7 @@ use super::{AskArgs, count, heading, name_or_id};
 use crate::control::answer::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
 use crate::control::clean;
 use crate::finding::{Code, Finding};
-use crate::output::{Align, Exit, OutputArgs, Table, age, timestamp, until};
+use crate::output::{Align, Exit, OutputArgs, Table, age, timestamp, unbroken, until};
 
 /// Show the node, its VOs, its peers and what is wrong
 #[derive(Debug, Clone, clap::Args)]
@@ -97,7 +97,7 @@ fn notices(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std
     for notice in notices {
         let (severity, code, text) = (&notice.severity, &notice.code, clean(&notice.text));
         match format.parsable {
-            true => writeln!(out, "{severity}|{code}|{}", text.replace('|', " "))?,
+            true => writeln!(out, "{severity}|{code}|{}", unbroken(&text))?,
             false => writeln!(out, "{severity}: {text} [{code}]")?,
         }
     }

@@ -116,9 +116,10 @@ impl Table {
     }
 }
 
-/// A cell on one line and without the mark that separates cells.
+/// A cell on one line and without the mark that separates cells, as `printf %b` turns it back.
 pub(crate) fn unbroken(cell: &str) -> String {
-    cell.replace(['|', '\n', '\r'], " ")
+    let escaped = cell.replace('\\', "\\\\").replace('|', "\\x7c");
+    escaped.replace('\n', "\\n").replace('\r', "\\r")
 }
 
 #[cfg(test)]
@@ -147,8 +148,8 @@ mod tests {
             parsable: true,
             ..OutputArgs::default()
         };
-        assert_eq!(written(&format), "Entry|Share\n/VO-A|30\n/a b|7.5\n");
+        assert_eq!(written(&format), "Entry|Share\n/VO-A|30\n/a\\x7cb|7.5\n");
         format.noheader = true;
-        assert_eq!(written(&format), "/VO-A|30\n/a b|7.5\n");
+        assert_eq!(written(&format), "/VO-A|30\n/a\\x7cb|7.5\n");
     }
 }

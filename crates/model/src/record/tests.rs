@@ -72,15 +72,36 @@ fn a_name_that_had_to_be_changed_fits_and_is_nobody_elses() {
     for name in ["ann", "DOM\\ann", "Ångström", &"é".repeat(256)] {
         assert_eq!(fitting(name.to_owned()), name, "it fits");
     }
-    assert_eq!(fitting("a\tb\u{200b}".to_owned()), "a\u{fffd}b\u{fffd}");
-    for (long, kept) in [
-        ("é".repeat(300), 254),
-        ("\n".repeat(512), 169),
-        ("a".repeat(513), 509),
-    ] {
+    let changed = fitting("a\tb\u{200b}".to_owned());
+    assert_eq!(changed, "a\u{fffd}09b\u{fffd}e2\u{fffd}80\u{fffd}8b");
+    for long in ["é".repeat(300), "\n".repeat(512), "a".repeat(513)] {
         let fit = fitting(long.clone());
-        assert!(is_fitting(&fit) && fit.ends_with('\u{fffd}'), "{fit}");
-        assert_eq!(fit.chars().count(), kept + 1, "{long:?}");
+        assert!(is_fitting(&fit) && fit.contains('\u{fffd}'), "{fit}");
+        assert!(fit.len() > NAME_BYTES_MAX - 8, "{long:?}");
         assert_eq!(fitting(fit.clone()), fit);
+    }
+}
+
+#[test]
+fn two_names_stay_two_whatever_cannot_be_shown_of_them() {
+    let names: [&[u8]; 9] = [
+        b"j\xfcrg",
+        b"j\xe4rg",
+        "j\u{fffd}rg".as_bytes(),
+        "jürg".as_bytes(),
+        b"j\xc3rg",
+        b"jrg\n",
+        b"jrg\r",
+        "jrg\u{200b}".as_bytes(),
+        "jrg\u{200c}".as_bytes(),
+    ];
+    let long = |last: &str| "a".repeat(600) + last;
+    let fit = names.map(|name| fitting(text(name)));
+    let mut all: std::collections::BTreeSet<String> = fit.into_iter().collect();
+    all.extend([fitting(long("b")), fitting(long("c"))]);
+    assert_eq!(all.len(), names.len() + 2);
+    assert_eq!(element("/DC=org/CN=ann"), "|DC=org|CN=ann");
+    for word in ["a/b", "a|b", "a|/|b", "7c"] {
+        assert_eq!(word_of(&element(word)), word);
     }
 }

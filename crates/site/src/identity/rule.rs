@@ -3,6 +3,7 @@
 //! Invariant: an origin can never break out of the path that a rule gives it: a slash in a word becomes `|`, and what
 //! a word contains is not read for placeholders again.
 
+use fairmesh_model::record::{element, word_of};
 use fairmesh_model::{AccountPath, VoId};
 
 use super::words::{Account, NAMES, Pattern, USER, Words};
@@ -130,7 +131,7 @@ impl Rule {
         {
             return None;
         }
-        let user_name = user.replace('/', "|");
+        let user_name = element(user);
         // Most accounts are somebody else's: that is seen before anything is made of their names.
         let may_be = |(wanted, name): (&str, &str)| match wanted {
             "{user}" => name == user_name,
@@ -153,7 +154,7 @@ impl Rule {
                 let placeholder = format!("{{{}}}", NAMES[at]);
                 if let Some((before, behind)) = wanted.split_once(&placeholder) {
                     let rest = name.strip_prefix(before)?;
-                    words[at] = Some(rest.strip_suffix(behind)?.to_owned());
+                    words[at] = Some(word_of(rest.strip_suffix(behind)?));
                 }
             }
         }
@@ -161,14 +162,14 @@ impl Rule {
     }
 
     /// Whom this rule charges for jobs at a path, as far as the rule or the path names them.
-    pub(super) fn user_at<'a>(&'a self, path: &'a str) -> Option<&'a str> {
+    pub(super) fn user_at(&self, path: &str) -> Option<String> {
         if let Some(user) = self.exact_user() {
-            return Some(user);
+            return Some(user.to_owned());
         }
         let mut names = self.path.split('/').zip(path.split('/'));
         names.find_map(|(wanted, name)| {
             let (before, behind) = wanted.split_once("{user}")?;
-            name.strip_prefix(before)?.strip_suffix(behind)
+            Some(word_of(name.strip_prefix(before)?.strip_suffix(behind)?))
         })
     }
 
@@ -188,9 +189,7 @@ impl Rule {
             let found = words.iter().find(|(name, _)| from.starts_with(name));
             rest = match found {
                 Some((name, word)) => {
-                    // A certificate's subject is full of slashes; as a name it keeps them as `|`.
-                    let chars = (*word)?.chars();
-                    path.extend(chars.map(|c| if c == '/' { '|' } else { c }));
+                    path.push_str(&element((*word)?));
                     &from[name.len()..]
                 }
                 None => {

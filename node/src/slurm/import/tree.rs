@@ -12,7 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use anyhow::{Context as _, bail};
-use fairmesh_model::{AccountPath, clean};
+use fairmesh_model::{AccountPath, clean, record};
 
 use super::assoc::{Assoc, Fairshare, ROOT};
 
@@ -289,15 +289,9 @@ impl<'a> Tree<'a> {
 /// A name of Slurm's as one name of a path. A slash becomes `|`, as in rules; braces would be placeholders there,
 /// and `*` all accounts without a line.
 fn element(name: &str) -> String {
-    let replaced = |c| match c {
-        '/' => '|',
-        '{' => '(',
-        '}' => ')',
-        c => c,
-    };
     match name {
         "." | ".." | "*" => format!("({name})"),
-        name => name.chars().map(replaced).collect(),
+        name => record::element(name).replace('{', "(").replace('}', ")"),
     }
 }
 
