@@ -26,7 +26,7 @@ use crate::control::Control;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
 use crate::job::Job;
 use crate::plan::Update;
-use crate::{About, LoopSettings, Refusal, Scheduler, follow, now_ms};
+use crate::{About, LoopSettings, Refusal, Scheduler, capacity, follow, now_ms};
 use cluster::{Cluster, Finished};
 
 /// Where the hook leaves records, unless told otherwise.
@@ -104,6 +104,9 @@ impl Slurm {
             ("SQUEUE_FORMAT2", None),
             ("SQUEUE_STATES", None),
             ("SACCT_FORMAT", None),
+            ("SINFO_FORMAT", None),
+            ("SINFO_PARTITION", None),
+            set("SINFO_LOCAL", "1"),
             set("SQUEUE_LOCAL", "1"),
             set("SPRIO_LOCAL", "1"),
             set("SACCT_LOCAL", "1"),
@@ -166,6 +169,13 @@ impl Slurm {
 impl Scheduler for Slurm {
     const NAME: &'static str = "slurm";
     const NUMBER: &'static str = "site factor";
+    const SHOWS_CPUS: &'static str = "sinfo -a -h -o %C";
+
+    async fn cpus(&self) -> anyhow::Result<Option<u64>> {
+        let arguments = ["-a", "-h", "-o", "%C"];
+        let text = self.commands.ask("sinfo", &arguments).await?;
+        Ok(capacity::of_sinfo(&text))
+    }
 
     async fn queue(&self, all: bool) -> anyhow::Result<(Vec<Job>, Vec<String>)> {
         Ok(queue::read(&self.commands, all).await?)

@@ -246,6 +246,7 @@ mod tests {
             warnings: Vec::new(),
             snapshot: None,
             snapshot_warnings: Vec::new(),
+            cpus: None,
             past_known: true,
             recovered_until_ms: None,
         };

@@ -150,6 +150,7 @@ fn vo_body(site: &Site, status: VoStatus) -> VoBody {
         warnings: all_clean(&status.warnings),
         snapshot: status.snapshot.as_ref().map(snapshot_body),
         snapshot_warnings: all_clean(&status.snapshot_warnings),
+        cpus: status.cpus,
         past_known: status.past_known,
         recovered_until_ms: status.recovered_until.map(|until| until.0),
     }

@@ -113,6 +113,9 @@ pub struct VoBody {
     /// Which one that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_first: Option<String>,
+    /// CPUs that the charter gives this site: the most that it may report as used at one moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
     /// What is not as it should be.
     pub warnings: Vec<String>,
     /// The VO's snapshot, where it has somebody who signs one.
