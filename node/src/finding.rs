@@ -64,6 +64,8 @@ pub enum Code {
     TreeWarning,
     OwnClockOff,
     OverBudget,
+    RecordsRefused,
+    RejectsWait,
     BadRow,
     CountersRecovered,
     DiskFull,

@@ -47,6 +47,7 @@ mod inbox;
 mod mounts;
 mod query;
 mod recovered;
+mod refusal;
 mod remap;
 mod report;
 mod requests;

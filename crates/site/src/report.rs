@@ -314,7 +314,7 @@ impl Site {
     }
 
     /// Whether what a record is refused for passes: a charter is on its way, or two machines' clocks differ.
-    fn passes(&self, vo: Option<VoId>, record: &UsageRecord) -> bool {
+    pub(crate) fn passes(&self, vo: Option<VoId>, record: &UsageRecord) -> bool {
         let ahead = record.end.since(self.own_clock.wall);
         let is_ahead = ahead > self.config.timing.clock_tolerance;
         let is_unfounded = vo.is_some_and(|vo| !self.is_founded(vo));

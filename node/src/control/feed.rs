@@ -5,6 +5,7 @@
 //! ([`HELD_BYTES_MAX`]).
 //! Deliberately not here: what is done with the items.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes};
@@ -43,6 +44,8 @@ pub(super) struct Feed<T> {
     held_bytes: usize,
     pub(super) report: ReportBody,
     pub(super) charge: u64,
+    /// Lines of jobs that had been refused before.
+    pub(super) again: BTreeSet<u64>,
 }
 
 impl<T: DeserializeOwned> Feed<T> {
@@ -62,6 +65,7 @@ impl<T: DeserializeOwned> Feed<T> {
             held_bytes: 0,
             report: ReportBody::default(),
             charge: 0,
+            again: BTreeSet::new(),
         }
     }
 
@@ -148,6 +152,8 @@ impl<T> Feed<T> {
     pub(super) fn into_report(mut self) -> ReportBody {
         self.report.charge_core_ms = self.charge.to_string();
         self.report.refusals.sort_by_key(|refusal| refusal.line);
+        let lines = self.report.refusals.iter().map(|refusal| refusal.line);
+        self.report.refused_again = lines.filter(|line| self.again.contains(line)).collect();
         self.report
     }
 }

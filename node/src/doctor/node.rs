@@ -148,6 +148,8 @@ mod tests {
             healthy: true,
             notices: Vec::new(),
             without_line: Vec::new(),
+            refused: None,
+            rejects: Vec::new(),
             hidden: None,
         }
     }
