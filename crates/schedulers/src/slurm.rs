@@ -10,6 +10,7 @@ pub mod spool;
 pub mod standing;
 
 mod frame;
+mod people;
 mod queue;
 mod sacct;
 
@@ -132,37 +133,6 @@ impl Slurm {
             settings,
             source: None,
         }
-    }
-
-    /// Users and accounts: all that slurmdbd knows, if it runs, those of the queue, and of what the file of finished
-    /// jobs holds up to `most` records.
-    ///
-    /// # Errors
-    /// If Slurm is away.
-    pub async fn people(&self, most: usize) -> anyhow::Result<Vec<(String, Option<String>)>> {
-        let cluster = Cluster::ask(&self.commands).await?;
-        let mut people = Vec::new();
-        if cluster.has_slurmdbd() {
-            let name = cluster.value("ClusterName").unwrap_or_default();
-            let of_cluster = format!("cluster={name}");
-            let arguments = ["-nP", "show", "assoc", &of_cluster, "format=User,Account"];
-            let text = self.commands.ask("sacctmgr", &arguments).await?;
-            let pairs = text.lines().filter_map(|line| line.split_once('|'));
-            let pairs = pairs.filter(|(user, _)| !user.is_empty());
-            people.extend(pairs.map(|(user, account)| (user.to_owned(), Some(account.to_owned()))));
-        }
-        let (jobs, _) = queue::read(&self.commands, true).await?;
-        people.extend(jobs.into_iter().map(|job| (job.user, job.account)));
-        if let Ok(Finished::File(path)) = cluster.finished(&self.settings) {
-            let options = Options::default();
-            let read = follow::read(&path, None, Format::SlurmJobcomp, &options, most);
-            let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-            let whose = read.records.into_iter().map(|record| record.origin);
-            people.extend(whose.filter_map(|origin| Some((origin.user?, origin.account))));
-        }
-        people.sort_unstable();
-        people.dedup();
-        Ok(people)
     }
 }
 
