@@ -173,9 +173,19 @@ pub(crate) async fn capacity<S: Scheduler>(pair: &Pair<S>) -> Vec<(String, Strin
 }
 
 fn too_few<S: Scheduler>(vo: &VoBody, counted: u64) -> Option<(String, String)> {
-    let given = vo.cpus.filter(|given| u64::from(*given) < counted)?;
-    let (system, command) = (S::NAME, S::SHOWS_CPUS);
-    let name = clean(vo.name.as_deref().unwrap_or(&vo.vo));
+    let name = vo.name.as_deref().unwrap_or(&vo.vo);
+    lacking_cpus((S::NAME, S::SHOWS_CPUS), (name, vo.cpus?), counted)
+}
+
+fn lacking_cpus(
+    (system, command): (&str, &str),
+    (vo, given): (&str, u32),
+    counted: u64,
+) -> Option<(String, String)> {
+    if u64::from(given) >= counted {
+        return None;
+    }
+    let name = clean(vo);
     let problem = format!(
         "{system} counts {counted} CPUs (`{command}`), the charter of VO {name} gives this site {given}: a job of \
          more is refused, and all jobs together count up to {given}"
@@ -266,6 +276,22 @@ mod tests {
         let mut off = words(1_000);
         off.scale.importance = 0;
         assert_eq!(off.cramped(step), None);
+    }
+
+    #[test]
+    fn a_charter_with_fewer_cpus_than_the_batch_system_counts_is_named() {
+        let said = |given, counted| lacking_cpus(("slurm", "sinfo"), ("physics", given), counted);
+        assert_eq!(said(48, 48), None);
+        // A cluster that grows, or machines that are away.
+        assert_eq!(said(480, 48), None);
+        let (problem, fix) = said(32, 48).expect("16 are missing");
+        assert!(
+            problem.starts_with(
+                "slurm counts 48 CPUs (`sinfo`), the charter of VO physics gives this site 32:"
+            ),
+            "{problem}"
+        );
+        assert!(fix.ends_with("cpus = 48 for this site"), "{fix}");
     }
 
     #[test]
