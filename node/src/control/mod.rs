@@ -233,7 +233,7 @@ fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let of_systems = NAMES.into_iter().fold(Router::new(), |router, system| {
+    let of_systems = NAMES.into_iter().fold(refused::routes(), |router, system| {
         router.route(&format!("/v1/{system}"), loops_of(system))
     });
     let writes = of_systems
@@ -242,8 +242,6 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/corrections", post(corrections::post))
         .route("/v1/remap", post(remap::post))
         .route("/v1/audit", get(corrections::get_audit))
-        .route("/v1/refused", get(refused::get))
-        .route("/v1/rejects", post(refused::post_rejects))
         .route("/v1/documents", post(documents::post))
         .route("/v1/occupancy", post(place::post_occupancy))
         .route(

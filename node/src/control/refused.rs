@@ -11,8 +11,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
+use axum::routing::{get, post};
 use fairmesh_model::{JobKey, UsageRecord, VoId, WallTime};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX};
 use fairmesh_site::Reported;
@@ -39,13 +41,20 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// Records that are tried again at once.
 const RETRIED: u32 = 500;
 
+/// What is here, for those who may write.
+pub(super) fn routes() -> Router<Arc<Shared>> {
+    Router::new()
+        .route("/v1/refused", get(listed_jobs))
+        .route("/v1/rejects", post(post_rejects))
+}
+
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+struct Query {
     limit: Option<u32>,
 }
 
-pub(super) async fn get(
+async fn listed_jobs(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -81,7 +90,7 @@ pub(super) fn bodies(rejects: &BTreeMap<String, Waiting>) -> Vec<RejectsBody> {
     rejects.iter().map(body).collect()
 }
 
-pub(super) async fn post_rejects(
+async fn post_rejects(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
