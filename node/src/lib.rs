@@ -18,6 +18,7 @@ pub mod sockets;
 
 pub mod lookup;
 pub mod record_log;
+pub mod refused;
 pub mod serve;
 
 pub mod arc;

@@ -15,7 +15,7 @@ use clap_mangen::roff::{Inline, Roff, bold, roman};
 const EXAMPLES: &str = "\
 fairmesh demo --partition 20s..40s
 fairmesh demo --trace LOG.swf.gz --for 2m
-fairmesh init /etc/fairmesh --name hpc1.example --cores 4096 --address /dns4/hpc1.example/tcp/7600
+fairmesh init /etc/fairmesh --name hpc1.example --cpus 4096 --address /dns4/hpc1.example/tcp/7600
 fairmesh check-config
 fairmesh check-config --config draft/fairmesh.toml
 fairmesh run

@@ -18,7 +18,7 @@ test ! -e /etc/fairmesh/fairmesh.toml
 dpkg-query --show --showformat='${Conffiles}\n' fairmesh | grep -q /etc/default/fairmesh
 
 say "a site, and what the unit does for its node"
-fairmesh init /etc/fairmesh --systemd --name hpc1 --cores 8 --address /dns4/hpc1.example/tcp/7600 --quiet
+fairmesh init /etc/fairmesh --systemd --name hpc1 --cpus 8 --address /dns4/hpc1.example/tcp/7600 --quiet
 credentials=/run/credentials/fairmesh.service
 install -d -o fairmesh -g fairmesh -m 0700 /var/lib/fairmesh
 install -d -o fairmesh -g fairmesh -m 0755 /run/fairmesh "$credentials"

@@ -25,7 +25,7 @@ use crate::command::{CommandError, Commands, Output};
 use crate::feed::{Cursor, Portion};
 use crate::job::Job;
 use crate::plan::Update;
-use crate::{About, LoopSettings, Refusal, Scheduler, Settings};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity};
 
 /// What HTCondor has to be told, so that nothing but factors orders submitters (its own count of their use stands still,
 /// and whoever has no factor yet is behind all others), and that users cannot edit what their jobs are charged for.
@@ -151,6 +151,19 @@ impl Scheduler for Condor {
     const NAME: &'static str = "condor";
     const NUMBER: &'static str = "place";
     const WAITING: &'static str = "submitters";
+    const SHOWS_CPUS: &'static str =
+        "condor_status -constraint 'SlotType =!= \"Dynamic\"' -af TotalSlotCpus";
+
+    async fn cpus(&self) -> anyhow::Result<Option<u64>> {
+        let arguments = [
+            "-constraint",
+            "SlotType =!= \"Dynamic\"",
+            "-af",
+            "TotalSlotCpus",
+        ];
+        let text = self.commands.ask("condor_status", &arguments).await?;
+        Ok(capacity::of_condor_status(&text))
+    }
 
     /// The submitters of the whole pool; with `all`, the jobs of the schedd whose history is read.
     async fn queue(&self, all: bool) -> anyhow::Result<(Vec<Job>, Vec<String>)> {

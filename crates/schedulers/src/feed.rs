@@ -162,11 +162,14 @@ struct Reported {
     refused: u64,
     for_now: u64,
     refusals: Vec<Refusal>,
+    refused_again: BTreeSet<u64>,
     skipped: BTreeMap<String, u64>,
 }
 
 #[derive(Debug, Deserialize)]
 struct Refusal {
+    #[serde(default)]
+    line: u64,
     reason: String,
 }
 
@@ -471,8 +474,11 @@ impl<S: Scheduler> Feed<S> {
         Ok(())
     }
 
+    /// Warns of each refused job once: the node keeps a list of them.
     fn complain_of(&self, report: &Reported) {
-        let reasons = report.refusals.iter().map(|refusal| refusal.reason.clone());
+        let is_fresh = |refusal: &&Refusal| !report.refused_again.contains(&refusal.line);
+        let fresh = report.refusals.iter().filter(is_fresh);
+        let reasons = fresh.map(|refusal| refusal.reason.clone());
         complain(
             &self.name(),
             "the node refused",

@@ -20,7 +20,7 @@ use crate::command::Commands;
 use crate::feed::{Cursor, Portion};
 use crate::job::Job;
 use crate::plan::{Update, batches};
-use crate::{About, LoopSettings, Refusal, Scheduler, Settings};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity};
 
 /// Jobs of one `qalter`: more would keep qmaster from its other callers.
 const JOBS_MAX: usize = 100;
@@ -117,6 +117,13 @@ impl GridEngine {
 impl Scheduler for GridEngine {
     const NAME: &'static str = "gridengine";
     const NUMBER: &'static str = "override ticket";
+    const SHOWS_CPUS: &'static str = "qhost -q";
+
+    async fn cpus(&self) -> anyhow::Result<Option<u64>> {
+        let arguments = ["-q"];
+        let text = self.commands.ask("qhost", &arguments).await?;
+        Ok(capacity::of_qhost(&text))
+    }
 
     async fn queue(&self, _all: bool) -> anyhow::Result<(Vec<Job>, Vec<String>)> {
         let (rows, bad) = queue::read(&self.commands).await?;

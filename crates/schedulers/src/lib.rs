@@ -28,6 +28,7 @@ pub mod lsf;
 pub mod pbs;
 pub mod slurm;
 
+mod capacity;
 mod ended;
 mod mark;
 mod parts;
@@ -53,6 +54,12 @@ pub trait Scheduler: Send + std::marker::Sync + 'static {
     const NUMBER: &'static str;
     /// What has such a number.
     const WAITING: &'static str = "jobs";
+
+    /// The command that prints how many CPUs there are.
+    const SHOWS_CPUS: &'static str;
+
+    /// The CPUs that it counts, where it says so.
+    fn cpus(&self) -> impl Future<Output = anyhow::Result<Option<u64>>> + Send;
 
     /// The jobs that wait and run, with `all` also those that ended lately, as far as it shows them. Also gives the
     /// rows that made no sense.

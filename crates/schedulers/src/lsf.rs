@@ -22,7 +22,7 @@ use crate::command::Commands;
 use crate::feed::{Cursor, Portion};
 use crate::job::Job;
 use crate::plan::Update;
-use crate::{About, LoopSettings, Refusal, Scheduler, Settings};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity};
 
 /// The best possible factor's number.
 const RANGE_DEFAULT: u32 = 10_000_000;
@@ -98,6 +98,13 @@ impl Lsf {
 impl Scheduler for Lsf {
     const NAME: &'static str = "lsf";
     const NUMBER: &'static str = "system value";
+    const SHOWS_CPUS: &'static str = "bhosts -w";
+
+    async fn cpus(&self) -> anyhow::Result<Option<u64>> {
+        let arguments = ["-w"];
+        let text = self.commands.ask("bhosts", &arguments).await?;
+        Ok(capacity::of_bhosts(&text))
+    }
 
     async fn queue(&self, _all: bool) -> anyhow::Result<(Vec<Job>, Vec<String>)> {
         queue::read(&self.commands).await

@@ -23,7 +23,7 @@ use crate::command::Commands;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
 use crate::job::Job;
 use crate::plan::{Update, batches};
-use crate::{About, LoopSettings, Refusal, Scheduler, Settings, follow, now};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity, follow, now};
 
 /// Jobs of one `qalter`, which asks the server about each: more would keep a loop from ending when it should.
 const JOBS_MAX: usize = 100;
@@ -126,6 +126,13 @@ impl Pbs {
 impl Scheduler for Pbs {
     const NAME: &'static str = "pbs";
     const NUMBER: &'static str = "number";
+    const SHOWS_CPUS: &'static str = "pbsnodes -a";
+
+    async fn cpus(&self) -> anyhow::Result<Option<u64>> {
+        let arguments = ["-a"];
+        let text = self.commands.ask("pbsnodes", &arguments).await?;
+        Ok(capacity::of_pbsnodes(&text))
+    }
 
     /// What waits; with `all`, also what runs, each task of an array by itself.
     async fn queue(&self, all: bool) -> anyhow::Result<(Vec<Job>, Vec<String>)> {

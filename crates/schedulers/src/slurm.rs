@@ -10,6 +10,7 @@ pub mod spool;
 pub mod standing;
 
 mod frame;
+mod people;
 mod queue;
 mod sacct;
 
@@ -26,7 +27,7 @@ use crate::control::Control;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
 use crate::job::Job;
 use crate::plan::Update;
-use crate::{About, LoopSettings, Refusal, Scheduler, follow, now_ms};
+use crate::{About, LoopSettings, Refusal, Scheduler, capacity, follow, now_ms};
 use cluster::{Cluster, Finished};
 
 /// Where the hook leaves records, unless told otherwise.
@@ -104,6 +105,9 @@ impl Slurm {
             ("SQUEUE_FORMAT2", None),
             ("SQUEUE_STATES", None),
             ("SACCT_FORMAT", None),
+            ("SINFO_FORMAT", None),
+            ("SINFO_PARTITION", None),
+            set("SINFO_LOCAL", "1"),
             set("SQUEUE_LOCAL", "1"),
             set("SPRIO_LOCAL", "1"),
             set("SACCT_LOCAL", "1"),
@@ -130,42 +134,18 @@ impl Slurm {
             source: None,
         }
     }
-
-    /// Users and accounts: all that slurmdbd knows, if it runs, those of the queue, and of what the file of finished
-    /// jobs holds up to `most` records.
-    ///
-    /// # Errors
-    /// If Slurm is away.
-    pub async fn people(&self, most: usize) -> anyhow::Result<Vec<(String, Option<String>)>> {
-        let cluster = Cluster::ask(&self.commands).await?;
-        let mut people = Vec::new();
-        if cluster.has_slurmdbd() {
-            let name = cluster.value("ClusterName").unwrap_or_default();
-            let of_cluster = format!("cluster={name}");
-            let arguments = ["-nP", "show", "assoc", &of_cluster, "format=User,Account"];
-            let text = self.commands.ask("sacctmgr", &arguments).await?;
-            let pairs = text.lines().filter_map(|line| line.split_once('|'));
-            let pairs = pairs.filter(|(user, _)| !user.is_empty());
-            people.extend(pairs.map(|(user, account)| (user.to_owned(), Some(account.to_owned()))));
-        }
-        let (jobs, _) = queue::read(&self.commands, true).await?;
-        people.extend(jobs.into_iter().map(|job| (job.user, job.account)));
-        if let Ok(Finished::File(path)) = cluster.finished(&self.settings) {
-            let options = Options::default();
-            let read = follow::read(&path, None, Format::SlurmJobcomp, &options, most);
-            let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-            let whose = read.records.into_iter().map(|record| record.origin);
-            people.extend(whose.filter_map(|origin| Some((origin.user?, origin.account))));
-        }
-        people.sort_unstable();
-        people.dedup();
-        Ok(people)
-    }
 }
 
 impl Scheduler for Slurm {
     const NAME: &'static str = "slurm";
     const NUMBER: &'static str = "site factor";
+    const SHOWS_CPUS: &'static str = "sinfo -a -h -o %C";
+
+    async fn cpus(&self) -> anyhow::Result<Option<u64>> {
+        let arguments = ["-a", "-h", "-o", "%C"];
+        let text = self.commands.ask("sinfo", &arguments).await?;
+        Ok(capacity::of_sinfo(&text))
+    }
 
     async fn queue(&self, all: bool) -> anyhow::Result<(Vec<Job>, Vec<String>)> {
         Ok(queue::read(&self.commands, all).await?)

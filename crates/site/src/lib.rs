@@ -48,6 +48,7 @@ mod instalments;
 mod mounts;
 mod query;
 mod recovered;
+mod refusal;
 mod remap;
 mod report;
 mod requests;

@@ -42,6 +42,8 @@ pub struct VoStatus {
     /// Whether members have told what they hold of this site's earlier starts, all that are connected, or there is no
     /// other.
     pub past_known: bool,
+    /// The CPUs that the charter gives this site.
+    pub cpus: Option<u32>,
     /// Until when own counters reach whose jobs' marks are lost.
     pub recovered_until: Option<WallTime>,
 }
@@ -196,6 +198,7 @@ impl Site {
                     .iter()
                     .map(ToString::to_string)
                     .collect(),
+                cpus: charter.and_then(|charter| Some(charter.member(self.id)?.cores)),
                 past_known: vo.is_founded()
                     && self.knows_own_past(*id)
                     && connected.iter().all(|peer| has_told(vo, *peer)),

@@ -332,7 +332,7 @@ impl Site {
     }
 
     /// Whether what a record is refused for passes: a charter is on its way, or two machines' clocks differ.
-    fn passes(&self, vo: Option<VoId>, record: &UsageRecord) -> bool {
+    pub(crate) fn passes(&self, vo: Option<VoId>, record: &UsageRecord) -> bool {
         let ahead = record.end.since(self.own_clock.wall);
         let is_ahead = ahead > self.config.timing.clock_tolerance;
         let is_unfounded = vo.is_some_and(|vo| !self.is_founded(vo));
@@ -417,16 +417,16 @@ impl Site {
 /// Whether a member can have run a job, by the capacity that the charter declares for it.
 pub(crate) fn check_member(member: &MemberSite, record: &UsageRecord) -> Result<(), String> {
     let mem_mib = member.mem_gib.map(|gib| u64::from(gib) * 1_024);
-    let cores = Some(u64::from(member.cores));
+    let cpus = Some(u64::from(member.cores));
     let held = [
-        ("cores", u64::from(record.cores), cores),
+        ("CPUs", u64::from(record.cores), cpus),
         ("GPUs", u64::from(record.gpus), member.gpus.map(u64::from)),
         ("MiB of memory", record.mem_mib, mem_mib),
     ];
     for (what, held, has) in held {
         if let Some(has) = has.filter(|has| held > *has) {
             return Err(format!(
-                "job `{}` held {held} {what}, and this site has {has} by the charter: is one of the two wrong?",
+                "job `{}` held {held} {what}, and the charter gives this site {has}: is one of the two wrong?",
                 record.key.job
             ));
         }

@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use super::export::{self, Form};
 use super::{AskArgs, heading, totals, unless_refused};
 use crate::config::quantity::{parse_duration, parse_moment};
-use crate::control::answer::{Answer, RestsOn, StatusBody, SummaryBody};
+use crate::control::answer::{
+    Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
+};
 use crate::control::clean;
 use crate::driver::wall_now;
 use crate::output::{Exit, timestamp};
@@ -44,6 +46,9 @@ const COLUMNS: [&str; 15] = [
     "Start",
     "End",
 ];
+
+/// Columns of the list of refused jobs.
+const REFUSED_COLUMNS: [&str; 6] = ["Cluster", "Job", "User", "Account", "Since", "Reason"];
 
 /// Show the job records that the node keeps, or what they come to
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -84,6 +89,9 @@ pub struct RecordsArgs {
     /// One sum of all
     #[arg(long, conflicts_with = "by")]
     pub totals: bool,
+    /// Jobs that the node refused for good and does not count, and files with rejects
+    #[arg(long, conflicts_with_all = ["since", "until", "user", "account", "group", "vo", "state", "queue", "cluster", "by", "totals", "export"])]
+    pub refused: bool,
     /// Most jobs to list: the newest [default: 1000]
     #[arg(long, value_name = "N")]
     pub limit: Option<u32>,
@@ -135,6 +143,9 @@ struct RowBody {
 /// # Errors
 /// If the node cannot be asked, keeps no records, or does not show them to this user.
 pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    if args.refused {
+        return refused(args, out).await;
+    }
     let by: Vec<String> = args.by.iter().map(ToString::to_string).collect();
     let by = (!by.is_empty()).then(|| by.join(","));
     // What is exported must be whole, or be known not to be.
@@ -231,6 +242,57 @@ async fn export(
     let records = counted.map(|row| row.record);
     let left_out = export::write(out, form, &site, args.cpu_held, records.filter(ended))?;
     Ok(Exit::of(left_out == 0))
+}
+
+async fn refused(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    let limit = args.limit.map(|limit| limit.to_string());
+    let parameters = [("limit", limit.as_deref())];
+    let asked = args
+        .ask
+        .get::<RefusedJobsBody>("/v1/refused", &parameters, out);
+    let Some((answer, done)) = unless_refused(asked.await)? else {
+        return Ok(Exit::Failure);
+    };
+    if done {
+        return Ok(Exit::Success);
+    }
+    let RefusedJobsBody { all, jobs, rejects } = &answer.body;
+    let word = |word: &Option<String>| word.clone().unwrap_or_default();
+    let job = |job: &RefusedJobBody| {
+        let since = timestamp(WallTime(job.since_ms));
+        let (cluster, id) = (job.cluster.clone(), job.job.clone());
+        vec![
+            cluster,
+            id,
+            word(&job.user),
+            word(&job.account),
+            since,
+            job.reason.clone(),
+        ]
+    };
+    let rows: Vec<Vec<String>> = jobs.iter().map(job).collect();
+    table(
+        args,
+        &answer.rests_on,
+        &REFUSED_COLUMNS.map(str::to_owned),
+        &rows,
+        out,
+    )?;
+    if let Some(all) = all.as_ref().filter(|all| all.count > rows.len() as u64) {
+        eprintln!(
+            "the first {} of {} are shown: see --limit",
+            rows.len(),
+            all.count
+        );
+    }
+    for RejectsBody { file, lines } in rejects {
+        let since = timestamp(WallTime(lines.since_ms));
+        eprintln!(
+            "{} rejects in {file} since {since}, most: {}",
+            lines.count, lines.reason
+        );
+    }
+    Ok(Exit::Success)
 }
 
 async fn sums(

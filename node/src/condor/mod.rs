@@ -19,11 +19,12 @@ use settings::CondorTable;
 impl System for Condor {
     type Settings = CondorSettings;
     const TITLE: &'static str = "HTCondor";
-    const CODES: [Code; 4] = [
+    const CODES: [Code; 5] = [
         Code::CondorAway,
         Code::CondorSetup,
         Code::CondorUnmapped,
         Code::CondorRange,
+        Code::CondorCapacity,
     ];
 
     fn table(config: &Config) -> Option<&CondorTable> {

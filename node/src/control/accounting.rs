@@ -3,7 +3,7 @@
 //!
 //! Invariant: a batch of records is in the record log before any of it is charged; a node
 //! that is killed in between has logged what it has not counted, and the same batch, sent again, is counted
-//! once and logged once. A dry run changes nothing. Single records are given to writers only, sums to
+//! once and logged once. What is refused for good is not logged: it is listed as refused (`refused`). A dry run changes nothing. Single records are given to writers only, sums to
 //! everybody who may read.
 
 use std::collections::BTreeMap;
@@ -14,7 +14,7 @@ use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
 use fairmesh_model::record::NAME_BYTES_MAX;
-use fairmesh_model::{JobKey, SiteId};
+use fairmesh_model::{JobKey, SiteId, UsageRecord};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
 use fairmesh_site::{Account, Estimate, QuotaCall, Site};
 use serde::Deserialize;
@@ -27,9 +27,10 @@ use super::feed::Feed;
 use super::prices::find_site;
 use super::text::clean;
 use super::unread::until_read;
-use super::{Shared, State, log};
+use super::{Shared, State, log, refused};
 use crate::privacy::What;
 use crate::record_log::{LogError, Run};
+use crate::refused::RefusedJob;
 use crate::sockets::Slot;
 
 mod list;
@@ -128,6 +129,69 @@ async fn purpose(shared: &Shared, peer: Peer, query: PostQuery) -> Result<Purpos
     Ok(Purpose::Check(found.await??))
 }
 
+/// Records of a batch, by what becomes of them.
+#[derive(Default)]
+struct Batch {
+    /// Each with its position in `usage`, if it is charged.
+    kept: Vec<(BatchRecord, Option<usize>)>,
+    usage: Vec<UsageRecord>,
+    /// The lines of those.
+    numbers: Vec<u64>,
+    /// Jobs that have ended and are charged nothing.
+    free: Vec<JobKey>,
+    /// What is refused for good, with its lines.
+    refused: (Vec<u64>, Vec<RefusedJob>),
+}
+
+impl Batch {
+    fn take(
+        &mut self,
+        (number, record): (u64, BatchRecord),
+        charged: Result<UsageRecord, Skip>,
+        feed: &mut Feed<BatchRecord>,
+        skipped: &mut BTreeMap<String, u64>,
+    ) {
+        let charged = charged.map_err(|skip| (has_good_key(&record), skip));
+        match charged {
+            Ok(charged) => {
+                self.kept.push((record, Some(self.usage.len())));
+                self.usage.push(charged);
+                self.numbers.push(number);
+            }
+            Err((is_good, Skip::Invalid(why))) => {
+                feed.refuse(number, &why.to_string());
+                if is_good {
+                    self.refuse(number, &record, why.to_string());
+                }
+            }
+            Err((is_good, skip)) => {
+                *skipped.entry(skip.name().to_owned()).or_default() += 1;
+                // A job that waits has no record yet.
+                if skip != Skip::NotStarted && is_good {
+                    self.free.push(record.key.clone());
+                    self.kept.push((record, None));
+                }
+            }
+        }
+    }
+
+    fn refuse(&mut self, number: u64, record: &BatchRecord, why: String) {
+        self.refused.0.push(number);
+        self.refused.1.push(RefusedJob::new(record, why));
+    }
+
+    /// Takes those out of what is logged that are refused for good, by their positions in `usage`.
+    fn set_aside(&mut self, reasons: &BTreeMap<usize, String>) {
+        for (record, index) in std::mem::take(&mut self.kept) {
+            let refused = index.and_then(|index| Some((self.numbers[index], reasons.get(&index)?)));
+            match refused {
+                Some((number, why)) => self.refuse(number, &record, why.clone()),
+                None => self.kept.push((record, index)),
+            }
+        }
+    }
+}
+
 async fn hand_over(
     shared: &Shared,
     purpose: Purpose,
@@ -145,60 +209,65 @@ async fn hand_over(
     });
     let records = records.await?;
     let rule = shared.charge_rule();
-    let (mut kept, mut numbers, mut usage) = (Vec::new(), Vec::new(), Vec::new());
-    let mut free = Vec::new();
+    let mut batch = Batch::default();
     for (number, record) in records {
-        let index = usage.len();
-        match rule.usage(&record, now) {
-            Ok(charged) => {
-                usage.push(charged);
-                numbers.push(number);
-                kept.push((record, Some(index)));
-                continue;
-            }
-            Err(Skip::Invalid(why)) => {
-                feed.refuse(number, &why.to_string());
-                continue;
-            }
-            Err(skip) => {
-                *outcome.skipped.entry(skip.name().to_owned()).or_default() += 1;
-                // A job that waits has no record yet.
-                if skip == Skip::NotStarted || !has_good_key(&record) {
-                    continue;
-                }
-                free.push(record.key.clone());
-            }
-        }
-        kept.push((record, None));
+        let charged = rule.usage(&record, now);
+        batch.take((number, record), charged, feed, &mut outcome.skipped);
     }
+    let usage = std::mem::take(&mut batch.usage);
     let estimates = match purpose {
-        Purpose::Count => None,
-        Purpose::Estimate { tells_jobs: true } => {
-            Some(shared.node().estimate(std::mem::take(&mut usage)).await?)
+        Purpose::Count => {
+            batch.usage = usage;
+            return keep_and_count(shared, batch, feed, outcome).await;
         }
-        Purpose::Estimate { tells_jobs: false } => {
-            let usage = std::mem::take(&mut usage);
-            Some(shared.node().estimate_unknown(usage).await?)
-        }
-        Purpose::Check(at) => {
-            let usage = std::mem::take(&mut usage);
-            Some(shared.node().estimate_at(usage, at).await?)
-        }
+        Purpose::Estimate { tells_jobs: true } => shared.node().estimate(usage).await?,
+        Purpose::Estimate { tells_jobs: false } => shared.node().estimate_unknown(usage).await?,
+        Purpose::Check(at) => shared.node().estimate_at(usage, at).await?,
     };
-    if let Some(estimates) = estimates {
-        estimated(&numbers, estimates, feed, outcome);
-        return Ok(());
-    }
+    estimated(&batch.numbers, estimates, feed, outcome);
+    Ok(())
+}
+
+/// Counts records that the node has kept, each with a number for the feed.
+pub(super) async fn count(
+    shared: &Shared,
+    records: Vec<(u64, BatchRecord)>,
+    feed: &mut Feed<BatchRecord>,
+) -> Result<(), ApiError> {
+    hand_over(
+        shared,
+        Purpose::Count,
+        records,
+        feed,
+        &mut Outcome::default(),
+    )
+    .await
+}
+
+async fn keep_and_count(
+    shared: &Shared,
+    mut batch: Batch,
+    feed: &mut Feed<BatchRecord>,
+    outcome: &mut Outcome,
+) -> Result<(), ApiError> {
+    let usage = std::mem::take(&mut batch.usage);
+    let (usage, reasons) = refused::reasons(shared, usage).await?;
+    batch.set_aside(&reasons);
+    refused::note(shared, batch.refused, feed).await?;
     let again = shared.node().counts_again(&usage).await?;
     let known = |index: Option<usize>| again.get(&index?).copied();
-    let kept = kept
-        .into_iter()
-        .map(|(record, index)| (record, known(index)));
+    let kept = batch.kept.into_iter();
+    let kept = kept.map(|(record, index)| (record, known(index)));
     let logged = log::keep(shared, kept.collect(), true).await;
     outcome.logged += logged.map_err(unlogged)?;
+    let listed = refused::listed(shared, &usage).await?;
     let reported = shared.node().report(usage).await?;
-    feed.add(&reported, &numbers);
-    release(shared, free).await
+    feed.add(&reported, &batch.numbers);
+    if listed.is_some() {
+        refused::forget(shared, batch.free.clone()).await;
+    }
+    refused::accepted(shared, listed, &reported).await;
+    release(shared, batch.free).await
 }
 
 /// Frees what jobs hold that have ended and are charged nothing.

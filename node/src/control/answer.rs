@@ -13,6 +13,7 @@ mod mesh;
 mod place;
 mod prices;
 mod quota;
+mod refused;
 mod remap;
 #[cfg(test)]
 mod schemas;
@@ -39,6 +40,7 @@ pub use quota::{
     QuotaPartBody, QuotaSliceBody, QuotaSummaryBody, QuotaTotalsBody, QuotaTransferBody,
     QuotaUserBody, QuoteBody, QuotesBody, SettledBody,
 };
+pub use refused::{RefusedJobBody, RefusedJobsBody, RejectsBody, WaitingBody};
 pub use remap::{AccountBody, LeftBody, MoveBody, RemapBody, UncoveredBody};
 pub use tree::{
     CauseBody, CauseOfSite, ComparisonBody, CountersBody, ExplainBody, LedgerBody, LevelBody,

@@ -92,7 +92,9 @@ impl ControlServer {
                 }
             })
         };
+        let retry = tokio::spawn(super::refused::retry(Arc::clone(&shared)));
         serve_all(socket, "control.sock", grace, stop, take).await;
+        retry.abort();
     }
 }
 

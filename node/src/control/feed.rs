@@ -5,6 +5,7 @@
 //! ([`HELD_BYTES_MAX`]).
 //! Deliberately not here: what is done with the items.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes};
@@ -44,6 +45,8 @@ pub(super) struct Feed<T> {
     pub(super) report: ReportBody,
     pub(super) charge: u64,
     pub(super) credited: u64,
+    /// Lines of jobs that had been refused before.
+    pub(super) again: BTreeSet<u64>,
 }
 
 impl<T: DeserializeOwned> Feed<T> {
@@ -64,6 +67,7 @@ impl<T: DeserializeOwned> Feed<T> {
             report: ReportBody::default(),
             charge: 0,
             credited: 0,
+            again: BTreeSet::new(),
         }
     }
 
@@ -152,6 +156,8 @@ impl<T> Feed<T> {
         self.report.charge_core_ms = self.charge.to_string();
         self.report.credited_core_ms = self.credited.to_string();
         self.report.refusals.sort_by_key(|refusal| refusal.line);
+        let lines = self.report.refusals.iter().map(|refusal| refusal.line);
+        self.report.refused_again = lines.filter(|line| self.again.contains(line)).collect();
         self.report
     }
 }

@@ -11,7 +11,8 @@ use fairmesh_site::{Severity, Site, Timing};
 use super::answer::{PeerBody, VoBody};
 use crate::driver::Disk;
 use crate::finding::{Code, Finding};
-use crate::output::{age, until};
+use crate::output::{age, timestamp, until};
+use crate::refused::Waiting;
 
 /// From when on before its end a document's expiry is told.
 const EXPIRY_NAMED: Millis = Millis::from_secs(30 * 86_400);
@@ -149,6 +150,32 @@ pub(super) fn of_reload(why: &str) -> Finding {
     Finding::new(Code::ReloadRejected, Severity::Warning, &text)
 }
 
+/// That jobs are not counted which somebody should make countable.
+pub(super) fn of_refused(jobs: &Waiting) -> Finding {
+    let Waiting {
+        count,
+        since,
+        reason,
+    } = jobs;
+    let since = timestamp(*since);
+    let text =
+        format!("the node refused {count} jobs, the first at {since}; most of them: {reason}");
+    Finding::new(Code::RecordsRefused, Severity::Warning, &text)
+}
+
+/// That lines of a file wait which somebody should correct.
+pub(super) fn of_rejects((file, lines): (&String, &Waiting)) -> Finding {
+    let Waiting {
+        count,
+        since,
+        reason,
+    } = lines;
+    let since = timestamp(*since);
+    let text =
+        format!("{count} rejects wait in {file}, the first since {since}; most of them: {reason}");
+    Finding::new(Code::RejectsWait, Severity::Warning, &text)
+}
+
 /// What is wrong with the disk of the data folder.
 pub(super) fn of_disk(disk: &Disk) -> impl Iterator<Item = Finding> {
     let damaged = (disk.damaged_reads > 0).then(|| {
@@ -246,6 +273,7 @@ mod tests {
             warnings: Vec::new(),
             snapshot: None,
             snapshot_warnings: Vec::new(),
+            cpus: None,
             past_known: true,
             recovered_until_ms: None,
         };

@@ -39,6 +39,7 @@ mod priority;
 mod quota;
 mod quota_history;
 mod records;
+mod refused;
 mod remap;
 mod shares;
 mod sites;
@@ -72,6 +73,7 @@ use crate::lookup::LookupStats;
 use crate::network::Throttle;
 use crate::privacy::{Eyes, Privacy};
 use crate::record_log::RecordLog;
+use crate::refused::Refused;
 use crate::serve::Serving;
 use crate::sockets::{BindError, SlotLimits};
 pub(crate) use connections::serve;
@@ -162,6 +164,8 @@ pub struct ControlOptions {
     pub lookups: Option<Arc<LookupStats>>,
     /// Where job records are kept, if they are.
     pub records: Option<Arc<RecordLog>>,
+    /// What was refused for good.
+    pub refused: Arc<Refused>,
     /// Limits.
     pub limits: ControlLimits,
 }
@@ -215,10 +219,10 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 }
 
 /// What there is, for who asks for something else.
-const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, namesakes, accounting, audit, \
+const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, namesakes, accounting, audit, refused, \
     documents, forward, forward/here, quota, quota/history, quota/summary, \
     metrics; POST /v1/accounting, records, running, \
-    corrections, remap, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
+    rejects, corrections, remap, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
     forward/withdraw, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
 
@@ -229,7 +233,7 @@ fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let of_systems = NAMES.into_iter().fold(Router::new(), |router, system| {
+    let of_systems = NAMES.into_iter().fold(refused::routes(), |router, system| {
         router.route(&format!("/v1/{system}"), loops_of(system))
     });
     let writes = of_systems

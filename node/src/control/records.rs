@@ -14,8 +14,9 @@ use fairmesh_records::BatchRecord;
 use super::error::ApiError;
 use super::feed::Feed;
 use super::lines::LINE_BYTES_MAX;
-use super::{Shared, State, log};
+use super::{Shared, State, log, refused};
 use crate::record_log::Run;
+use crate::refused::RefusedJob;
 
 /// Records handed to the site at once: one durable write each, so enough to share its cost, and few
 /// enough that the driver is soon free again.
@@ -53,16 +54,53 @@ pub(super) async fn post_running(
         }
     }
     let rule = shared.charge_rule();
-    let (numbers, jobs): (Vec<u64>, Vec<_>) = jobs
+    let (lines, jobs): (Vec<u64>, Vec<_>) = jobs
         .into_iter()
         .map(|(number, job)| {
             let record = rule.reported(job.record);
             (number, RunningJob { record, ..job })
         })
         .unzip();
+    let records: Vec<UsageRecord> = jobs.iter().map(|job| job.record.clone()).collect();
     let reported = shared.node().running(jobs).await?;
-    feed.add(&reported, &numbers);
+    feed.add(&reported, &lines);
+    let refused = reported
+        .refused
+        .iter()
+        .map(|(at, _)| (lines[*at], records[*at].clone()));
+    note_running(&shared, refused.unzip(), &mut feed).await?;
     shared.answer("report", feed.into_report()).await
+}
+
+/// Lists running jobs as refused, of those with these lines that were refused; those that were before and are not now
+/// are no longer listed.
+async fn note_running(
+    shared: &Shared,
+    (lines, refused): (Vec<u64>, Vec<UsageRecord>),
+    feed: &mut Feed<RunningJob>,
+) -> Result<(), ApiError> {
+    let (records, reasons) = refused::reasons(shared, refused).await?;
+    let job = |(at, why): (usize, String)| {
+        let record = BatchRecord::of_usage(&records[at]);
+        let job = RefusedJob::new(&record, why);
+        (
+            lines[at],
+            RefusedJob {
+                record: None,
+                ..job
+            },
+        )
+    };
+    let (lines, jobs): (Vec<u64>, Vec<RefusedJob>) = reasons.into_iter().map(job).unzip();
+    let of_now = jobs.clone();
+    let kept = refused::stored(shared, move |store| store.keep_running(&of_now));
+    if let Err(error) = kept.await {
+        tracing::warn!(
+            ?error,
+            "running jobs that count are still listed as refused"
+        );
+    }
+    refused::note(shared, (lines, jobs), feed).await
 }
 
 async fn hand_over(
@@ -79,16 +117,31 @@ async fn hand_over(
     });
     let records = records.await?;
     let (numbers, records): (Vec<u64>, Vec<UsageRecord>) = records.into_iter().unzip();
-    let again = shared.node().counts_again(&records).await?;
-    let said = records.iter().map(BatchRecord::of_usage).enumerate();
-    let said = said.map(|(index, record)| (record, again.get(&index).copied()));
-    let said = said.collect();
     let rule = shared.charge_rule();
+    let records = records.into_iter().map(|record| rule.reported(record));
+    let (records, reasons) = refused::reasons(shared, records.collect()).await?;
+    let again = shared.node().counts_again(&records).await?;
+    let (mut said, mut refused) = (Vec::new(), (Vec::new(), Vec::new()));
+    for (at, record) in records.iter().map(BatchRecord::of_usage).enumerate() {
+        match reasons.get(&at) {
+            None => said.push((record, again.get(&at).copied())),
+            Some(why) => {
+                refused.0.push(numbers[at]);
+                refused.1.push(RefusedJob::new(&record, why.clone()));
+            }
+        }
+    }
+    refused::note(shared, refused, feed).await?;
+    let mut listed = refused::listed(shared, &records).await?.map(Vec::into_iter);
     let counted = async {
-        let mut records = records.into_iter().map(|record| rule.reported(record));
+        let mut records = records.into_iter();
         for numbers in numbers.chunks(REPORT_RECORDS) {
             let part = records.by_ref().take(numbers.len()).collect();
-            feed.add(&shared.node().report(part).await?, numbers);
+            let reported = shared.node().report(part).await?;
+            feed.add(&reported, numbers);
+            let part = listed.as_mut();
+            let part = part.map(|jobs| jobs.by_ref().take(numbers.len()).collect());
+            refused::accepted(shared, part, &reported).await;
         }
         Ok::<_, ApiError>(())
     };

@@ -15,6 +15,7 @@ use super::answer::{HeadBody, NodeBody, RestsOn, SnapshotBody, StatusBody, VoBod
 use super::error::ApiError;
 use super::extract::Params;
 use super::peers::Found;
+use super::refused::{bodies, stored};
 use super::rests_on::{answer, rests_on};
 use super::text::{all_clean, clean};
 use super::without_line::without_line;
@@ -83,6 +84,10 @@ pub(crate) async fn status(
     notices.extend(health::of_mesh(&asked.vos, &peers, &timing, now));
     notices.extend(health::of_disk(&shared.node().disk()));
     notices.extend(rejected.as_deref().map(health::of_reload));
+    let waiting = stored(shared, |store| Ok((store.summary()?, store.rejects()?)));
+    let (refused, rejects) = waiting.await?;
+    notices.extend(refused.as_ref().map(health::of_refused));
+    notices.extend(rejects.iter().map(health::of_rejects));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
         node: node_body(shared, asked.records_counted, asked.unmapped),
@@ -91,6 +96,8 @@ pub(crate) async fn status(
         healthy,
         notices,
         without_line: Vec::new(),
+        refused: refused.as_ref().map(Into::into),
+        rejects: bodies(&rejects),
         hidden: None,
     };
     Ok((asked.rests_on, body))
@@ -150,6 +157,7 @@ fn vo_body(site: &Site, status: VoStatus) -> VoBody {
         warnings: all_clean(&status.warnings),
         snapshot: status.snapshot.as_ref().map(snapshot_body),
         snapshot_warnings: all_clean(&status.snapshot_warnings),
+        cpus: status.cpus,
         past_known: status.past_known,
         recovered_until_ms: status.recovered_until.map(|until| until.0),
     }

@@ -23,6 +23,7 @@ use crate::driver::{NodeOptions, SystemClock, start};
 use crate::emulate::ProjectionName;
 use crate::network::NetworkConfig;
 use crate::record_log::Keep;
+use crate::refused::Refused;
 use crate::sockets::{Slot, Slots, Trusted};
 
 /// A user who is neither root nor the node nor a writer.
@@ -72,6 +73,7 @@ impl World {
             settings: receiver,
             lookups: None,
             records: Some(Arc::new(log)),
+            refused: Arc::new(Refused::open(dir.path()).expect("a list")),
             limits: ControlLimits {
                 body_idle_max: Duration::from_secs(5),
                 ..ControlLimits::default()
@@ -548,5 +550,108 @@ async fn nobody_asks_the_node_for_anything_before_his_turn() {
         drop(turns);
         assert_eq!(answer.await.status(), expected, "{path}");
     }
+    world.end().await;
+}
+
+/// A job that began in 2023.
+fn job_that_ends(end: &str) -> String {
+    format!(
+        "{{\"format\":\"slurm-sacct\",\"cluster\":\"c\",\"job\":\"9\",\"instance\":7,\"user\":\"ann\",\"account\":\"bio\",\
+         \"state\":\"completed\",\"start\":1700000000000,\"end\":{end},\"cpus\":2}}\n"
+    )
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_is_refused_for_good_is_listed_until_it_counts() {
+    let world = World::start().await;
+    let post = async |path: &str, body: String| -> ReportBody {
+        let answer: Result<Answer<ReportBody>, _> = world.control.post(path, body.into()).await;
+        answer.expect("answers").body
+    };
+    let status = async || -> StatusBody {
+        let (status, _): (Answer<StatusBody>, _) =
+            world.control.get("/v1/status", &[]).await.expect("answers");
+        status.body
+    };
+    let listed = async || -> answer::RefusedJobsBody {
+        let (listed, _): (Answer<answer::RefusedJobsBody>, _) = world
+            .control
+            .get("/v1/refused", &[])
+            .await
+            .expect("answers");
+        listed.body
+    };
+    let wrong = job_that_ends("4102444800000");
+    let first = post("/v1/accounting", wrong.clone()).await;
+    assert_eq!(
+        (first.refused, first.for_now, first.refused_again.len()),
+        (1, 0, 0)
+    );
+    let second = post("/v1/accounting", wrong).await;
+    assert_eq!(second.refused_again, BTreeSet::from([1]));
+    let log = world.options.records.as_ref().expect("a log");
+    assert_eq!(log.stats().inserted, 0, "it is not logged as if it counted");
+    let job = listed().await.jobs.pop().expect("one");
+    assert_eq!((job.job.as_str(), job.user.as_deref()), ("9", Some("ann")));
+    assert!(job.reason.contains("ten years"), "{}", job.reason);
+    let told = status().await;
+    assert_eq!(told.refused.expect("one").count, 1);
+    let notice = told
+        .notices
+        .iter()
+        .find(|notice| notice.code == "records-refused");
+    assert!(notice.expect("one").text.contains("refused 1 jobs"));
+    assert_eq!(
+        refused::again(&Shared::new(world.options.clone()))
+            .await
+            .expect("tries"),
+        0
+    );
+    let counted = post("/v1/accounting", job_that_ends("1700000060000")).await;
+    assert_eq!(counted.counted, 1);
+    assert!(listed().await.jobs.is_empty() && status().await.refused.is_none());
+    let instalment = r#"{"cluster":"c","job":"5","user":"ann","start_ms":9,"end_ms":1,"cores":1,"running":true,"expected_end_ms":9}"#;
+    for again in [BTreeSet::new(), BTreeSet::from([1])] {
+        assert_eq!(
+            post("/v1/running", instalment.to_owned())
+                .await
+                .refused_again,
+            again
+        );
+    }
+    assert_eq!(listed().await.jobs.len(), 1);
+    post("/v1/running", String::new()).await;
+    assert_eq!(listed().await.jobs, []);
+    world.end().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn rejects_of_a_file_are_in_the_status_until_there_are_none() {
+    let world = World::start().await;
+    let post = async |file: &str, count: u32| {
+        let body = format!(
+            "{{\"file\":\"{file}\",\"count\":{count},\"since_ms\":1700000000000,\"reason\":\"no end\"}}"
+        );
+        let answer: Result<Answer<serde_json::Value>, _> =
+            world.control.post("/v1/rejects", body.into()).await;
+        answer
+    };
+    let notices = async || {
+        let (status, _): (Answer<StatusBody>, _) =
+            world.control.get("/v1/status", &[]).await.expect("answers");
+        status.body.notices
+    };
+    post("/var/log/a.rejects", 3).await.expect("takes it");
+    let found = notices().await.pop().expect("one");
+    assert_eq!(found.code, "rejects-wait");
+    assert_eq!(
+        found.text,
+        "3 rejects wait in /var/log/a.rejects, the first since 2023-11-14T22:13:20Z; most of them: no end"
+    );
+    post("/var/log/a.rejects", 0).await.expect("takes it");
+    assert_eq!(notices().await, []);
+    assert!(post("a.rejects", 1).await.is_err());
+    let (status, said) = world.as_a_stranger("POST", "/v1/rejects", "{}").await;
+    assert_eq!(status, 403, "{said}");
     world.end().await;
 }

@@ -28,6 +28,7 @@ use crate::emulate::ProjectionName;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::{Multiaddr, NetworkConfig};
 use crate::page::PageServer;
+use crate::refused::Refused;
 use crate::serve::Serving;
 
 /// Between two probes of a node: what "within three sync intervals" is counted in.
@@ -161,6 +162,7 @@ impl Grid {
             settings,
             lookups: Some(lookup.stats()),
             records: None,
+            refused: Arc::new(Refused::in_memory()?),
             limits: ControlLimits::default(),
         };
         let control = control::bind(&self.socket(index, "control"), options).await?;

@@ -17,7 +17,7 @@ use super::report::Report;
 const LINES_MAX: usize = 24;
 
 /// What to do after it.
-const NEXT: &str = "Next: `fairmesh init mysite --cores 96` makes a site of your own; README.md has a mesh of two real ones.";
+const NEXT: &str = "Next: `fairmesh init mysite --cpus 96` makes a site of your own; README.md has a mesh of two real ones.";
 
 /// Where the demonstration stands.
 pub(super) struct Progress<'a> {

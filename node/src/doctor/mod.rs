@@ -252,6 +252,7 @@ async fn of_systems(config: &Config) -> Vec<(&'static str, Vec<Finding>)> {
             Code::SlurmSetup,
             Code::SlurmUnmapped,
             Code::SlurmRange,
+            Code::SlurmCapacity,
         ];
         let known = "that Slurm knows";
         found.push(("Slurm", lacking(slurm::lacks(config).await, codes, known)));
@@ -264,11 +265,11 @@ async fn of_systems(config: &Config) -> Vec<(&'static str, Vec<Finding>)> {
     found
 }
 
-/// What a batch system lacks, by its codes: it is away, its configuration, who maps nowhere, its range. `known` are
-/// those who were looked at.
+/// What a batch system lacks, by its codes: it is away, its configuration, who maps nowhere, its range, its CPUs.
+/// `known` are those who were looked at.
 fn lacking(
     lacks: anyhow::Result<Vec<Lack>>,
-    [away, setup, unmapped, range]: [Code; 4],
+    [away, setup, unmapped, range, capacity]: [Code; 5],
     known: &str,
 ) -> Vec<Finding> {
     let lacks = match lacks {
@@ -284,6 +285,9 @@ fn lacking(
             Finding::new(unmapped, Severity::Warning, &text)
         }
         Lack::Range(words) => Finding::new(range, Severity::Info, &words),
+        Lack::Capacity { problem, fix } => {
+            Finding::new(capacity, Severity::Warning, &problem).with_remedy(&fix)
+        }
     };
     lacks.into_iter().map(found).collect()
 }

@@ -148,6 +148,8 @@ mod tests {
             healthy: true,
             notices: Vec::new(),
             without_line: Vec::new(),
+            refused: None,
+            rejects: Vec::new(),
             hidden: None,
         }
     }
@@ -210,6 +212,7 @@ mod tests {
             warnings: Vec::new(),
             snapshot: None,
             snapshot_warnings: Vec::new(),
+            cpus: None,
             past_known: true,
             recovered_until_ms: None,
         });

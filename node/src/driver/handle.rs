@@ -20,6 +20,9 @@ use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
 /// How long a question about many things is on the driver's task at once.
 const SLICE: Duration = Duration::from_millis(3);
 
+/// Records that are looked at in such a slice, where each takes some microseconds.
+const SLICE_RECORDS: usize = 250;
+
 /// The node has stopped, or its store has failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 #[error("the node has stopped")]
@@ -119,6 +122,24 @@ impl NodeHandle {
         let again = again.await?.into_iter();
         let again = again.map(|(key, again)| again && counted.insert(key));
         Ok(indexes.into_iter().zip(again).collect())
+    }
+
+    /// Why records would be refused for good, by their positions; gives the records back.
+    pub(crate) async fn refusals(
+        &self,
+        records: Vec<UsageRecord>,
+    ) -> Result<(Vec<UsageRecord>, BTreeMap<usize, String>), Gone> {
+        let (records, mut reasons) = (Arc::new(records), BTreeMap::new());
+        for from in (0..records.len()).step_by(SLICE_RECORDS) {
+            let asked = Arc::clone(&records);
+            let some = self.ask(move |site, now| {
+                let until = asked.len().min(from + SLICE_RECORDS);
+                site.refusals(now, &asked[from..until])
+            });
+            let some = some.await?.into_iter();
+            reasons.extend(some.map(|(at, why)| (from + at, why)));
+        }
+        Ok((Arc::unwrap_or_clone(records), reasons))
     }
 
     /// What these would count if no job were known here: it tells nobody which are.

@@ -22,11 +22,12 @@ const VERIFIER_FILE: &str = "/etc/fairmesh-jsv";
 impl System for GridEngine {
     type Settings = GridEngineSettings;
     const TITLE: &'static str = "Grid Engine";
-    const CODES: [Code; 4] = [
+    const CODES: [Code; 5] = [
         Code::GridengineAway,
         Code::GridengineSetup,
         Code::GridengineUnmapped,
         Code::GridengineRange,
+        Code::GridengineCapacity,
     ];
 
     fn table(config: &Config) -> Option<&GridEngineTable> {

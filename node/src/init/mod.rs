@@ -47,10 +47,15 @@ pub struct InitArgs {
     /// What people call the site [default: this host's name]
     #[arg(long)]
     pub name: Option<String>,
-    /// Cores of the cluster, which are the most that the site may report as used at one moment; without it
-    /// they are to be filled in before a charter can be signed
-    #[arg(long, value_parser = clap::value_parser!(u32).range(1..))]
-    pub cores: Option<u32>,
+    /// CPUs of the cluster as its batch system counts them: the most that the site may report as used at one moment.
+    ///
+    /// They are threads where the batch system counts threads, and slots in Grid Engine and LSF. A job that holds more
+    /// is refused. Slurm: the fourth number of `sinfo -a -h -o %C`. Grid Engine: the slots of each host in `qhost -q`.
+    /// HTCondor: TotalSlotCpus of each slot that is not dynamic. PBS: resources_available.ncpus of each node in
+    /// `pbsnodes -a`. LSF: MAX of each host in `bhosts -w`. Without it they are to be filled in before a charter can
+    /// be signed.
+    #[arg(long, alias = "cores", value_parser = clap::value_parser!(u32).range(1..))]
+    pub cpus: Option<u32>,
     /// Where the node listens; repeat it for several [default: /ip4/0.0.0.0/tcp/7600, which is all addresses; with
     /// --systemd the address of this machine by which others reach it]
     #[arg(long, value_name = "MULTIADDR")]
@@ -141,9 +146,9 @@ fn config(name: &str, args: &InitArgs) -> String {
 fn member(args: &InitArgs, name: &str, site: SiteId) -> String {
     let name = toml::Value::from(name);
     // A number made up here would be a limit that nobody chose, and a draft without one cannot be signed.
-    let cores = args.cores.map_or_else(
-        || "# cores = FILL IN: of the whole cluster, the most that the site may report at one moment".to_owned(),
-        |cores| format!("cores = {cores}"),
+    let cpus = args.cpus.map_or_else(
+        || "# cpus = FILL IN: of the whole cluster, as its batch system counts them (`fairmesh init --help`)".to_owned(),
+        |cpus| format!("cpus = {cpus}"),
     );
     let addresses = if args.address.is_empty() {
         "[\"/dns4/YOUR.HOST/tcp/7600\"]".to_owned()
@@ -151,7 +156,7 @@ fn member(args: &InitArgs, name: &str, site: SiteId) -> String {
         list(&args.address)
     };
     let site = site.checked();
-    format!("[[site]]\nname = {name}\nid = \"{site}\"\n{cores}\naddresses = {addresses}\n")
+    format!("[[site]]\nname = {name}\nid = \"{site}\"\n{cpus}\naddresses = {addresses}\n")
 }
 
 fn list(addresses: &[Multiaddr]) -> String {
@@ -192,6 +197,7 @@ Next:
   2. Give the authority of your VO these lines for its charter; they are in {dir}/member.toml:
          {member}
      It takes them into a draft (fairmesh policy new charter --site member.toml), signs and publishes it.
+     cpus are those that the batch system counts: threads where it counts threads, slots in Grid Engine and LSF.
   3. Start the node, which listens on {listen}:
          {start}
 "
@@ -216,7 +222,7 @@ mod tests {
         let args = InitArgs {
             dir: dir.to_owned(),
             name: Some(name.to_owned()),
-            cores: Some(96),
+            cpus: Some(96),
             listen: Vec::new(),
             address: Vec::new(),
             systemd: false,
@@ -236,13 +242,13 @@ mod tests {
         assert_eq!(config.name, "hpc \"1\"");
         let key = load_key(&config.key_file).expect("a key");
         assert!(
-            said.contains(&key.site_id().to_string()) && said.contains("cores = 96"),
+            said.contains(&key.site_id().to_string()) && said.contains("cpus = 96"),
             "{said}"
         );
         let mut args = InitArgs {
             dir,
             name: None,
-            cores: None,
+            cpus: None,
             listen: Vec::new(),
             address: Vec::new(),
             systemd: true,
@@ -265,9 +271,9 @@ mod tests {
             assert!(unit.contains(&format!("\"{expected}\"\n")), "{expected}");
         }
         let unknown = member(&args, "hpc", key.site_id());
-        assert!(unknown.contains("\n# cores = FILL IN"), "{unknown}");
-        args.cores = Some(7);
-        assert!(member(&args, "hpc", key.site_id()).contains("\ncores = 7\n"));
+        assert!(unknown.contains("\n# cpus = FILL IN"), "{unknown}");
+        args.cpus = Some(7);
+        assert!(member(&args, "hpc", key.site_id()).contains("\ncpus = 7\n"));
         let dir = args.dir;
         let error = ran(&dir, "hpc2").expect_err("it is there").to_string();
         assert!(error.contains("site.key is there already"), "{error}");

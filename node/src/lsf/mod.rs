@@ -22,11 +22,12 @@ const WANTED: &str = "APS_PRIORITY = WEIGHT[[JPRIORITY, 1]]";
 impl System for Lsf {
     type Settings = LsfSettings;
     const TITLE: &'static str = "LSF";
-    const CODES: [Code; 4] = [
+    const CODES: [Code; 5] = [
         Code::LsfAway,
         Code::LsfSetup,
         Code::LsfUnmapped,
         Code::LsfRange,
+        Code::LsfCapacity,
     ];
 
     fn table(config: &Config) -> Option<&LsfTable> {

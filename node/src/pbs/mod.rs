@@ -23,11 +23,12 @@ const HOOK_FILE: &str = "/etc/fairmesh/pbs-hook.py";
 impl System for Pbs {
     type Settings = PbsSettings;
     const TITLE: &'static str = "PBS";
-    const CODES: [Code; 4] = [
+    const CODES: [Code; 5] = [
         Code::PbsAway,
         Code::PbsSetup,
         Code::PbsUnmapped,
         Code::PbsRange,
+        Code::PbsCapacity,
     ];
 
     fn table(config: &Config) -> Option<&PbsTable> {

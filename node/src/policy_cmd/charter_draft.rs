@@ -53,7 +53,8 @@ const SNAPSHOT: &str = "
 [snapshot]
 ";
 const SITES: &str = "
-# Who counts usage: at most its cores at one moment, and its gpus and mem (\"4TiB\") where they are given.
+# Who counts usage: at most its cpus at one moment, and its gpus and mem (\"4TiB\") where they are given. cpus are what
+# its batch system counts: threads where it counts threads (Slurm: sinfo -a -h -o %C), slots in Grid Engine and LSF.
 # Lines that `fairmesh init` leaves in member.toml; `fairmesh policy new charter --site member.toml` takes them.
 ";
 const MEM_HELP: &str = "write whole GiB, such as \"512GiB\" or \"4TiB\"";
@@ -95,7 +96,9 @@ struct RawCharter {
 struct RawSite {
     name: String,
     id: Spanned<String>,
-    cores: u32,
+    // Drafts of earlier releases.
+    #[serde(alias = "cores")]
+    cpus: u32,
     gpus: Option<u32>,
     mem: Option<Spanned<String>>,
     #[serde(default)]
@@ -192,7 +195,7 @@ fn member(source: Source<'_>, raw: &RawSite) -> Result<MemberSite, FileError> {
     Ok(MemberSite {
         site: source.parsed::<SiteId>("site.id", &raw.id, help)?,
         name: raw.name.clone(),
-        cores: raw.cores,
+        cores: raw.cpus,
         gpus: raw.gpus,
         mem_gib: optional(&raw.mem, |size| {
             let gib = whole_gib(size.get_ref());
@@ -233,9 +236,9 @@ fn write_charter(text: &mut String, charter: &Charter) -> std::fmt::Result {
     for site in &charter.sites {
         let (name, id) = (quoted(&site.name), site.site);
         let addresses: Vec<String> = site.addresses.iter().map(|text| quoted(text)).collect();
-        let (cores, addresses) = (site.cores, addresses.join(", "));
+        let (cpus, addresses) = (site.cores, addresses.join(", "));
         writeln!(text, "[[site]]\nname = {name}\nid = \"{id}\"")?;
-        writeln!(text, "cores = {cores}")?;
+        writeln!(text, "cpus = {cpus}")?;
         if let Some(gpus) = site.gpus {
             writeln!(text, "gpus = {gpus}")?;
         }

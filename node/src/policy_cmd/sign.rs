@@ -131,7 +131,7 @@ fn write_terms(charter: &Charter, out: &mut dyn Write) -> std::io::Result<()> {
     };
     let site = |of: &MemberSite| {
         let (gpus, mem) = (more(of.gpus, "GPUs"), more(of.mem_gib, "GiB"));
-        format!("{} ({} cores{gpus}{mem})", of.name, of.cores)
+        format!("{} ({} CPUs{gpus}{mem})", of.name, of.cores)
     };
     let sites: Vec<String> = charter.sites.iter().map(site).collect();
     let role = |of: &Role| format!("{} of {}", of.threshold, of.keys.len());

@@ -137,7 +137,7 @@ pub struct NewAllocationArgs {
     /// Days for which what is left of a slice can still be spent after its end
     #[arg(long, default_value_t = 0, conflicts_with = "from")]
     pub grace_days: u32,
-    /// The same for every site, and not by its cores
+    /// The same for every site, and not by its CPUs
     #[arg(long, conflicts_with = "from")]
     pub equal: bool,
     /// Id of a key that may pass parts of it on to accounts below its path; repeat it for each
@@ -227,7 +227,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
     };
     let example = match first.sites[..] {
         [] => {
-            "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cores = 1024\n\
+            "#   [[site]]\n#   name = \"hpc1\"\n#   id = \"<64 hex digits>\"\n#   cpus = 1024\n\
              #   addresses = [\"/dns4/hpc1.example/tcp/7600\"]\n"
         }
         _ => "",

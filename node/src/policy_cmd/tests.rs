@@ -651,7 +651,7 @@ fn a_sites_lines_bring_nothing_else_into_a_charter() {
     let draft = desk.read("2.toml");
     let said = desk.run("sign @2.toml --key @a");
     for line in [
-        "sites hpc1 (96 cores), hpc2 (64 cores, 8 GPUs, 1024 GiB)",
+        "sites hpc1 (96 CPUs), hpc2 (64 CPUs, 8 GPUs, 1024 GiB)",
         "keys  authority 2 of 2, policy 1 of 1, snapshots none",
         "terms no discounts, 0 readers; all else: fairmesh policy show FILE",
     ] {

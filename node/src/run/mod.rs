@@ -39,6 +39,7 @@ use crate::output::Exit;
 use crate::page::PageServer;
 use crate::privacy::Eyes;
 use crate::record_log::RecordLog;
+use crate::refused::Refused;
 use crate::schedulers;
 use crate::serve::Serving;
 use crate::sockets::TURNS;
@@ -262,6 +263,16 @@ async fn open_records(
     Ok(Some(Arc::new(opened?)))
 }
 
+/// The list of what was refused; in memory where the folder may not be written. Opening it waits for the disk.
+async fn open_refused(config: &Config, is_read_only: bool) -> anyhow::Result<Arc<Refused>> {
+    let folder = config.data_dir.clone();
+    let opened = move || match is_read_only {
+        true => Refused::in_memory(),
+        false => Refused::open(&folder),
+    };
+    Ok(Arc::new(tokio::task::spawn_blocking(opened).await??))
+}
+
 /// Starts the servers of the two sockets, and of the page where it is wanted.
 async fn start_servers(
     config: &Config,
@@ -292,6 +303,7 @@ async fn start_servers(
         settings,
         lookups: Some(lookup.stats()),
         records,
+        refused: open_refused(config, running.is_read_only).await?,
         limits: ControlLimits {
             slots: config.sockets.control_slots,
             ..ControlLimits::default()

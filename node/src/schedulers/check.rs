@@ -1,5 +1,6 @@
-//! `fairmesh slurm check` and its like: who of the cluster's users and accounts maps where, and who nowhere; and
-//! whether the range of its numbers keeps apart whom the node keeps apart, with room for importance.
+//! `fairmesh slurm check` and its like: who of the cluster's users and accounts maps where, and who nowhere;
+//! whether the range of its numbers keeps apart whom the node keeps apart, with room for importance; and whether each
+//! charter gives the site the CPUs that the batch system counts.
 //!
 //! Invariant: the answer is the node's own, by the rules that it counts with.
 //! Deliberately not here: the rules (`[[identity]]`), which this is to help writing.
@@ -11,7 +12,7 @@ use fairmesh_client::Scale;
 use fairmesh_schedulers::{Scheduler, sync};
 
 use super::Pair;
-use crate::control::answer::{Answer, PriorityBody};
+use crate::control::answer::{Answer, PriorityBody, StatusBody, VoBody};
 use crate::control::clean;
 use crate::output::{Align, OutputArgs, Table};
 
@@ -26,7 +27,7 @@ pub(crate) struct CheckArgs {
     output: OutputArgs,
 }
 
-/// Says who maps where, and gives whether everybody maps somewhere.
+/// Lists who maps where; gives whether everybody maps somewhere and no charter has too few CPUs.
 ///
 /// # Errors
 /// If the node is away.
@@ -80,7 +81,12 @@ pub(crate) async fn run<S: Scheduler>(
     );
     let lacks = of_range(pair, &factors, step);
     lacks.iter().for_each(|lacks| eprintln!("{lacks}"));
-    Ok(nowhere == 0)
+    let capacity = capacity(pair).await;
+    let lines = capacity
+        .iter()
+        .map(|(problem, fix)| format!("{problem}; {fix}"));
+    lines.for_each(|line| eprintln!("{line}"));
+    Ok(nowhere == 0 && capacity.is_empty())
 }
 
 /// Something that the batch system beside a node lacks.
@@ -92,6 +98,8 @@ pub(crate) enum Lack {
     Nowhere { who: usize, of: usize },
     /// Room between its numbers.
     Range(String),
+    /// CPUs that a charter does not give the site: the problem, and its fix.
+    Capacity { problem: String, fix: String },
 }
 
 /// What `setup` says is missing, and what `check` would say of these people.
@@ -110,6 +118,8 @@ pub(crate) async fn lacks<S: Scheduler>(
         let of = people.len();
         lacks.extend((who > 0).then_some(Lack::Nowhere { who, of }));
         lacks.extend(of_range(pair, &factors, step).into_iter().map(Lack::Range));
+        let capacity = capacity(pair).await.into_iter();
+        lacks.extend(capacity.map(|(problem, fix)| Lack::Capacity { problem, fix }));
     }
     lacks
 }
@@ -139,6 +149,49 @@ fn of_range<S: Scheduler>(pair: &Pair<S>, factors: &[Option<u32>], step: u32) ->
     };
     let lacks = [words.merged(factors), words.cramped(step)];
     lacks.into_iter().flatten().collect()
+}
+
+/// The charters that give this site fewer CPUs than the batch system counts, each as a problem and its fix. A
+/// charter may give more: a cluster grows, and machines are away. Nothing if the node is away.
+pub(crate) async fn capacity<S: Scheduler>(pair: &Pair<S>) -> Vec<(String, String)> {
+    let control = pair.sockets.control();
+    let Ok((status, _)) = control.get::<Answer<StatusBody>>("/v1/status", &[]).await else {
+        return Vec::new();
+    };
+    let short = |counted| {
+        let vos = status.body.vos.iter();
+        vos.filter_map(move |vo| too_few::<S>(vo, counted))
+            .collect()
+    };
+    match pair.scheduler.cpus().await {
+        Ok(counted) => counted.map(short).unwrap_or_default(),
+        Err(error) => {
+            let fix = "without it nobody can compare the charters' CPUs with those of the cluster";
+            vec![(format!("{error:#}"), fix.to_owned())]
+        }
+    }
+}
+
+fn too_few<S: Scheduler>(vo: &VoBody, counted: u64) -> Option<(String, String)> {
+    let name = vo.name.as_deref().unwrap_or(&vo.vo);
+    lacking_cpus((S::NAME, S::SHOWS_CPUS), (name, vo.cpus?), counted)
+}
+
+fn lacking_cpus(
+    (system, command): (&str, &str),
+    (vo, given): (&str, u32),
+    counted: u64,
+) -> Option<(String, String)> {
+    if u64::from(given) >= counted {
+        return None;
+    }
+    let name = clean(vo);
+    let problem = format!(
+        "{system} counts {counted} CPUs (`{command}`), the charter of VO {name} gives this site {given}: a job of \
+         more is refused, and all jobs together count up to {given}"
+    );
+    let fix = format!("ask who signs the charter to write cpus = {counted} for this site");
+    Some((problem, fix))
 }
 
 /// What is said of the range of a batch system's numbers.
@@ -223,6 +276,22 @@ mod tests {
         let mut off = words(1_000);
         off.scale.importance = 0;
         assert_eq!(off.cramped(step), None);
+    }
+
+    #[test]
+    fn a_charter_with_fewer_cpus_than_the_batch_system_counts_is_named() {
+        let said = |given, counted| lacking_cpus(("slurm", "sinfo"), ("physics", given), counted);
+        assert_eq!(said(48, 48), None);
+        // A cluster that grows, or machines that are away.
+        assert_eq!(said(480, 48), None);
+        let (problem, fix) = said(32, 48).expect("16 are missing");
+        assert!(
+            problem.starts_with(
+                "slurm counts 48 CPUs (`sinfo`), the charter of VO physics gives this site 32:"
+            ),
+            "{problem}"
+        );
+        assert!(fix.ends_with("cpus = 48 for this site"), "{fix}");
     }
 
     #[test]

@@ -59,8 +59,8 @@ pub(crate) trait System: Scheduler + Clone {
     type Settings: Settings;
     /// What it is called in words.
     const TITLE: &'static str;
-    /// The findings about it: it is away, its configuration, who maps nowhere, its range.
-    const CODES: [Code; 4];
+    /// The findings about it: it is away, its configuration, who maps nowhere, its range, its CPUs.
+    const CODES: [Code; 5];
 
     /// Its table of the configuration.
     fn table(config: &Config) -> Option<&Table<Self::Settings>>;
@@ -87,7 +87,7 @@ pub(crate) trait System: Scheduler + Clone {
 /// What all such systems are asked for in turn.
 pub(crate) struct Known {
     pub(crate) title: &'static str,
-    pub(crate) codes: [Code; 4],
+    pub(crate) codes: [Code; 5],
     /// Whether the configuration has its table, and whether the loops run with the node.
     pub(crate) with_node: fn(&Config) -> Option<bool>,
     /// What it lacks.
@@ -155,6 +155,7 @@ pub(crate) async fn run<S: System>(args: &SystemArgs, out: &mut dyn Write) -> an
         What::Setup => {
             let mut lacks = pair.scheduler.setup(out).await?;
             lacks.extend(silent_sockets(&pair.sockets));
+            lacks.extend(check::capacity(&pair).await);
             write_lacks(&lacks, out)?
         }
     };

@@ -5,6 +5,7 @@
 
 pub mod settings;
 
+mod billing;
 mod import;
 mod prolog;
 mod quotas;
@@ -156,7 +157,11 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
             let people = pair.scheduler.people(FINISHED_MAX).await?;
             let all_map = check::run(args_of_check, &people, pair, out).await?;
             let (words, is_held) = quotas::quotas(&place, &args.config).await?;
-            words.iter().for_each(|words| eprintln!("{words}"));
+            let notices = billing::notices(&pair.scheduler.commands).await?;
+            words
+                .iter()
+                .chain(&notices)
+                .for_each(|words| eprintln!("{words}"));
             Ok(Exit::of(all_map && is_held))
         }
         What::Setup(setup) => setup::run(setup, &place, &args.config, out).await,

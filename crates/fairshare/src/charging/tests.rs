@@ -108,9 +108,19 @@ fn charges_by_cores_and_by_weights() {
         energy_kwh: 0,
         spec_max: None,
     };
+    // Two threads are one core.
+    let threads = ChargingRule::Weights {
+        cpu: 500,
+        gpu: 0,
+        mem_gib: 0,
+        max: false,
+        spec_max: None,
+    };
     // rule, what is held, milliseconds, core-ms
     let rows = [
         (ChargingRule::CpuTime, held, 1_000, 4_000),
+        (threads, many(2), 3_600_000, 3_600_000),
+        (threads, many(1), 3_600_001, 1_800_000),
         (weights(false), held, 1_000, 16_000),
         (weights(true), held, 1_000, 8_000),
         (weights(false), Resources::default(), 1_000, 0),

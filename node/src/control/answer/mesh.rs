@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::{RejectsBody, WaitingBody};
 use crate::finding::Finding;
 
 /// `fairmesh.status/1`.
@@ -21,6 +22,12 @@ pub struct StatusBody {
     /// Levels of the share tree where accounts without a line have weighted usage.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub without_line: Vec<WithoutLineBody>,
+    /// Jobs that the node refused for good and does not count.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<WaitingBody>,
+    /// Files with lines that `fairmesh report` could not read.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub rejects: Vec<RejectsBody>,
     /// What of others is hidden from whoever asks, as `privacy.hide` has it; empty where he sees all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hidden: Option<Vec<String>>,
@@ -113,6 +120,9 @@ pub struct VoBody {
     /// Which one that is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub expires_first: Option<String>,
+    /// CPUs that the charter gives this site: the most that it may report as used at one moment.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<u32>,
     /// What is not as it should be.
     pub warnings: Vec<String>,
     /// The VO's snapshot, where it has somebody who signs one.

@@ -15,8 +15,8 @@ use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
     ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, NamesakesBody, OccupancyBody,
     PeersBody, PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
-    QuotaSummaryBody, QuotesBody, RemapBody, ReportBody, SettledBody, SharesBody, SitesBody,
-    StatusBody, SummaryBody, UnmappedBody, UsageBody,
+    QuotaSummaryBody, QuotesBody, RefusedJobsBody, RejectsBody, RemapBody, ReportBody, SettledBody,
+    SharesBody, SitesBody, StatusBody, SummaryBody, UnmappedBody, UsageBody,
 };
 
 fn written<T: JsonSchema>() -> schemars::Schema {
@@ -75,6 +75,7 @@ get /v1/usage vo path limit after: Raw usage, exact: usage-1
 get /v1/unmapped: Whom no identity rule maps: unmapped-1
 get /v1/namesakes: Accounts that may mix people of one name: namesakes-1
 get /v1/accounting by* since until user account group vo state queue cluster: Sums of the job records that are kept: accounting-1
+get /v1/refused limit: Jobs that the node refused for good, and files with rejects: refused-1
 get /v1/audit job by limit: What was taken back, by whom and why: audit-1
 get /v1/prices vo site: What each site's machines cost: prices-1
 get /v1/documents: The signed documents: documents-1
@@ -82,6 +83,7 @@ get /v1/quota vo path: The credit of each account that has one: quota-1
 get /v1/quota/history vo path all month: An account's credit, document by document: quota_history-1
 get /v1/quota/summary vo path month: What a month's jobs were charged: quota_summary-1
 post /v1/records: Report usage, one JSON object a line: records-1
+post /v1/rejects: List lines of a file that could not be read, or take the file out with a count of 0: rejects-1
 post /v1/running: Tell the node which jobs run, one JSON object a line: records-1
 post /v1/accounting dry_run at_site: Report job records as batch systems wrote them: report-1
 post /v1/corrections why* by: Take jobs back that were reported in error: corrections-1
@@ -181,6 +183,8 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<SummaryBody>("fairmesh.accounting/1"),
         answer::<CorrectionsBody>("fairmesh.corrections/1"),
         answer::<RemapBody>("fairmesh.remap/1"),
+        answer::<RefusedJobsBody>("fairmesh.refused/1"),
+        answer::<RejectsBody>("fairmesh.rejects/1"),
         answer::<AuditBody>("fairmesh.audit/1"),
         answer::<PricesBody>("fairmesh.prices/1"),
         answer::<LoopsHeard>("fairmesh.slurm/1"),

@@ -1,6 +1,6 @@
 //! Answers about shares, usage and what feeds reported.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -404,6 +404,9 @@ pub struct ReportBody {
     pub credited_core_ms: String,
     /// The first refused lines.
     pub refusals: Vec<Refusal>,
+    /// Those of them whose jobs the node had refused before, for the like reason.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub refused_again: BTreeSet<u64>,
 }
 
 /// A line that was refused.

@@ -69,7 +69,8 @@ fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<(String, String)>
         ));
     }
     let others = ["Age", "Assoc", "JobSize", "Partition", "QOS"].map(weight);
-    let others: u64 = others.iter().sum();
+    let others = others.into_iter().chain(weights_of_tres(cluster));
+    let others = others.fold(0, u64::saturating_add);
     if others > u64::from(table.slurm.common.scale.range) {
         findings.push(finding(
             format!(
@@ -91,6 +92,15 @@ fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<(String, String)>
         ));
     }
     findings
+}
+
+/// The weights of the list `PriorityWeightTRES`, such as `CPU=2000,GRES/gpu=3000`: each is the most that its TRES adds to
+/// a priority.
+fn weights_of_tres(cluster: &Cluster) -> impl Iterator<Item = u64> {
+    let list = cluster.value("PriorityWeightTRES").unwrap_or_default();
+    let weights = list.split(',').filter_map(|entry| entry.rsplit_once('='));
+    let whole = |value: &str| value.split('.').next()?.trim().parse().ok();
+    weights.filter_map(move |(_, value)| whole(value))
 }
 
 fn of_usage(cluster: &Cluster, settings: &SlurmSettings) -> Vec<(String, String)> {
@@ -176,6 +186,10 @@ mod tests {
             ("PriorityType = priority/basic\n", "knows no site factor"),
             ("PriorityWeightFairShare = 10\n", "own fairshare"),
             ("PriorityWeightQOS = 1500000000\n", "the other weights"),
+            (
+                "PriorityWeightTRES = CPU=999999000,GRES/gpu=1.5\n",
+                "the other weights add up to 1000000001",
+            ),
             ("PrioritySiteFactorPlugin = site_factor/x\n", "too"),
             ("PrioritySiteFactorPlugin = site_factor/fairmesh\n", "too"),
             (

@@ -18,6 +18,7 @@ use fairmesh_schedulers::slurm::cluster::{Cluster, Finished};
 
 use super::Place;
 use crate::output::Exit;
+use crate::schedulers::check;
 use crate::schedulers::command::write_lacks;
 use quota::QuotaFiles;
 
@@ -72,7 +73,11 @@ pub(super) async fn run(
             }
         }
     }
-    let findings = findings::of(place, cluster, config, quota.as_ref());
+    let is_there = cluster.is_ok();
+    let mut findings = findings::of(place, cluster, config, quota.as_ref());
+    if is_there {
+        findings.extend(check::capacity(&place.pair).await);
+    }
     Ok(Exit::of(write_lacks(&findings, out)?))
 }
 

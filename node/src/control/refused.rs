@@ -1,0 +1,274 @@
+//! What was refused for good: `GET /v1/refused[?limit=]` lists the jobs, and `POST /v1/rejects` takes how many lines
+//! of a file `fairmesh report` could not read.
+//!
+//! A charter or a configuration that changes may make right what was refused: then the node tries the jobs again, by
+//! the records that it has kept, and nobody has to report them again.
+//!
+//! Invariant: a job is in the list from before its report is answered until it is counted.
+//! Deliberately not here: keeping the list (`crate::refused`).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Body;
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use fairmesh_model::{JobKey, UsageRecord, VoId, WallTime};
+use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX};
+use fairmesh_site::Reported;
+use serde::Deserialize;
+
+use super::accounting;
+use super::answer::{RefusedJobBody, RefusedJobsBody, RejectsBody, WaitingBody};
+use super::error::ApiError;
+use super::extract::{Params, json};
+use super::feed::Feed;
+use super::text::clean;
+use super::{Shared, State};
+use crate::refused::{Refused, RefusedJob, Waiting};
+
+/// Jobs that are listed unless `limit` says otherwise, and at most.
+const LIMIT: (u32, u32) = (1_000, 100_000);
+
+/// A path and a reason.
+const REJECTS_BYTES_MAX: usize = 16 << 10;
+
+/// Between two looks whether the charters or the configuration have changed.
+const RETRY_PAUSE: Duration = Duration::from_secs(10);
+
+/// Records that are tried again at once.
+const RETRIED: u32 = 500;
+
+/// What is here, for those who may write.
+pub(super) fn routes() -> Router<Arc<Shared>> {
+    Router::new()
+        .route("/v1/refused", get(listed_jobs))
+        .route("/v1/rejects", post(post_rejects))
+}
+
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Query {
+    limit: Option<u32>,
+}
+
+async fn listed_jobs(
+    axum::extract::State(shared): State,
+    Params(query): Params<Query>,
+) -> Result<impl IntoResponse, ApiError> {
+    let most = query.limit.unwrap_or(LIMIT.0).min(LIMIT.1);
+    let listed = stored(&shared, move |store| {
+        Ok((store.summary()?, store.list(most)?, store.rejects()?))
+    });
+    let (all, jobs, rejects) = listed.await?;
+    let word = |word: Option<String>| word.as_deref().map(clean);
+    let job = |job: RefusedJob| RefusedJobBody {
+        cluster: clean(&job.key.cluster),
+        job: clean(&job.key.job),
+        instance: job.key.instance,
+        user: word(job.user),
+        account: word(job.account),
+        reason: clean(&job.reason),
+        since_ms: job.since.0,
+    };
+    let body = RefusedJobsBody {
+        all: all.as_ref().map(Into::into),
+        jobs: jobs.into_iter().map(job).collect(),
+        rejects: bodies(&rejects),
+    };
+    shared.answer("refused", body).await
+}
+
+/// Files with lines that could not be read.
+pub(super) fn bodies(rejects: &BTreeMap<String, Waiting>) -> Vec<RejectsBody> {
+    let body = |(file, lines): (&String, &Waiting)| RejectsBody {
+        file: clean(file),
+        lines: lines.into(),
+    };
+    rejects.iter().map(body).collect()
+}
+
+async fn post_rejects(
+    axum::extract::State(shared): State,
+    body: Body,
+) -> Result<impl IntoResponse, ApiError> {
+    let rejects: RejectsBody = json(&shared, body, REJECTS_BYTES_MAX).await?;
+    let RejectsBody { file, lines } = rejects.clone();
+    if !file.starts_with('/') {
+        return Err(ApiError::bad_request(
+            "`file` is no whole path: it begins with `/`",
+        ));
+    }
+    let WaitingBody {
+        count,
+        since_ms,
+        reason,
+    } = lines;
+    let waiting = Waiting {
+        count,
+        since: WallTime(since_ms),
+        reason,
+    };
+    let is_listed = stored(&shared, move |store| store.set_rejects(&file, &waiting));
+    if !is_listed.await? {
+        let error = ApiError::bad_request("the node lists no more files with rejects");
+        return Err(
+            error.hint("`fairmesh records --refused` lists them: report some again, once fixed")
+        );
+    }
+    shared.answer("rejects", rejects).await
+}
+
+/// Asks the list of what was refused, on a thread that may block.
+pub(super) async fn stored<T: Send + 'static>(
+    shared: &Shared,
+    ask: impl FnOnce(&Refused) -> rusqlite::Result<T> + Send + 'static,
+) -> Result<T, ApiError> {
+    let store = Arc::clone(&shared.options.refused);
+    let answered = tokio::task::spawn_blocking(move || ask(&store)).await;
+    let failed = |error| {
+        let error = format!("the list of refused jobs failed: {error}");
+        ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, error)
+    };
+    answered.map_err(ApiError::internal)?.map_err(failed)
+}
+
+impl RefusedJob {
+    /// One with its record.
+    pub(super) fn new(record: &BatchRecord, reason: String) -> Self {
+        Self {
+            key: record.key.clone(),
+            user: record.origin.user.clone(),
+            account: record.origin.account.clone(),
+            reason,
+            since: WallTime(0),
+            record: serde_json::to_string(record).ok(),
+        }
+    }
+}
+
+/// Why records are going to be refused for good, by their positions; those that count already are left out. Gives the
+/// records back.
+pub(super) async fn reasons(
+    shared: &Shared,
+    records: Vec<UsageRecord>,
+) -> Result<(Vec<UsageRecord>, BTreeMap<usize, String>), ApiError> {
+    let (records, mut reasons) = shared.node().refusals(records).await?;
+    if !reasons.is_empty() {
+        let refused = reasons.keys().map(|at| records[*at].clone()).collect();
+        let marked = shared.node().marked(refused).await?;
+        let mut counted = marked
+            .iter()
+            .map(|(mark, _)| mark.is_some_and(|mark| mark.ended));
+        reasons.retain(|_, _| counted.next() != Some(true));
+    }
+    Ok((records, reasons))
+}
+
+/// Lists jobs as refused, each with the number of its line; the answer says which of them were before. A list that
+/// cannot be written stops nothing: the answer has the refusals.
+pub(super) async fn note<T>(
+    shared: &Shared,
+    (lines, jobs): (Vec<u64>, Vec<RefusedJob>),
+    feed: &mut Feed<T>,
+) -> Result<(), ApiError> {
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    let now = shared.node().ask(|_, now| now.wall).await?;
+    match stored(shared, move |store| store.note(now, &jobs)).await {
+        Ok(again) => {
+            let lines = lines.into_iter().zip(again);
+            feed.again
+                .extend(lines.filter_map(|(line, again)| again.then_some(line)));
+        }
+        Err(error) => tracing::warn!(?error, "refused jobs are not listed"),
+    }
+    Ok(())
+}
+
+/// The jobs of these records, where any job is listed as refused.
+pub(super) async fn listed(
+    shared: &Shared,
+    records: &[UsageRecord],
+) -> Result<Option<Vec<JobKey>>, ApiError> {
+    let is_empty = stored(shared, Refused::is_empty).await?;
+    Ok((!is_empty).then(|| records.iter().map(|record| record.key.clone()).collect()))
+}
+
+/// Takes jobs out of the list that are refused no more.
+pub(super) async fn forget(shared: &Shared, jobs: Vec<JobKey>) {
+    let forgotten = stored(shared, move |store| store.forget(jobs.iter()));
+    if let Err(error) = forgotten.await {
+        tracing::warn!(?error, "jobs that count are still listed as refused");
+    }
+}
+
+/// Takes those of these jobs out of the list that a report did not refuse.
+pub(super) async fn accepted(shared: &Shared, jobs: Option<Vec<JobKey>>, reported: &Reported) {
+    let refused: BTreeSet<usize> = reported.refused.iter().map(|(index, _)| *index).collect();
+    let jobs = jobs.into_iter().flatten().enumerate();
+    let jobs: Vec<JobKey> = jobs
+        .filter(|(at, _)| !refused.contains(at))
+        .map(|(_, job)| job)
+        .collect();
+    if !jobs.is_empty() {
+        forget(shared, jobs).await;
+    }
+}
+
+/// Tries what was refused again whenever a charter or the configuration has changed, for as long as it is polled.
+pub(super) async fn retry(shared: Arc<Shared>) {
+    let mut settings = shared.options.settings.clone();
+    let mut tried = None;
+    loop {
+        tokio::time::sleep(RETRY_PAUSE).await;
+        let charters = shared.node().ask(|site, now| {
+            let versions = site.vo_status(now).into_iter();
+            versions
+                .map(|vo| (vo.vo, vo.held.charter_version))
+                .collect::<Vec<(VoId, u64)>>()
+        });
+        let Ok(charters) = charters.await else { return };
+        let is_other = settings.has_changed().unwrap_or(false) || tried.as_ref() != Some(&charters);
+        if !is_other {
+            continue;
+        }
+        settings.mark_unchanged();
+        match again(&shared).await {
+            Ok(0) => tried = Some(charters),
+            Ok(counted) => {
+                tracing::info!(
+                    counted,
+                    "jobs that were refused before count by the new charter or configuration"
+                );
+                tried = Some(charters);
+            }
+            Err(error) => tracing::warn!(?error, "refused jobs could not be tried again"),
+        }
+    }
+}
+
+/// Tries all of them; gives how many count now.
+pub(super) async fn again(shared: &Shared) -> Result<u64, ApiError> {
+    let (mut counted, mut after) = (0, 0);
+    loop {
+        let records = stored(shared, move |store| store.records(after, RETRIED)).await?;
+        let Some((last, _)) = records.last() else {
+            return Ok(counted);
+        };
+        after = *last;
+        let records = records
+            .iter()
+            .filter_map(|(_, text)| serde_json::from_str(text).ok());
+        let records = records
+            .zip(1..)
+            .map(|(record, line)| (line, record))
+            .collect();
+        let mut feed = Feed::<BatchRecord>::new(shared, Body::empty(), RECORD_BYTES_MAX);
+        accounting::count(shared, records, &mut feed).await?;
+        counted += feed.report.counted;
+    }
+}
