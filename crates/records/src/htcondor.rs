@@ -10,5 +10,5 @@ mod ad;
 mod json;
 mod text;
 
-pub(crate) use json::AdObjects;
+pub(crate) use json::AdObject;
 pub(crate) use text::{AdLines, FieldLine};

@@ -34,6 +34,7 @@ mod htcondor;
 mod json;
 mod lines;
 mod lsf;
+mod objects;
 mod ogf;
 mod rejected;
 mod value;

@@ -16,10 +16,11 @@ use crate::blocks::Blocks;
 use crate::error::{Reason, RecordError};
 use crate::format::Format;
 use crate::grid_engine::GridEngineLine;
-use crate::htcondor::{AdLines, AdObjects, FieldLine};
+use crate::htcondor::{AdLines, AdObject, FieldLine};
 use crate::json::JsonLine;
 use crate::lines::{Line, Lines};
 use crate::lsf::LsfLines;
+use crate::objects::Objects;
 use crate::ogf::UsageRecordPieces;
 use crate::pbs::PbsLine;
 use crate::record::BatchRecord;
@@ -309,7 +310,7 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
         Format::Pbs => Box::new(EachLine(PbsLine(options))),
         Format::GridEngine => Box::new(EachLine(GridEngineLine(options))),
         Format::Lsf => Box::new(LsfLines::new(options)),
-        Format::HtcondorJson => Box::new(AdObjects::new(options)),
+        Format::HtcondorJson => Box::new(Objects::new(growing, AdObject(options))),
         Format::HtcondorAds => Box::new(Blocks::of(growing, AdLines(options))),
         Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
         Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
