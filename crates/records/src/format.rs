@@ -19,6 +19,8 @@ pub use why_not::why_not;
 pub enum Format {
     /// Slurm, `sacct -P` (`--parsable2`) with any list of fields.
     SlurmSacct,
+    /// Slurm, `sacct --json`.
+    SlurmSacctJson,
     /// Slurm, the file of `jobcomp/filetxt`.
     SlurmJobcomp,
     /// Slurm, the environment that `jobcomp/script` hands to its script, one `KEY=value` a line and
@@ -49,8 +51,9 @@ pub enum Format {
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 14] = [
+const NAMES: [(Format, &str); 15] = [
     (Format::SlurmSacct, "slurm-sacct"),
+    (Format::SlurmSacctJson, "slurm-sacct-json"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
     (Format::SlurmScript, "slurm-script"),
     (Format::SlurmSqueue, "slurm-squeue"),
@@ -82,7 +85,8 @@ impl Format {
     /// (suspended, or between two runs), so that it says more than start and end do.
     pub const fn states_held_time(self) -> bool {
         match self {
-            Self::SlurmSacct | Self::SlurmSqueue | Self::SlurmScontrol => true,
+            Self::SlurmSacct | Self::SlurmSacctJson => true,
+            Self::SlurmSqueue | Self::SlurmScontrol => true,
             // Slurm states none here: who adds one has it from the queue, by Slurm's own clock.
             Self::SlurmJobcomp | Self::SlurmScript => true,
             Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,

@@ -204,7 +204,7 @@ impl<F: ObjectFormat> Objects<F> {
         Step::Nothing
     }
 
-    /// Whether a record begins; what belongs to none is added to `stray`.
+    /// Whether a record begins, or a key of the document; what belongs to neither is added to `stray`.
     fn outside(&mut self, c: char, stray: &mut String) -> bool {
         if self.in_string(c) {
             self.after_key = !self.in_string && self.tail_depth == 0;
@@ -214,7 +214,10 @@ impl<F: ObjectFormat> Objects<F> {
         let after_key = self.after_key;
         self.after_key &= c.is_whitespace();
         match (c, self.tail_depth) {
-            ('"', _) if is_document => self.in_string = true,
+            ('"', depth) if is_document => {
+                self.in_string = true;
+                return depth == 0;
+            }
             (':', 0) if after_key => self.tail_depth = 1,
             ('{', 0) => return true,
             ('}', 0) if is_document => {}
@@ -250,6 +253,7 @@ impl<F: ObjectFormat> Parser for Objects<F> {
         let (mut line, mut from, mut stray) = (number, 0, String::new());
         // Between two records there is never so much.
         if piece.len() >= RECORD_BYTES_MAX && self.depth == 0 && !piece.contains('{') {
+            self.reset();
             return found.record(number, Err(Reason::TooLong));
         }
         for (at, c) in piece.char_indices() {
@@ -265,8 +269,10 @@ impl<F: ObjectFormat> Parser for Objects<F> {
                 if self.outside(c, &mut stray) {
                     report_stray(&mut stray, number, found);
                     found.begin(&piece[..at]);
-                    self.begin(line);
-                    from = at;
+                    if c == '{' {
+                        self.begin(line);
+                        from = at;
+                    }
                 }
                 line += u64::from(c == '\n');
                 continue;

@@ -173,7 +173,7 @@ impl<R: BufRead> Records<R> {
         let lines = Lines::new(input, cursor.bytes, cursor.lines, options.growing);
         Self {
             lines: match format {
-                Format::HtcondorJson => lines.in_pieces(b'}'),
+                Format::HtcondorJson | Format::SlurmSacctJson => lines.in_pieces(b'}'),
                 Format::OgfUsageRecord => lines.in_pieces(b'>'),
                 _ => lines,
             },
@@ -303,6 +303,7 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
     let growing = options.growing;
     match format {
         Format::SlurmSacct => Box::new(slurm::SacctLines::new(options)),
+        Format::SlurmSacctJson => Box::new(Objects::new(growing, slurm::SacctJob(options))),
         Format::SlurmJobcomp => Box::new(EachLine(slurm::JobcompLine(options))),
         Format::SlurmScript => Box::new(Blocks::of(growing, slurm::ScriptBlock(options))),
         Format::SlurmSqueue => Box::new(EachLine(slurm::SqueueLine(options))),

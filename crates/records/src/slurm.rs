@@ -10,6 +10,7 @@
 mod job_id;
 mod jobcomp;
 mod sacct;
+mod sacct_json;
 mod scontrol;
 mod script;
 mod squeue;
@@ -25,6 +26,7 @@ pub use tres::Tres;
 
 pub(crate) use jobcomp::JobcompLine;
 pub(crate) use sacct::SacctLines;
+pub(crate) use sacct_json::SacctJob;
 pub(crate) use scontrol::{NO_JOBS, ScontrolJob, begins_list};
 pub(crate) use script::ScriptBlock;
 pub(crate) use squeue::SqueueLine;

@@ -12,9 +12,8 @@ use fairmesh_records::{ChargeRule, Format, Options, Records, Skip, Zone};
 use serde::Deserialize;
 
 /// What is not read yet, and why.
-const NOT_READ: [(&str, &str); 5] = [
+const NOT_READ: [(&str, &str); 4] = [
     ("s18-delimiter-semicolon", "another separator than `|`"),
-    ("s23-sacct-json", "`sacct --json`"),
     (
         "w01-partials",
         "the Standard Workload Format, by another reader",

@@ -2,6 +2,7 @@
 //! memory, alone in a process: `limits`.)
 
 mod cases;
+mod dialects;
 mod export;
 mod formats;
 mod properties;

@@ -10,7 +10,7 @@ use fairmesh_records::{
 use proptest::prelude::*;
 
 /// Pieces of real lines of all formats, so that random input gets past the first check.
-const PIECES: [&str; 58] = [
+const PIECES: [&str; 62] = [
     "\n",
     "\n\n",
     "|",
@@ -58,6 +58,10 @@ const PIECES: [&str; 58] = [
     "NumNodes=1-2 NumCPUs=2 NumTasks=1\n   TRES=cpu=1,mem=1G\n   ",
     "Command=(null)\n   TresPerJob=gres:gpu:1\n",
     "JOBID=1\nJOBSTATE=FAILED\nSUBMIT=1\nEND=2\nPROCS=1\n--\n",
+    "{\"jobs\":[",
+    "\"meta\":{",
+    "{\"job_id\":1,\"state\":{\"current\":[\"FAILED\"]},\"time\":{\"submission\":1,\"start\":2,\"end\":3}}",
+    "],\"errors\":[{}]}",
     "\"ClusterId\": 1, \"ProcId\": 0, \"JobStatus\": 4",
     "ClusterId = 1\nProcId = 0\nJobStatus = 4\n",
     "<ur:JobUsageRecord>",

@@ -1,0 +1,158 @@
+//! Newer forms of what batch systems write: documents of JSON and XML.
+
+use fairmesh_records::{BatchRecord, Format, JobState, Options, RECORD_BYTES_MAX, Records};
+use serde_json::{Value, json};
+
+fn options() -> Options {
+    Options {
+        cluster: "c".to_owned(),
+        ..Options::default()
+    }
+}
+
+fn read(format: Format, text: &str) -> Vec<Result<BatchRecord, String>> {
+    let records = Records::new(text.as_bytes(), format, &options());
+    records
+        .map(|result| result.map_err(|error| error.to_string()))
+        .collect()
+}
+
+/// The records of a text whose format is recognised.
+fn good(format: Format, text: &str) -> Vec<BatchRecord> {
+    assert_eq!(Format::detect(text.as_bytes()), Some(format));
+    let good = |record: Result<_, String>| record.unwrap_or_else(|error| panic!("{error}"));
+    read(format, text).into_iter().map(good).collect()
+}
+
+/// What a record says apart from the form it was read from.
+fn meaning(record: &BatchRecord) -> BatchRecord {
+    let mut record = record.clone();
+    record.format = Format::Json;
+    record
+}
+
+/// A document on one line and over many.
+fn layouts(document: &Value) -> [String; 2] {
+    let pretty = serde_json::to_string_pretty(document).expect("JSON");
+    [document.to_string(), pretty]
+}
+
+/// A task of an array as Slurm 21.08 to 26.05 describe it: numbers, then objects of numbers; a state, then a list.
+fn sacct_jobs() -> [Value; 4] {
+    let number = |number: u64| json!({"set": true, "infinite": false, "number": number});
+    let unset = || json!({"set": false, "infinite": false, "number": 0});
+    let tres = json!({"allocated": [
+        {"type": "cpu", "name": null, "id": 1, "count": 4},
+        {"type": "mem", "name": "", "id": 2, "count": 2048},
+        {"type": "node", "name": null, "id": 4, "count": 1},
+        {"type": "gres", "name": "gpu:a100", "id": 1002, "count": 2}
+    ], "requested": [{"type": "mem", "name": null, "id": 2, "count": 1024}]});
+    let time = json!({"elapsed": 3600, "eligible": 1793491200, "start": 1793491210, "end": 1793494910,
+        "submission": 1793491200, "suspended": 100, "limit": 60, "total": {"seconds": 5, "microseconds": 1}});
+    let old = json!({
+        "account": "cms", "cluster": "c1", "job_id": 12, "user": "ann", "group": "physics", "name": "a}b\"{",
+        "association": {"account": "cms", "cluster": "c1", "partition": null, "user": "ann"},
+        "array": {"job_id": 10, "limits": {"max": {"running": {"tasks": 0}}}, "task": null, "task_id": 7},
+        "het": {"job_id": 0, "job_offset": null}, "comment": {"job": "", "system": null}, "allocation_nodes": 1,
+        "exit_code": {"status": "SIGNALED", "return_code": 0, "signal": {"signal_id": 9, "name": "KILL"}},
+        "nodes": "n1", "partition": "main", "priority": 5, "qos": "normal", "required": {"CPUs": 2, "memory": 1024},
+        "state": {"current": "CANCELLED", "reason": "None"}, "time": time, "tres": tres,
+        "steps": [{"step": {"id": "12.0", "job_id": 12}, "time": {"submission": 1}, "state": "COMPLETED"}]
+    });
+    let mut at_eligible = old.clone();
+    at_eligible["time"]["start"] = json!(1793491200);
+    let mut of_23_02 = old.clone();
+    of_23_02["array"]["task_id"] = number(7);
+    of_23_02["het"]["job_offset"] = unset();
+    of_23_02["priority"] = number(5);
+    of_23_02["time"]["limit"] = number(60);
+    let mut of_23_11 = of_23_02.clone();
+    of_23_11["state"]["current"] = json!(["CANCELLED"]);
+    of_23_11["exit_code"] = json!({"status": ["SIGNALED"], "return_code": number(0),
+        "signal": {"id": number(9), "name": "KILL"}});
+    [at_eligible, old, of_23_02, of_23_11]
+}
+
+/// The list of the same job.
+const SACCT: &str = "JobIDRaw|JobID|Cluster|Account|User|Group|Partition|QOS|State|ExitCode|Submit|Eligible|Start|End\
+    |ElapsedRaw|TimelimitRaw|NNodes|NCPUS|ReqMem|AllocTRES|NodeList|Priority|TotalCPU|JobName\n\
+    12|10_7|c1|cms|ann|physics|main|normal|CANCELLED by 5|0:9|1793491200|1793491200|1793491210|1793494910\
+    |3600|60|1|4|1G|cpu=4,mem=2G,node=1,gres/gpu:a100=2|n1|5|00:05|a}b\"{\n";
+
+#[test]
+fn sacct_as_json_is_the_list_of_sacct_in_every_version() {
+    let list = good(Format::SlurmSacct, SACCT);
+    let meta =
+        json!({"plugin": {"type": "openapi/dbv0.0.37"}, "Slurm": {"version": {"major": 21}}});
+    for job in sacct_jobs() {
+        let before = json!({"meta": meta, "errors": [], "jobs": [job, job]});
+        let behind = json!({"jobs": [job, job], "meta": meta, "warnings": [{"description": "{"}], "errors": []});
+        for text in [before, behind].iter().flat_map(layouts) {
+            let records = good(Format::SlurmSacctJson, &(text.clone() + &text));
+            assert_eq!(records.len(), 4, "{text}");
+            for record in &records {
+                assert_eq!(meaning(record), meaning(&list[0]), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn states_of_sacct_as_json_are_those_of_its_list() {
+    for (states, state) in [
+        (json!("REQUEUED"), JobState::Requeued),
+        (json!(["PENDING", "REQUEUED"]), JobState::Requeued),
+        (json!(["PENDING", "RESIZING"]), JobState::Resized),
+        (json!(["NODE_FAIL", "LAUNCH_FAILED"]), JobState::NodeFail),
+    ] {
+        let mut job = sacct_jobs()[3].clone();
+        job["state"]["current"] = states;
+        assert_eq!(
+            good(Format::SlurmSacctJson, &json!({"jobs": [job]}).to_string())[0].state,
+            state
+        );
+    }
+    let mut job = sacct_jobs()[3].clone();
+    job["state"]["current"] = json!(["ODD"]);
+    let refused = read(Format::SlurmSacctJson, &json!({"jobs": [job]}).to_string());
+    assert!(
+        refused[0]
+            .as_ref()
+            .is_err_and(|error| error.contains("ODD")),
+        "{refused:?}"
+    );
+}
+
+/// A list without jobs is read, and a job without what decides costs itself alone.
+#[test]
+fn a_document_without_jobs_has_no_records() {
+    let empty = json!({"jobs": [], "meta": {"command": ["sacct", "--json"]}, "errors": []});
+    for text in layouts(&empty) {
+        assert_eq!(good(Format::SlurmSacctJson, &text), []);
+    }
+    let mut job = sacct_jobs()[3].clone();
+    job["time"]["submission"] = json!(0);
+    let text = json!({"jobs": [job, sacct_jobs()[0]]}).to_string();
+    let records = read(Format::SlurmSacctJson, &text);
+    assert!(
+        records[0]
+            .as_ref()
+            .is_err_and(|error| error.contains("time.submission"))
+    );
+    assert!(records[1].is_ok() && records.len() == 2);
+}
+
+/// A job with thousands of steps, or a user's script of any length, is read as any other, and so is the one after it.
+#[test]
+fn what_is_not_read_of_a_job_may_have_any_length() {
+    let mut job = sacct_jobs()[3].clone();
+    let long = "\\\"}{".repeat(RECORD_BYTES_MAX);
+    job["script"] = json!(long);
+    job["steps"] = json!(vec![json!({"step": {"id": "12.0"}, "job_id": 1}); 100_000]);
+    let text = json!({"jobs": [job, sacct_jobs()[0]]}).to_string();
+    assert_eq!(good(Format::SlurmSacctJson, &text).len(), 2);
+    let brace_free =
+        json!({"jobs": [{"submit_line": "\"".repeat(3 * RECORD_BYTES_MAX)}, sacct_jobs()[0]]});
+    let records = read(Format::SlurmSacctJson, &brace_free.to_string());
+    assert!(records.len() == 2 && records[1].is_ok(), "{records:?}");
+}
