@@ -23,6 +23,8 @@ pub enum Format {
     SlurmSacctJson,
     /// Slurm, the file of `jobcomp/filetxt`.
     SlurmJobcomp,
+    /// Slurm, the documents of `jobcomp/elasticsearch` and `jobcomp/kafka`.
+    SlurmJobcompJson,
     /// Slurm, the environment that `jobcomp/script` hands to its script, one `KEY=value` a line and
     /// a blank or `--` line after each job.
     SlurmScript,
@@ -51,10 +53,11 @@ pub enum Format {
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 15] = [
+const NAMES: [(Format, &str); 16] = [
     (Format::SlurmSacct, "slurm-sacct"),
     (Format::SlurmSacctJson, "slurm-sacct-json"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
+    (Format::SlurmJobcompJson, "slurm-jobcomp-json"),
     (Format::SlurmScript, "slurm-script"),
     (Format::SlurmSqueue, "slurm-squeue"),
     (Format::SlurmScontrol, "slurm-scontrol"),
@@ -88,7 +91,7 @@ impl Format {
             Self::SlurmSacct | Self::SlurmSacctJson => true,
             Self::SlurmSqueue | Self::SlurmScontrol => true,
             // Slurm states none here: who adds one has it from the queue, by Slurm's own clock.
-            Self::SlurmJobcomp | Self::SlurmScript => true,
+            Self::SlurmJobcomp | Self::SlurmJobcompJson | Self::SlurmScript => true,
             Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,
             Self::OgfUsageRecord | Self::ApelJob => true,
             Self::Json => false,

@@ -173,7 +173,9 @@ impl<R: BufRead> Records<R> {
         let lines = Lines::new(input, cursor.bytes, cursor.lines, options.growing);
         Self {
             lines: match format {
-                Format::HtcondorJson | Format::SlurmSacctJson => lines.in_pieces(b'}'),
+                Format::HtcondorJson | Format::SlurmSacctJson | Format::SlurmJobcompJson => {
+                    lines.in_pieces(b'}')
+                }
                 Format::OgfUsageRecord => lines.in_pieces(b'>'),
                 _ => lines,
             },
@@ -305,6 +307,9 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
         Format::SlurmSacct => Box::new(slurm::SacctLines::new(options)),
         Format::SlurmSacctJson => Box::new(Objects::new(growing, slurm::SacctJob(options))),
         Format::SlurmJobcomp => Box::new(EachLine(slurm::JobcompLine(options))),
+        Format::SlurmJobcompJson => {
+            Box::new(Objects::new(growing, slurm::JobcompDocument(options)))
+        }
         Format::SlurmScript => Box::new(Blocks::of(growing, slurm::ScriptBlock(options))),
         Format::SlurmSqueue => Box::new(EachLine(slurm::SqueueLine(options))),
         Format::SlurmScontrol => Box::new(Blocks::of(growing, slurm::ScontrolJob(options))),

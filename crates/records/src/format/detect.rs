@@ -59,9 +59,13 @@ impl Format {
 }
 
 /// Keys that only the objects of a format have all.
-const OBJECTS: [(Format, &[&str]); 7] = [
+const OBJECTS: [(Format, &[&str]); 8] = [
     (Format::SlurmSacctJson, &["job_id", "submission"]),
     (Format::SlurmSacctJson, &["jobs", "association"]),
+    (
+        Format::SlurmJobcompJson,
+        &["jobid", "username", "total_cpus"],
+    ),
     (Format::GridEngine, &["job_number", "task_number", "qname"]),
     (Format::HtcondorJson, &["ClusterId"]),
     (Format::HtcondorJson, &["ProcId"]),

@@ -1,6 +1,6 @@
 //! Newer forms of what batch systems write: documents of JSON and XML.
 
-use fairmesh_records::{BatchRecord, Format, JobState, Options, RECORD_BYTES_MAX, Records};
+use fairmesh_records::{BatchRecord, Format, JobState, Options, RECORD_BYTES_MAX, Records, Zone};
 use serde_json::{Value, json};
 
 fn options() -> Options {
@@ -155,4 +155,68 @@ fn what_is_not_read_of_a_job_may_have_any_length() {
         json!({"jobs": [{"submit_line": "\"".repeat(3 * RECORD_BYTES_MAX)}, sacct_jobs()[0]]});
     let records = read(Format::SlurmSacctJson, &brace_free.to_string());
     assert!(records.len() == 2 && records[1].is_ok(), "{records:?}");
+}
+
+/// A run of an array's task, in the file of `jobcomp/filetxt` and as a document.
+const FILETXT: &str = "JobId=12 UserId=ann(1000) GroupId=physics(100) Name=a{b JobState=TIMEOUT Partition=main \
+    TimeLimit=60 StartTime=2026-11-01T00:00:10 EndTime=2026-11-01T01:00:10 NodeList=n1 NodeCnt=1 ProcCnt=4 \
+    WorkDir=/home ReservationName= Tres=cpu=4,mem=2G,node=1,gres/gpu=2 Account=cms QOS=normal WcKey= Cluster=c1 \
+    SubmitTime=2026-11-01T00:00:00 EligibleTime=2026-11-01T00:00:00 ArrayJobId=10 ArrayTaskId=7 \
+    DerivedExitCode=0:0 ExitCode=0:15 \n";
+
+fn document() -> Value {
+    json!({
+        "jobid": 12, "container": null, "username": "ann", "user_id": 1000, "groupname": "physics", "group_id": 100,
+        "@start": "2026-11-01T00:00:10", "@end": "2026-11-01T01:00:10", "elapsed": 3600, "partition": "main",
+        "alloc_node": "login", "nodes": "n1", "total_cpus": 4, "total_nodes": 1, "derived_ec": "0:0",
+        "exit_code": "0:15", "state": "TIMEOUT", "failed_node": null, "cpu_hours": 4.0, "array_job_id": 10,
+        "array_task_id": 7, "@submit": "2026-11-01T00:00:00", "@eligible": "2026-11-01T00:00:00", "cluster": "c1",
+        "qos": "normal", "time_limit": 3600, "job_name": "a{b", "tres_alloc": "cpu=4,mem=2G,node=1,gres/gpu=2",
+        "account": "cms", "script": "#!/bin/sh\n}", "parent_accounts": "/root/cms"
+    })
+}
+
+#[test]
+fn documents_of_jobcomp_are_the_lines_of_its_file() {
+    let options = Options {
+        zone: Zone::utc(),
+        ..options()
+    };
+    let mut records = Records::new(FILETXT.as_bytes(), Format::SlurmJobcomp, &options);
+    let line = records.next().expect("a record").expect("a good one");
+    let wrapped = json!({"_index": "slurm", "_id": "1", "_score": 1.0, "_source": document(), "sort": [1, {"a": 2}]});
+    let found = json!({"took": 3, "_shards": {"total": 1}, "hits": {"total": {"value": 2}, "max_score": null,
+        "hits": [wrapped, wrapped]}, "aggregations": {"a": {"buckets": [{"key": 1}]}}});
+    let bulk = format!(
+        "{}\n{}\n",
+        json!({"index": {"_index": "slurm"}}),
+        document()
+    );
+    let mut texts = vec![bulk];
+    texts.extend([document(), wrapped, found].iter().flat_map(layouts));
+    for text in texts {
+        let records = good(Format::SlurmJobcompJson, &(text.clone() + "\n" + &text));
+        assert!(records.len() >= 2, "{text}");
+        for record in &records {
+            assert_eq!(meaning(record), meaning(&line), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_document_of_a_jobs_start_is_no_record_and_one_without_what_decides_is_refused() {
+    let mut start = document();
+    for name in ["@end", "state"] {
+        start.as_object_mut().expect("an object").remove(name);
+    }
+    assert_eq!(good(Format::SlurmJobcompJson, &start.to_string()), []);
+    for name in ["jobid", "@submit", "total_cpus"] {
+        let mut document = document();
+        document.as_object_mut().expect("an object").remove(name);
+        let records = read(Format::SlurmJobcompJson, &document.to_string());
+        assert!(
+            matches!(&records[..], [Err(error)] if error.contains(name)),
+            "{name}: {records:?}"
+        );
+    }
 }

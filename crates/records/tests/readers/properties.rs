@@ -10,7 +10,7 @@ use fairmesh_records::{
 use proptest::prelude::*;
 
 /// Pieces of real lines of all formats, so that random input gets past the first check.
-const PIECES: [&str; 62] = [
+const PIECES: [&str; 64] = [
     "\n",
     "\n\n",
     "|",
@@ -62,6 +62,8 @@ const PIECES: [&str; 62] = [
     "\"meta\":{",
     "{\"job_id\":1,\"state\":{\"current\":[\"FAILED\"]},\"time\":{\"submission\":1,\"start\":2,\"end\":3}}",
     "],\"errors\":[{}]}",
+    "{\"_source\":{\"jobid\":1,\"@submit\":\"1\",\"@end\":\"2\",\"total_cpus\":1,\"state\":\"FAILED\"}",
+    "{\"hits\":{\"hits\":[",
     "\"ClusterId\": 1, \"ProcId\": 0, \"JobStatus\": 4",
     "ClusterId = 1\nProcId = 0\nJobStatus = 4\n",
     "<ur:JobUsageRecord>",
