@@ -63,8 +63,9 @@ impl LineFormat for GridEngineLine {
         if given(behind[1]).is_some() {
             return Ok(Err(Ignored::Step));
         }
-        let failed = integer("failed", row[11])?;
         let mut record = BatchRecord::new(Format::GridEngine, self.key(&row)?, JobState::Completed);
+        let failed = record.if_read(integer("failed", row[11]).map(Some));
+        let failed = failed.unwrap_or(0);
         let code = record.if_read(integer("exit_status", row[12]).map(Some));
         record.state = match (failed, code) {
             (FAILED_RESCHEDULING, _) => JobState::Requeued,
@@ -103,7 +104,12 @@ const NAME: usize = 4;
 /// The fields with the job's name as one of them, and that name with its colons. Behind it stand the job's number, a word
 /// and numbers. A line where that fits at several places is refused: a name can be made to look like these fields.
 fn with_one_name(mut row: Vec<&str>) -> Result<(Vec<&str>, String), Reason> {
-    let is_number = |text: &&str| value::decimal(text.trim_start_matches('-'), 0).is_some();
+    let is_number = |text: &&str| {
+        let digits = text.trim_start_matches('-');
+        // A number that overflows is one, too.
+        let is_long = digits.len() > 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_long || value::decimal(digits, 0).is_some()
+    };
     let is_word = |text: &&str| !is_number(text) && !matches!(*text, "" | "nan" | "-nan" | "inf");
     let fits = |name_ends: &usize| {
         let behind = row.get(name_ends + 1..name_ends + 7);

@@ -196,7 +196,9 @@ fn tres_text(lists: &Object<'_>, name: &str) -> String {
         let name = item.text("name").filter(|name| !name.is_empty());
         let name = name.map_or_else(String::new, |name| format!("/{name}"));
         let count = number(&item, "count").unwrap_or_default();
-        format!("{kind}{name}={count}")
+        // What would end an item of the list is no part of one.
+        let item = [kind, name, count].map(|part| part.replace([',', '='], "?"));
+        format!("{}{}={}", item[0], item[1], item[2])
     };
     let items: Vec<String> = lists.list(name).into_iter().map(item).collect();
     items.join(",")

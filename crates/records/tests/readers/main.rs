@@ -4,6 +4,8 @@
 mod cases;
 mod dialects;
 mod export;
+mod fields;
 mod formats;
 mod properties;
 mod rejected;
+mod renderings;
