@@ -48,12 +48,14 @@ pub enum Format {
     OgfUsageRecord,
     /// APEL individual-job messages.
     ApelJob,
+    /// AUDITOR's records.
+    Auditor,
     /// Fairmesh's own: JSON lines of [`fairmesh_model::UsageRecord`] or of [`crate::BatchRecord`].
     Json,
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 16] = [
+const NAMES: [(Format, &str); 17] = [
     (Format::SlurmSacct, "slurm-sacct"),
     (Format::SlurmSacctJson, "slurm-sacct-json"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
@@ -69,6 +71,7 @@ const NAMES: [(Format, &str); 16] = [
     (Format::HtcondorFields, "htcondor-fields"),
     (Format::OgfUsageRecord, "ogf-usage-record"),
     (Format::ApelJob, "apel-job"),
+    (Format::Auditor, "auditor"),
     (Format::Json, "jsonl"),
 ];
 
@@ -94,7 +97,7 @@ impl Format {
             Self::SlurmJobcomp | Self::SlurmJobcompJson | Self::SlurmScript => true,
             Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,
             Self::OgfUsageRecord | Self::ApelJob => true,
-            Self::Json => false,
+            Self::Auditor | Self::Json => false,
             // Their wall-clock times lag behind by an interval of polling.
             Self::Pbs | Self::GridEngine | Self::Lsf => false,
         }

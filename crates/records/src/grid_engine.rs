@@ -63,9 +63,8 @@ impl LineFormat for GridEngineLine {
         if given(behind[1]).is_some() {
             return Ok(Err(Ignored::Step));
         }
+        let failed = integer("failed", row[11])?;
         let mut record = BatchRecord::new(Format::GridEngine, self.key(&row)?, JobState::Completed);
-        let failed = record.if_read(integer("failed", row[11]).map(Some));
-        let failed = failed.unwrap_or(0);
         let code = record.if_read(integer("exit_status", row[12]).map(Some));
         record.state = match (failed, code) {
             (FAILED_RESCHEDULING, _) => JobState::Requeued,

@@ -26,6 +26,7 @@ pub mod summary;
 pub mod zone;
 
 mod apel;
+mod auditor;
 mod blocks;
 mod error;
 mod fields;

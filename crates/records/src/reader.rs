@@ -12,6 +12,7 @@ use std::io::BufRead;
 use serde::{Deserialize, Serialize};
 
 use crate::apel::ApelBlock;
+use crate::auditor::AuditorRecord;
 use crate::blocks::Blocks;
 use crate::error::{Reason, RecordError};
 use crate::format::Format;
@@ -173,9 +174,10 @@ impl<R: BufRead> Records<R> {
         let lines = Lines::new(input, cursor.bytes, cursor.lines, options.growing);
         Self {
             lines: match format {
-                Format::HtcondorJson | Format::SlurmSacctJson | Format::SlurmJobcompJson => {
-                    lines.in_pieces(b'}')
-                }
+                Format::HtcondorJson
+                | Format::SlurmSacctJson
+                | Format::SlurmJobcompJson
+                | Format::Auditor => lines.in_pieces(b'}'),
                 Format::OgfUsageRecord => lines.in_pieces(b'>'),
                 _ => lines,
             },
@@ -321,6 +323,7 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
         Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
         Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
         Format::ApelJob => Box::new(Blocks::of(growing, ApelBlock(options))),
+        Format::Auditor => Box::new(Objects::new(growing, AuditorRecord(options))),
         Format::Json => Box::new(EachLine(JsonLine)),
     }
 }

@@ -59,13 +59,14 @@ impl Format {
 }
 
 /// Keys that only the objects of a format have all.
-const OBJECTS: [(Format, &[&str]); 8] = [
+const OBJECTS: [(Format, &[&str]); 9] = [
     (Format::SlurmSacctJson, &["job_id", "submission"]),
     (Format::SlurmSacctJson, &["jobs", "association"]),
     (
         Format::SlurmJobcompJson,
         &["jobid", "username", "total_cpus"],
     ),
+    (Format::Auditor, &["record_id", "components", "start_time"]),
     (Format::GridEngine, &["job_number", "task_number", "qname"]),
     (Format::HtcondorJson, &["ClusterId"]),
     (Format::HtcondorJson, &["ProcId"]),

@@ -12,13 +12,12 @@ use fairmesh_records::{ChargeRule, Format, Options, Records, Skip, Zone};
 use serde::Deserialize;
 
 /// What is not read yet, and why.
-const NOT_READ: [(&str, &str); 3] = [
+const NOT_READ: [(&str, &str); 2] = [
     ("s18-delimiter-semicolon", "another separator than `|`"),
     (
         "w01-partials",
         "the Standard Workload Format, by another reader",
     ),
-    ("x03-auditor", "AUDITOR's records"),
 ];
 
 /// A moment behind all of them.

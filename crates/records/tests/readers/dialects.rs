@@ -1,5 +1,7 @@
 //! Newer forms of what batch systems write: documents of JSON and XML.
 
+use fairmesh_model::WallTime;
+use fairmesh_records::export::{ApelSite, auditor_record};
 use fairmesh_records::{BatchRecord, Format, JobState, Options, RECORD_BYTES_MAX, Records, Zone};
 use serde_json::{Value, json};
 
@@ -219,4 +221,71 @@ fn a_document_of_a_jobs_start_is_no_record_and_one_without_what_decides_is_refus
             "{name}: {records:?}"
         );
     }
+}
+
+#[test]
+fn auditors_records_have_the_key_that_their_id_names() {
+    let record = |id: &str| {
+        json!([{"record_id": id, "meta": {"site": ["S"], "user": ["ann"], "voms": ["/cms"]}, "runtime": 3600,
+            "components": [{"name": "Cores", "amount": 4, "scores": [{"name": "HEPscore23", "value": 9.5}]},
+                {"name": "Memory", "amount": 2048}],
+            "start_time": "2026-11-01T00:00:10.5+01:00", "stop_time": "2026-11-01T01:00:10Z"}])
+        .to_string()
+    };
+    let start = 1_793_487_610;
+    for (id, job, instance) in [
+        ("slurm-12", "12", start),
+        ("my-prefix-10_7", "10_7", start),
+        (
+            "htcondor-schedd.a-b.org#12.3#1793480000",
+            "12.3",
+            1_793_480_000,
+        ),
+        ("pod-8f3a", "pod-8f3a", start),
+    ] {
+        let records = good(Format::Auditor, &record(id));
+        let record = &records[0];
+        assert_eq!((&*record.key.cluster, &*record.key.job), ("c", job), "{id}");
+        assert_eq!(
+            (record.key.instance, record.cpus),
+            (instance, Some(4)),
+            "{id}"
+        );
+        assert_eq!(record.origin.user.as_deref(), Some("ann"));
+        assert_eq!(record.fqans, ["/cms"]);
+    }
+    let without =
+        json!({"record_id": "a-1", "components": [], "start_time": "2026-11-01T00:00:10Z"})
+            .to_string();
+    let refused = read(Format::Auditor, &without);
+    assert!(
+        matches!(&refused[..], [Err(error)] if error.contains("Cores")),
+        "{refused:?}"
+    );
+}
+
+/// With all that AUDITOR forbids in names.
+#[test]
+fn a_record_that_is_exported_for_auditor_reads_back_with_its_key() {
+    let mut record = good(Format::SlurmSacct, SACCT).remove(0);
+    record.origin.user = Some("CERN\\ann%2F(b)".to_owned());
+    record.origin.subject = Some("/DC=org/CN=\"Änn\" {<x>}".to_owned());
+    record.start = Some(WallTime(1_793_491_210_500));
+    let site = ApelSite {
+        name: "A/SITE".to_owned(),
+        infrastructure: String::new(),
+    };
+    let line = auditor_record(&record, &site).expect("a line");
+    let value: Value = serde_json::from_str(&line).expect("JSON");
+    let names = format!("{} {}", value["record_id"], value["meta"]);
+    let is_forbidden = |c: char| "/()<>\\".contains(c);
+    assert!(!names.contains(is_forbidden), "{names}");
+    let back = &good(Format::Auditor, &line)[0];
+    assert_eq!((&back.key, &back.origin), (&record.key, &record.origin));
+    assert_eq!(
+        (back.start, back.end, back.cpus, back.gpus),
+        (record.start, record.end, record.cpus, record.gpus)
+    );
+    record.cpus = None;
+    assert!(auditor_record(&record, &site).is_err());
 }

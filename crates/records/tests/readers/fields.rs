@@ -32,7 +32,7 @@ const BARE: Syntax = Syntax::Some(b" \t\r\n\"");
 /// A part of a record: its text with the fields, and what these may hold.
 type Part = (Syntax, &'static str);
 
-const SAMPLES: [(Format, &[Part]); 16] = [
+const SAMPLES: [(Format, &[Part]); 17] = [
     (
         Format::SlurmSacct,
         &[(
@@ -164,7 +164,7 @@ const SAMPLES: [(Format, &[Part]); 16] = [
             (Syntax::Digits, "⟦0⟧:⟦1793491200⟧:"),
             (
                 Without(b":\n"),
-                "1793491210:1793494810:⟦0⟧:⟦0⟧:⟦3600⟧:⟦1.0⟧:⟦0.5⟧:⟦3000⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦100⟧:⟦0⟧:⟦0⟧:⟦10⟧:⟦8⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦50⟧:\
+                "1793491210:1793494810:0:⟦0⟧:⟦3600⟧:⟦1.0⟧:⟦0.5⟧:⟦3000⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦100⟧:⟦0⟧:⟦0⟧:⟦10⟧:⟦8⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦50⟧:\
                  ⟦5⟧:cms:⟦dept⟧:⟦mpi⟧:4:0:⟦10.5⟧:⟦0.1⟧:⟦0.0⟧:⟦-l h=2G⟧:0.000000:NONE:2306048.000000:0:0\n",
             ),
         ],
@@ -218,6 +218,16 @@ const SAMPLES: [(Format, &[Part]); 16] = [
              QDate = 1793491200\nJobStartDate = 1793491210\nCompletionDate = 1793494810\nRemoteWallClockTime = 3600.0\n\
              CpusProvisioned = 4\nGPUsProvisioned = 2\nRequestCpus = ⟦1⟧\nMemoryProvisioned = ⟦2048⟧\nRequestMemory = ⟦1024⟧\n\
              RemoteUserCpu = ⟦5⟧\nRemoteSysCpu = ⟦5.5⟧\nExitCode = ⟦0⟧\nMaxHosts = ⟦1⟧\nImageSize = ⟦1⟧\nEnv = ⟦\"\"⟧\n\n",
+        )],
+    ),
+    (
+        Format::Auditor,
+        &[(
+            Json,
+            r#"{"record_id":"slurm-12","meta":{"site_id":⟦["S"]⟧,"user_id":["ann"],"account_id":["cms"],"group_id":⟦["g"]⟧,
+            "note":⟦["n"]⟧},"components":[{"name":"Cores","amount":4,"scores":⟦[]⟧},{"name":"Memory","amount":⟦2⟧},
+            {"name":"GPUs","amount":2}],"start_time":"2026-11-01T00:00:10Z","stop_time":"2026-11-01T01:00:10Z",
+            "runtime":⟦3600⟧}"#,
         )],
     ),
     (
