@@ -42,6 +42,8 @@ pub enum Format {
     HtcondorJson,
     /// HTCondor, `condor_history -long`, or a history file itself.
     HtcondorAds,
+    /// HTCondor, `condor_history -xml`.
+    HtcondorXml,
     /// HTCondor, the lines of 10 or 11 fields by `|` that APEL's parser is fed with.
     HtcondorFields,
     /// OGF Usage Records in XML.
@@ -55,7 +57,7 @@ pub enum Format {
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 17] = [
+const NAMES: [(Format, &str); 18] = [
     (Format::SlurmSacct, "slurm-sacct"),
     (Format::SlurmSacctJson, "slurm-sacct-json"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
@@ -68,6 +70,7 @@ const NAMES: [(Format, &str); 17] = [
     (Format::Lsf, "lsf"),
     (Format::HtcondorJson, "htcondor-json"),
     (Format::HtcondorAds, "htcondor-ads"),
+    (Format::HtcondorXml, "htcondor-xml"),
     (Format::HtcondorFields, "htcondor-fields"),
     (Format::OgfUsageRecord, "ogf-usage-record"),
     (Format::ApelJob, "apel-job"),
@@ -95,7 +98,8 @@ impl Format {
             Self::SlurmSqueue | Self::SlurmScontrol => true,
             // Slurm states none here: who adds one has it from the queue, by Slurm's own clock.
             Self::SlurmJobcomp | Self::SlurmJobcompJson | Self::SlurmScript => true,
-            Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,
+            Self::HtcondorJson | Self::HtcondorAds => true,
+            Self::HtcondorXml | Self::HtcondorFields => true,
             Self::OgfUsageRecord | Self::ApelJob => true,
             Self::Auditor | Self::Json => false,
             // Their wall-clock times lag behind by an interval of polling.

@@ -17,7 +17,7 @@ use crate::blocks::Blocks;
 use crate::error::{Reason, RecordError};
 use crate::format::Format;
 use crate::grid_engine::GridEngineLine;
-use crate::htcondor::{AdLines, AdObject, FieldLine};
+use crate::htcondor::{AdElements, AdLines, AdObject, FieldLine};
 use crate::json::JsonLine;
 use crate::lines::{Line, Lines};
 use crate::lsf::LsfLines;
@@ -178,7 +178,7 @@ impl<R: BufRead> Records<R> {
                 | Format::SlurmSacctJson
                 | Format::SlurmJobcompJson
                 | Format::Auditor => lines.in_pieces(b'}'),
-                Format::OgfUsageRecord => lines.in_pieces(b'>'),
+                Format::OgfUsageRecord | Format::HtcondorXml => lines.in_pieces(b'>'),
                 _ => lines,
             },
             parser: parser(format, options),
@@ -320,6 +320,7 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
         Format::Lsf => Box::new(LsfLines::new(options)),
         Format::HtcondorJson => Box::new(Objects::new(growing, AdObject(options))),
         Format::HtcondorAds => Box::new(Blocks::of(growing, AdLines(options))),
+        Format::HtcondorXml => Box::new(AdElements::new(options)),
         Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
         Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
         Format::ApelJob => Box::new(Blocks::of(growing, ApelBlock(options))),

@@ -37,7 +37,10 @@ impl Format {
                 text.match_indices(*tag)
                     .any(|(at, _)| text[..at].ends_with(['<', ':']))
             };
-            return tags.iter().any(has).then_some(Self::OgfUsageRecord);
+            let is_ads = text.contains("<classads>") || text.contains("<a n=\"");
+            let ads = is_ads.then_some(Self::HtcondorXml);
+            let ogf = tags.iter().any(has).then_some(Self::OgfUsageRecord);
+            return ogf.filter(|_| !is_ads).or(ads);
         }
         if text.starts_with(['{', '[']) {
             return of_objects(text);

@@ -22,7 +22,7 @@ use crate::zone::Zone;
 pub(crate) type Ad = BTreeMap<String, String>;
 
 /// The attributes that are read, in order.
-const READ: [&str; 46] = [
+const READ: [&str; 48] = [
     "accountinggroup",
     "acctgroup",
     "allremotehosts",
@@ -32,6 +32,7 @@ const READ: [&str; 46] = [
     "currenthosts",
     "diskprovisioned",
     "enteredcurrentstatus",
+    "epochwritedate",
     "exitcode",
     "exitsignal",
     "globaljobid",
@@ -66,6 +67,7 @@ const READ: [&str; 46] = [
     "requestmemory",
     "residentsetsize",
     "scheddname",
+    "shadowbday",
     "user",
     "x509userproxyfirstfqan",
     "x509userproxysubject",
@@ -107,6 +109,12 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
         };
         record.end = either(first, second)?;
         record.wall = number(ad, "RemoteWallClockTime", 3).map(Millis);
+    } else if let (true, Some(written)) = (record.state.is_running(), moment("EpochWriteDate")?) {
+        // An epoch's ad is written at the end of a run, whose time the schedd has not yet added to that of earlier ones.
+        let since = either("ShadowBday", "JobCurrentStartDate")?.or(record.start);
+        let earlier = number(ad, "RemoteWallClockTime", 3).unwrap_or(0);
+        let run = since.map_or(0, |since| written.since(since).0);
+        record.wall = Some(Millis(earlier.saturating_add(run)));
     }
     let cpu = [
         number(ad, "RemoteUserCpu", 3),

@@ -2,7 +2,9 @@
 
 use fairmesh_model::WallTime;
 use fairmesh_records::export::{ApelSite, auditor_record};
-use fairmesh_records::{BatchRecord, Format, JobState, Options, RECORD_BYTES_MAX, Records, Zone};
+use fairmesh_records::{
+    BatchRecord, ChargeRule, Format, JobState, Options, RECORD_BYTES_MAX, Records, Zone,
+};
 use serde_json::{Value, json};
 
 fn options() -> Options {
@@ -288,4 +290,54 @@ fn a_record_that_is_exported_for_auditor_reads_back_with_its_key() {
     );
     record.cpus = None;
     assert!(auditor_record(&record, &site).is_err());
+}
+
+/// An epoch of a job that goes on: what it held until the ad was written is an instalment.
+#[test]
+fn an_epoch_of_a_job_that_runs_is_an_instalment() {
+    let ad = json!({"ClusterId": 12, "ProcId": 0, "Owner": "ann", "JobStatus": 2, "QDate": 1793491200, "RunInstanceId": 1,
+        "EpochAdType": "EPOCH", "JobStartDate": 1793491210, "JobCurrentStartDate": 1793500000, "ShadowBday": 1793500000,
+        "EpochWriteDate": 1793501800, "RemoteWallClockTime": 1800.0, "CpusProvisioned": 4});
+    let record = good(Format::HtcondorJson, &ad.to_string()).remove(0);
+    let end_of_time = WallTime(u64::MAX / 2);
+    let usage = ChargeRule::default()
+        .usage(&record, end_of_time)
+        .expect("an instalment");
+    assert!(usage.running);
+    assert_eq!(usage.end.since(usage.start).0, 3_600_000);
+}
+
+/// An attribute of any length, and one that is no XML, lose no ad.
+#[test]
+fn an_ad_of_xml_survives_what_users_put_into_it() {
+    let ad = |extra: &str| {
+        format!(
+            "<c><a n=\"clusterid\"><i>12</i></a>{extra}<a n=\"ProcId\"><i>0</i></a><a n=\"JobStatus\"><i>4</i></a></c>\n"
+        )
+    };
+    let long = format!(
+        "<a n=\"Env\"><s>{}</s></a>",
+        "x".repeat(2 * RECORD_BYTES_MAX)
+    );
+    let odd = "<a n=\"Owner\"><s>&nope; &#0;</s></a><a n=\"Args\"><s>a&lt;/c&gt;</s></a>";
+    let text = format!(
+        "<classads>{}{}{}</classads>",
+        ad(&long),
+        ad(odd),
+        ad("<a n=\"Owner\"><s>a&amp;b</s></a>")
+    );
+    let records = good(Format::HtcondorXml, &text);
+    assert_eq!(records.len(), 3);
+    assert_eq!(records[2].origin.user.as_deref(), Some("a&b"));
+    let open = read(
+        Format::HtcondorXml,
+        "<classads><c><a n=\"ClusterId\"><i>12</i></a>",
+    );
+    assert!(matches!(&open[..], [Err(_)]), "{open:?}");
+    let text = format!(
+        "<classads>\n<c>\n    <a n=\"ClusterId\"><i>1</i></a>\n{}</classads>",
+        ad("")
+    );
+    let open = read(Format::HtcondorXml, &text);
+    assert!(matches!(&open[..], [Err(_), Ok(_)]), "{open:?}");
 }

@@ -32,7 +32,7 @@ const BARE: Syntax = Syntax::Some(b" \t\r\n\"");
 /// A part of a record: its text with the fields, and what these may hold.
 type Part = (Syntax, &'static str);
 
-const SAMPLES: [(Format, &[Part]); 17] = [
+const SAMPLES: [(Format, &[Part]); 18] = [
     (
         Format::SlurmSacct,
         &[(
@@ -228,6 +228,19 @@ const SAMPLES: [(Format, &[Part]); 17] = [
             "note":⟦["n"]⟧},"components":[{"name":"Cores","amount":4,"scores":⟦[]⟧},{"name":"Memory","amount":⟦2⟧},
             {"name":"GPUs","amount":2}],"start_time":"2026-11-01T00:00:10Z","stop_time":"2026-11-01T01:00:10Z",
             "runtime":⟦3600⟧}"#,
+        )],
+    ),
+    (
+        Format::HtcondorXml,
+        &[(
+            Without(b"<>&"),
+            "<?xml version=\"1.0\"?>\n<classads>\n<c>\n<a n=\"ClusterId\"><i>12</i></a>\n<a n=\"ProcId\"><i>0</i></a>\n\
+             <a n=\"Owner\"><s>ann</s></a>\n<a n=\"AcctGroup\"><s>cms</s></a>\n<a n=\"JobStatus\"><i>4</i></a>\n\
+             <a n=\"QDate\"><i>1793491200</i></a>\n<a n=\"JobStartDate\"><i>1793491210</i></a>\n\
+             <a n=\"CompletionDate\"><i>1793494810</i></a>\n<a n=\"RemoteWallClockTime\"><r>3.600000000000000E+03</r></a>\n\
+             <a n=\"CpusProvisioned\"><i>4</i></a>\n<a n=\"GlobalJobId\"><s>⟦s#12.0⟧</s></a>\n<a n=\"Env\"><s>⟦x⟧</s></a>\n\
+             <a n=\"RequestMemory\"><e>⟦a ?: 1⟧</e></a>\n<a n=\"RemoteUserCpu\"><r>⟦5.0⟧</r></a>\n\
+             <a n=\"MemoryProvisioned\"><i>⟦2048⟧</i></a>\n<a n=\"ExitCode\"><i>⟦0⟧</i></a>\n</c>\n</classads>\n",
         )],
     ),
     (

@@ -10,7 +10,7 @@ use fairmesh_records::{
 use proptest::prelude::*;
 
 /// Pieces of real lines of all formats, so that random input gets past the first check.
-const PIECES: [&str; 65] = [
+const PIECES: [&str; 69] = [
     "\n",
     "\n\n",
     "|",
@@ -64,6 +64,10 @@ const PIECES: [&str; 65] = [
     "],\"errors\":[{}]}",
     "{\"_source\":{\"jobid\":1,\"@submit\":\"1\",\"@end\":\"2\",\"total_cpus\":1,\"state\":\"FAILED\"}",
     "{\"hits\":{\"hits\":[",
+    "<c>",
+    "</c>",
+    "<a n=\"ClusterId\"><i>1</i></a><a n=\"ProcId\"><i>0</i></a><a n=\"JobStatus\"><i>4</i></a>",
+    "<a n=\"X\"><l><c>",
     "{\"record_id\":\"s-1\",\"components\":[{\"name\":\"Cores\",\"amount\":1}],\"start_time\":\"1\"}",
     "\"ClusterId\": 1, \"ProcId\": 0, \"JobStatus\": 4",
     "ClusterId = 1\nProcId = 0\nJobStatus = 4\n",

@@ -367,7 +367,26 @@ fn condor(job: &Job) -> Vec<(Format, String)> {
     for (name, value) in &ad {
         writeln!(lines, "{name} = {value}").expect("a string");
     }
+    let element = |(name, value): &(&str, String)| {
+        let value = match value.strip_prefix('"') {
+            Some(text) => format!("<s>{}</s>", text.trim_end_matches('"')),
+            None if is_expression(value) => format!("<e>{value}</e>"),
+            None if value.ends_with(".0") => format!("<r>{}E+00</r>", value),
+            None => format!("<i>{value}</i>"),
+        };
+        format!("<a n=\"{name}\">{value}</a>")
+    };
+    let nested = "<a n=\"X\"><l><c><a n=\"ClusterId\"><i>1</i></a></c><c></c></l></a><a n=\"B\"><b v=\"t\"/></a>";
+    let elements: Vec<String> = ad.iter().map(element).chain([nested.to_owned()]).collect();
     vec![
+        (
+            Format::HtcondorXml,
+            format!(
+                "<?xml version=\"1.0\"?>\n<classads>\n<c>\n    {}\n</c>\n</classads>\n",
+                elements.join("\n    ")
+            ),
+        ),
+        (Format::HtcondorXml, format!("<c>{}</c>", elements.concat())),
         (
             Format::HtcondorJson,
             format!("[\n{{\n{}\n}}\n]\n", members.join(",\n")),
