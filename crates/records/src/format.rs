@@ -50,6 +50,10 @@ pub enum Format {
     OgfUsageRecord,
     /// APEL individual-job messages.
     ApelJob,
+    /// Flux, `flux jobs --json`.
+    Flux,
+    /// ClusterCockpit's job archive, `meta.json`.
+    ClusterCockpit,
     /// AUDITOR's records.
     Auditor,
     /// Fairmesh's own: JSON lines of [`fairmesh_model::UsageRecord`] or of [`crate::BatchRecord`].
@@ -57,7 +61,7 @@ pub enum Format {
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 18] = [
+const NAMES: [(Format, &str); 20] = [
     (Format::SlurmSacct, "slurm-sacct"),
     (Format::SlurmSacctJson, "slurm-sacct-json"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
@@ -74,6 +78,8 @@ const NAMES: [(Format, &str); 18] = [
     (Format::HtcondorFields, "htcondor-fields"),
     (Format::OgfUsageRecord, "ogf-usage-record"),
     (Format::ApelJob, "apel-job"),
+    (Format::Flux, "flux"),
+    (Format::ClusterCockpit, "cluster-cockpit"),
     (Format::Auditor, "auditor"),
     (Format::Json, "jsonl"),
 ];
@@ -101,7 +107,7 @@ impl Format {
             Self::HtcondorJson | Self::HtcondorAds => true,
             Self::HtcondorXml | Self::HtcondorFields => true,
             Self::OgfUsageRecord | Self::ApelJob => true,
-            Self::Auditor | Self::Json => false,
+            Self::Flux | Self::ClusterCockpit | Self::Auditor | Self::Json => false,
             // Their wall-clock times lag behind by an interval of polling.
             Self::Pbs | Self::GridEngine | Self::Lsf => false,
         }

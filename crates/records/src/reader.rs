@@ -14,7 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::apel::ApelBlock;
 use crate::auditor::AuditorRecord;
 use crate::blocks::Blocks;
+use crate::cluster_cockpit::CockpitJob;
 use crate::error::{Reason, RecordError};
+use crate::flux::FluxJob;
 use crate::format::Format;
 use crate::grid_engine::GridEngineLine;
 use crate::htcondor::{AdElements, AdLines, AdObject, FieldLine};
@@ -177,6 +179,8 @@ impl<R: BufRead> Records<R> {
                 Format::HtcondorJson
                 | Format::SlurmSacctJson
                 | Format::SlurmJobcompJson
+                | Format::Flux
+                | Format::ClusterCockpit
                 | Format::Auditor => lines.in_pieces(b'}'),
                 Format::OgfUsageRecord | Format::HtcondorXml => lines.in_pieces(b'>'),
                 _ => lines,
@@ -324,6 +328,8 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
         Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
         Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
         Format::ApelJob => Box::new(Blocks::of(growing, ApelBlock(options))),
+        Format::Flux => Box::new(Objects::new(growing, FluxJob(options))),
+        Format::ClusterCockpit => Box::new(Objects::new(growing, CockpitJob(options))),
         Format::Auditor => Box::new(Objects::new(growing, AuditorRecord(options))),
         Format::Json => Box::new(EachLine(JsonLine)),
     }

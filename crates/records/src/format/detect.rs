@@ -62,12 +62,18 @@ impl Format {
 }
 
 /// Keys that only the objects of a format have all.
-const OBJECTS: [(Format, &[&str]); 9] = [
+const OBJECTS: [(Format, &[&str]); 12] = [
     (Format::SlurmSacctJson, &["job_id", "submission"]),
     (Format::SlurmSacctJson, &["jobs", "association"]),
     (
         Format::SlurmJobcompJson,
         &["jobid", "username", "total_cpus"],
+    ),
+    (Format::Flux, &["t_submit", "ncores"]),
+    (Format::Flux, &["t_submit", "t_depend"]),
+    (
+        Format::ClusterCockpit,
+        &["jobId", "startTime", "numHwthreads"],
     ),
     (Format::Auditor, &["record_id", "components", "start_time"]),
     (Format::GridEngine, &["job_number", "task_number", "qname"]),

@@ -1,6 +1,6 @@
 //! Newer forms of what batch systems write: documents of JSON and XML.
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{Millis, WallTime};
 use fairmesh_records::export::{ApelSite, auditor_record};
 use fairmesh_records::{
     BatchRecord, ChargeRule, Format, JobState, Options, RECORD_BYTES_MAX, Records, Zone,
@@ -340,4 +340,61 @@ fn an_ad_of_xml_survives_what_users_put_into_it() {
     );
     let open = read(Format::HtcondorXml, &text);
     assert!(matches!(&open[..], [Err(_), Ok(_)]), "{open:?}");
+}
+
+#[test]
+fn flux_lists_cores_from_the_start_of_a_job_until_it_is_inactive() {
+    let job = |id: Value, state: &str, result: &str, run: f64| {
+        json!({"id": id, "userid": 1000, "username": "ann", "bank": "cms", "queue": "batch", "state": state, "result": result,
+            "t_submit": 1793491200.3324268, "t_depend": 1793491200.3324268, "t_run": run, "t_cleanup": 1793494800.5,
+            "t_inactive": 1793494810.25, "ncores": 4, "nnodes": 2, "nodelist": "n[1-2]", "success": true})
+    };
+    let jobs = [
+        job(json!("ƒ21"), "INACTIVE", "COMPLETED", 1793491210.25),
+        job(json!(58), "RUN", "", 1793491210.25),
+        job(json!(59), "INACTIVE", "CANCELED", 0.0),
+        job(json!(60), "SCHED", "", 0.0),
+    ];
+    for text in layouts(&json!({"jobs": jobs})) {
+        let records = good(Format::Flux, &text);
+        let keys: Vec<&str> = records.iter().map(|record| &*record.key.job).collect();
+        assert_eq!(keys, ["58", "58", "59", "60"]);
+        assert_eq!(records[0].key, records[1].key);
+        assert_eq!(records[0].span(), Some(Millis(3_600_000)));
+        let states: Vec<JobState> = records.iter().map(|record| record.state).collect();
+        assert_eq!(
+            states,
+            [
+                JobState::Completed,
+                JobState::Running,
+                JobState::Cancelled,
+                JobState::Pending
+            ]
+        );
+        assert_eq!(
+            (records[2].start, records[0].origin.account.as_deref()),
+            (None, Some("cms"))
+        );
+    }
+}
+
+#[test]
+fn a_job_of_clustercockpits_archive_holds_its_hardware_threads() {
+    let job = json!({"jobId": 12, "user": "ann", "project": "cms", "cluster": "fritz", "subCluster": "main", "partition": "p",
+        "numNodes": 2, "numHwthreads": 144, "numAcc": 8, "exclusive": 1, "startTime": 1793491210, "duration": 3600,
+        "jobState": "stopped", "resources": [{"hostname": "n1", "hwthreads": [0, 1]}], "statistics": {"flops": {"avg": 1.5}}});
+    for text in layouts(&job) {
+        let record = good(Format::ClusterCockpit, &text).remove(0);
+        let usage = ChargeRule::default()
+            .usage(&record, WallTime(1_800_000_000_000))
+            .expect("usage");
+        assert_eq!(
+            (&*usage.key.cluster, &*usage.key.job, usage.key.instance),
+            ("fritz", "12", 1_793_491_210)
+        );
+        assert_eq!(
+            (usage.cores, usage.gpus, usage.end.since(usage.start).0),
+            (144, 8, 3_600_000)
+        );
+    }
 }

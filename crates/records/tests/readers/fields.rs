@@ -32,7 +32,7 @@ const BARE: Syntax = Syntax::Some(b" \t\r\n\"");
 /// A part of a record: its text with the fields, and what these may hold.
 type Part = (Syntax, &'static str);
 
-const SAMPLES: [(Format, &[Part]); 18] = [
+const SAMPLES: [(Format, &[Part]); 20] = [
     (
         Format::SlurmSacct,
         &[(
@@ -241,6 +241,25 @@ const SAMPLES: [(Format, &[Part]); 18] = [
              <a n=\"CpusProvisioned\"><i>4</i></a>\n<a n=\"GlobalJobId\"><s>⟦s#12.0⟧</s></a>\n<a n=\"Env\"><s>⟦x⟧</s></a>\n\
              <a n=\"RequestMemory\"><e>⟦a ?: 1⟧</e></a>\n<a n=\"RemoteUserCpu\"><r>⟦5.0⟧</r></a>\n\
              <a n=\"MemoryProvisioned\"><i>⟦2048⟧</i></a>\n<a n=\"ExitCode\"><i>⟦0⟧</i></a>\n</c>\n</classads>\n",
+        )],
+    ),
+    (
+        Format::Flux,
+        &[(
+            Json,
+            r#"{"jobs":[{"id":12,"userid":⟦1000⟧,"username":"ann","bank":"cms","state":"INACTIVE","result":"COMPLETED",
+            "t_submit":⟦1793491200.5⟧,"t_depend":⟦1793491200.5⟧,"t_run":1793491210.0,"t_cleanup":1793494809.0,
+            "t_inactive":1793494810.0,"ncores":4,"nnodes":⟦1⟧,"ntasks":⟦4⟧,"nodelist":⟦"n1"⟧,"ranks":⟦"0"⟧,"queue":⟦"q"⟧,
+            "name":⟦"n"⟧,"priority":⟦16⟧,"duration":⟦3600.0⟧,"annotations":⟦{}⟧,"exception":⟦{}⟧}]}"#,
+        )],
+    ),
+    (
+        Format::ClusterCockpit,
+        &[(
+            Json,
+            r#"{"jobId":12,"user":"ann","project":"cms","cluster":"c","subCluster":⟦"main"⟧,"partition":⟦"p"⟧,"numNodes":⟦1⟧,
+            "numHwthreads":4,"numAcc":2,"exclusive":⟦1⟧,"smt":⟦1⟧,"startTime":1793491210,"duration":3600,"walltime":⟦7200⟧,
+            "jobState":"completed","resources":⟦[]⟧,"statistics":⟦{}⟧,"metaData":⟦{}⟧,"tags":⟦[]⟧}"#,
         )],
     ),
     (
