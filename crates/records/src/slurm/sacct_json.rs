@@ -54,7 +54,9 @@ impl ObjectFormat for SacctJob {
     fn record(&self, job: &Object<'_>) -> Result<Result<BatchRecord, Ignored>, Reason> {
         let id = number(job, "job_id").ok_or_else(|| Reason::missing("job_id"))?;
         let id = whole("job_id", &id)?.to_string();
-        let cluster = job.text("cluster").unwrap_or_default();
+        let association = job.object("association");
+        let cluster = job.text("cluster").or_else(|| association.text("cluster"));
+        let cluster = cluster.unwrap_or_default();
         let key = JobKey {
             cluster: given(&cluster).unwrap_or(&self.0.cluster).to_owned(),
             job: id,
@@ -138,10 +140,11 @@ fn label(job: &Object<'_>, id: &str) -> String {
 }
 
 fn whose(job: &Object<'_>, record: &mut BatchRecord) {
+    let association = job.object("association");
     let name = |key: &str| job.text(key).as_deref().and_then(fields::name);
-    let of_association = || job.object("association").text("user");
-    record.origin.user = name("user").or_else(of_association);
-    record.origin.account = name("account");
+    let owner = |key: &str| name(key).or_else(|| fields::name(&association.text(key)?));
+    record.origin.user = owner("user");
+    record.origin.account = owner("account");
     record.origin.group = name("group");
     record.name = name("name");
     record.queue = name("partition");

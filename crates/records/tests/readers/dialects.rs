@@ -135,6 +135,15 @@ fn a_document_without_jobs_has_no_records() {
         assert_eq!(good(Format::SlurmSacctJson, &text), []);
     }
     let mut job = sacct_jobs()[3].clone();
+    for name in ["user", "account", "cluster"] {
+        job[name] = json!(null);
+    }
+    let record = good(Format::SlurmSacctJson, &json!({"jobs": [job]}).to_string()).remove(0);
+    assert_eq!(
+        (record.key.cluster, record.origin.account),
+        ("c1".to_owned(), Some("cms".to_owned()))
+    );
+    let mut job = sacct_jobs()[3].clone();
     job["time"]["submission"] = json!(0);
     let text = json!({"jobs": [job, sacct_jobs()[0]]}).to_string();
     let records = read(Format::SlurmSacctJson, &text);

@@ -453,7 +453,7 @@ fn every_format_has_a_record_whose_format_is_recognised_and_that_is_charged() {
     for (format, parts) in SAMPLES.iter().chain(&OTHERS) {
         let text = sample(parts, &none, |_| false);
         assert_eq!(Format::detect(&text), Some(*format));
-        let (key, _, _, start, end, cores, _) = charge(*format, &text).expect(format.name());
+        let (key, _, _, start, end, cores, _) = charge(*format, &text).expect("a charge");
         let job = key.job.split('.').next();
         assert_eq!(
             (job, cores, end.since(start).0),
