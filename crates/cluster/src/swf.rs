@@ -48,6 +48,9 @@ pub struct SwfReader<R> {
     ended: bool,
     line: Vec<u8>,
     line_number: u64,
+    /// The last job whose own line was read.
+    whole_job: Option<u64>,
+    parts_skipped: u64,
 }
 
 enum Line {
@@ -66,6 +69,8 @@ impl<R: BufRead> SwfReader<R> {
             ended: false,
             line: Vec::new(),
             line_number: 0,
+            whole_job: None,
+            parts_skipped: 0,
         }
     }
 
@@ -83,6 +88,11 @@ impl<R: BufRead> SwfReader<R> {
     /// Its number, from 1.
     pub fn line_number(&self) -> u64 {
         self.line_number
+    }
+
+    /// Lines of a job's partial executions that were skipped because the line of the whole job precedes them.
+    pub fn parts_skipped(&self) -> u64 {
+        self.parts_skipped
     }
 
     /// Reads one line into the buffer, without its end. Of a line that is too long nothing is kept
@@ -127,7 +137,17 @@ impl<R: BufRead> SwfReader<R> {
             None if text.is_empty() => Ok(None),
             None => {
                 self.in_header = false;
-                SwfRecord::parse(text).map(Some)
+                // A checkpointed job has one line with all of its time, and then one for each part of it.
+                let part = record::part_of(text);
+                if part.is_some() && part == self.whole_job {
+                    self.parts_skipped += 1;
+                    return Ok(None);
+                }
+                let job = SwfRecord::parse(text)?;
+                if part.is_none() {
+                    self.whole_job = Some(job.job);
+                }
+                Ok(Some(job))
             }
         }
     }

@@ -173,13 +173,15 @@ impl ChargeRule {
     /// Where and on which terms it ran.
     fn placement(&self, record: &BatchRecord) -> Placement {
         let host = || record.hosts.as_deref().and_then(first_host);
+        let name =
+            |name: &Option<String>| name.clone().filter(|name| !name.is_empty()).map(fitting);
         self.placed(Placement {
             nodes: record.nodes.unwrap_or(0),
             disk_mib: record.disk_mib.unwrap_or(0),
             energy_j: record.energy_j.unwrap_or(0),
-            queue: record.queue.clone().map(fitting),
-            qos: record.qos.clone().map(fitting),
-            machine: record.machine.clone().or_else(host).map(fitting),
+            queue: name(&record.queue),
+            qos: name(&record.qos),
+            machine: name(&record.machine.clone().or_else(host)),
             terms: record.terms,
             properties: record.properties.clone(),
             chunks: record.chunks.clone(),

@@ -1,4 +1,4 @@
-//! Records as others want them: OGF Usage Records, and APEL's individual-job and summary messages.
+//! Records as others want them: OGF Usage Records, APEL's individual-job and summary messages, AUDITOR's records.
 //!
 //! Invariant: what is written reads back as the record that it was made of, as far as the format has
 //! a place for it; a field that a format demands and the record lacks is a [`Gap`], never a guess; and
@@ -9,14 +9,18 @@
 //! Source: OGF GFD.98, Usage Record format 1.0; APEL's message formats, jobs v0.3 and summaries v0.2.
 
 mod apel;
+mod auditor;
 mod ogf;
 mod summary;
 
 use fairmesh_model::{Millis, WallTime};
 
 pub use apel::{ApelSite, apel_job, apel_job_header};
+pub use auditor::auditor_record;
 pub use ogf::{USAGE_RECORDS_CLOSE, USAGE_RECORDS_OPEN, usage_record};
 pub use summary::{SUMMARIES_MAX, Summaries, Summary, SummaryKey};
+
+pub(crate) use auditor::{AUDITOR_KEY, from_auditor};
 
 /// Why a record cannot be told in a format. Nothing was written; the record is incomplete for it.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

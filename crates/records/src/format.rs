@@ -19,8 +19,12 @@ pub use why_not::why_not;
 pub enum Format {
     /// Slurm, `sacct -P` (`--parsable2`) with any list of fields.
     SlurmSacct,
+    /// Slurm, `sacct --json`.
+    SlurmSacctJson,
     /// Slurm, the file of `jobcomp/filetxt`.
     SlurmJobcomp,
+    /// Slurm, the documents of `jobcomp/elasticsearch` and `jobcomp/kafka`.
+    SlurmJobcompJson,
     /// Slurm, the environment that `jobcomp/script` hands to its script, one `KEY=value` a line and
     /// a blank or `--` line after each job.
     SlurmScript,
@@ -38,20 +42,30 @@ pub enum Format {
     HtcondorJson,
     /// HTCondor, `condor_history -long`, or a history file itself.
     HtcondorAds,
+    /// HTCondor, `condor_history -xml`.
+    HtcondorXml,
     /// HTCondor, the lines of 10 or 11 fields by `|` that APEL's parser is fed with.
     HtcondorFields,
     /// OGF Usage Records in XML.
     OgfUsageRecord,
     /// APEL individual-job messages.
     ApelJob,
+    /// Flux, `flux jobs --json`.
+    Flux,
+    /// ClusterCockpit's job archive, `meta.json`.
+    ClusterCockpit,
+    /// AUDITOR's records.
+    Auditor,
     /// Fairmesh's own: JSON lines of [`fairmesh_model::UsageRecord`] or of [`crate::BatchRecord`].
     Json,
 }
 
 /// Each format and its name on a command line.
-const NAMES: [(Format, &str); 14] = [
+const NAMES: [(Format, &str); 20] = [
     (Format::SlurmSacct, "slurm-sacct"),
+    (Format::SlurmSacctJson, "slurm-sacct-json"),
     (Format::SlurmJobcomp, "slurm-jobcomp"),
+    (Format::SlurmJobcompJson, "slurm-jobcomp-json"),
     (Format::SlurmScript, "slurm-script"),
     (Format::SlurmSqueue, "slurm-squeue"),
     (Format::SlurmScontrol, "slurm-scontrol"),
@@ -60,9 +74,13 @@ const NAMES: [(Format, &str); 14] = [
     (Format::Lsf, "lsf"),
     (Format::HtcondorJson, "htcondor-json"),
     (Format::HtcondorAds, "htcondor-ads"),
+    (Format::HtcondorXml, "htcondor-xml"),
     (Format::HtcondorFields, "htcondor-fields"),
     (Format::OgfUsageRecord, "ogf-usage-record"),
     (Format::ApelJob, "apel-job"),
+    (Format::Flux, "flux"),
+    (Format::ClusterCockpit, "cluster-cockpit"),
+    (Format::Auditor, "auditor"),
     (Format::Json, "jsonl"),
 ];
 
@@ -82,12 +100,14 @@ impl Format {
     /// (suspended, or between two runs), so that it says more than start and end do.
     pub const fn states_held_time(self) -> bool {
         match self {
-            Self::SlurmSacct | Self::SlurmSqueue | Self::SlurmScontrol => true,
+            Self::SlurmSacct | Self::SlurmSacctJson => true,
+            Self::SlurmSqueue | Self::SlurmScontrol => true,
             // Slurm states none here: who adds one has it from the queue, by Slurm's own clock.
-            Self::SlurmJobcomp | Self::SlurmScript => true,
-            Self::HtcondorJson | Self::HtcondorAds | Self::HtcondorFields => true,
+            Self::SlurmJobcomp | Self::SlurmJobcompJson | Self::SlurmScript => true,
+            Self::HtcondorJson | Self::HtcondorAds => true,
+            Self::HtcondorXml | Self::HtcondorFields => true,
             Self::OgfUsageRecord | Self::ApelJob => true,
-            Self::Json => false,
+            Self::Flux | Self::ClusterCockpit | Self::Auditor | Self::Json => false,
             // Their wall-clock times lag behind by an interval of polling.
             Self::Pbs | Self::GridEngine | Self::Lsf => false,
         }

@@ -103,7 +103,12 @@ const NAME: usize = 4;
 /// The fields with the job's name as one of them, and that name with its colons. Behind it stand the job's number, a word
 /// and numbers. A line where that fits at several places is refused: a name can be made to look like these fields.
 fn with_one_name(mut row: Vec<&str>) -> Result<(Vec<&str>, String), Reason> {
-    let is_number = |text: &&str| value::decimal(text.trim_start_matches('-'), 0).is_some();
+    let is_number = |text: &&str| {
+        let digits = text.trim_start_matches('-');
+        // A number that overflows is one, too.
+        let is_long = digits.len() > 18 && digits.bytes().all(|byte| byte.is_ascii_digit());
+        is_long || value::decimal(digits, 0).is_some()
+    };
     let is_word = |text: &&str| !is_number(text) && !matches!(*text, "" | "nan" | "-nan" | "inf");
     let fits = |name_ends: &usize| {
         let behind = row.get(name_ends + 1..name_ends + 7);

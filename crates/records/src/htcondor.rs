@@ -1,4 +1,4 @@
-//! HTCondor's history: ads as JSON, ads as `Name = value` lines, and lines of fields.
+//! HTCondor's history: ads as JSON, as `Name = value` lines and as XML, and lines of fields.
 //!
 //! Invariant: an ad is read the same whichever way it is written, names without regard to case. An
 //! attribute that is an expression and not a value is as good as absent.
@@ -9,6 +9,8 @@
 mod ad;
 mod json;
 mod text;
+mod xml;
 
-pub(crate) use json::AdObjects;
+pub(crate) use json::AdObject;
 pub(crate) use text::{AdLines, FieldLine};
+pub(crate) use xml::AdElements;

@@ -26,14 +26,18 @@ pub mod summary;
 pub mod zone;
 
 mod apel;
+mod auditor;
 mod blocks;
+mod cluster_cockpit;
 mod error;
 mod fields;
+mod flux;
 mod grid_engine;
 mod htcondor;
 mod json;
 mod lines;
 mod lsf;
+mod objects;
 mod ogf;
 mod rejected;
 mod value;

@@ -109,7 +109,13 @@ impl<R: BufRead> Lines<R> {
                 break;
             }
             let line_end = chunk.iter().position(|byte| *byte == self.end);
-            let used = line_end.map_or(chunk.len(), |at| at + 1);
+            let mut used = line_end.map_or(chunk.len(), |at| at + 1);
+            // What is in a string of JSON hides a brace, so no piece of it can be left out: a long one is given in parts.
+            let room = RECORD_BYTES_MAX - self.buffer.len().min(RECORD_BYTES_MAX - 1);
+            let is_full = self.end == b'}' && used >= room;
+            if is_full {
+                used = room;
+            }
             let part = &chunk[..used];
             line_ends += part.iter().filter(|byte| **byte == b'\n').count() as u64;
             // The line's own end is not counted.
@@ -118,7 +124,7 @@ impl<R: BufRead> Lines<R> {
                 self.buffer.extend_from_slice(part);
             }
             bytes = bytes.saturating_add(used as u64);
-            ended = line_end.is_some();
+            ended = line_end.is_some() || is_full;
             self.input.consume(used);
         }
         if bytes == 0 || (!ended && self.growing) {

@@ -197,7 +197,8 @@ fn record(line: &str, options: &Options) -> Result<Result<BatchRecord, Ignored>,
     let utc = Zone::utc();
     record.uid = record.if_read(fields::number("userId", &uid));
     record.end = fields::time(&utc, "eventTime", &end, None)?;
-    record.submit = fields::time(&utc, "submitTime", words.word("submitTime")?, None)?;
+    let submit = fields::time(&utc, "submitTime", words.word("submitTime")?, None);
+    record.submit = record.if_read(submit);
     words.skip(2);
     record.start = fields::time(&utc, "startTime", words.word("startTime")?, None)?;
     record.origin.user = fields::name(words.word("userName")?);

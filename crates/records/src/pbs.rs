@@ -181,11 +181,15 @@ impl<'a> Attributes<'a> {
     }
 
     fn resources(&self, record: &mut BatchRecord) -> Result<(), Reason> {
-        let hosts = self.get("exec_host").map(ExecHost::parse).transpose()?;
-        let slots = hosts.as_ref().map(|hosts| hosts.slots);
         let assigned = |resource| self.assigned(resource);
-        let cpus = assigned("ncpus")
-            .or(self.number("total_execution_slots"))
+        let stated = assigned("ncpus").or(self.number("total_execution_slots"));
+        let hosts = self.get("exec_host").map(ExecHost::parse).transpose();
+        let hosts = match stated {
+            Some(_) => record.if_read(hosts),
+            None => hosts?,
+        };
+        let slots = hosts.as_ref().map(|hosts| hosts.slots);
+        let cpus = stated
             .or(slots)
             .or(self.number("resources_used.ncpus"))
             .or(self.spec("ppn"))
@@ -360,10 +364,7 @@ impl<'a> ExecHost<'a> {
             hosts.names.insert(name);
         }
         if hosts.names.contains("") {
-            return Err(Reason::Shape(format!(
-                "exec_host `{}` names no host",
-                quoted(text)
-            )));
+            return Err(Reason::field("exec_host", text, "hosts with names"));
         }
         Ok(hosts)
     }

@@ -12,14 +12,18 @@ use std::io::BufRead;
 use serde::{Deserialize, Serialize};
 
 use crate::apel::ApelBlock;
+use crate::auditor::AuditorRecord;
 use crate::blocks::Blocks;
+use crate::cluster_cockpit::CockpitJob;
 use crate::error::{Reason, RecordError};
+use crate::flux::FluxJob;
 use crate::format::Format;
 use crate::grid_engine::GridEngineLine;
-use crate::htcondor::{AdLines, AdObjects, FieldLine};
+use crate::htcondor::{AdElements, AdLines, AdObject, FieldLine};
 use crate::json::JsonLine;
 use crate::lines::{Line, Lines};
 use crate::lsf::LsfLines;
+use crate::objects::Objects;
 use crate::ogf::UsageRecordPieces;
 use crate::pbs::PbsLine;
 use crate::record::BatchRecord;
@@ -172,8 +176,13 @@ impl<R: BufRead> Records<R> {
         let lines = Lines::new(input, cursor.bytes, cursor.lines, options.growing);
         Self {
             lines: match format {
-                Format::HtcondorJson => lines.in_pieces(b'}'),
-                Format::OgfUsageRecord => lines.in_pieces(b'>'),
+                Format::HtcondorJson
+                | Format::SlurmSacctJson
+                | Format::SlurmJobcompJson
+                | Format::Flux
+                | Format::ClusterCockpit
+                | Format::Auditor => lines.in_pieces(b'}'),
+                Format::OgfUsageRecord | Format::HtcondorXml => lines.in_pieces(b'>'),
                 _ => lines,
             },
             parser: parser(format, options),
@@ -302,18 +311,26 @@ fn parser(format: Format, options: Options) -> Box<dyn Parser> {
     let growing = options.growing;
     match format {
         Format::SlurmSacct => Box::new(slurm::SacctLines::new(options)),
+        Format::SlurmSacctJson => Box::new(Objects::new(growing, slurm::SacctJob(options))),
         Format::SlurmJobcomp => Box::new(EachLine(slurm::JobcompLine(options))),
+        Format::SlurmJobcompJson => {
+            Box::new(Objects::new(growing, slurm::JobcompDocument(options)))
+        }
         Format::SlurmScript => Box::new(Blocks::of(growing, slurm::ScriptBlock(options))),
         Format::SlurmSqueue => Box::new(EachLine(slurm::SqueueLine(options))),
         Format::SlurmScontrol => Box::new(Blocks::of(growing, slurm::ScontrolJob(options))),
         Format::Pbs => Box::new(EachLine(PbsLine(options))),
         Format::GridEngine => Box::new(EachLine(GridEngineLine(options))),
         Format::Lsf => Box::new(LsfLines::new(options)),
-        Format::HtcondorJson => Box::new(AdObjects::new(options)),
+        Format::HtcondorJson => Box::new(Objects::new(growing, AdObject(options))),
         Format::HtcondorAds => Box::new(Blocks::of(growing, AdLines(options))),
+        Format::HtcondorXml => Box::new(AdElements::new(options)),
         Format::HtcondorFields => Box::new(EachLine(FieldLine(options))),
         Format::OgfUsageRecord => Box::new(UsageRecordPieces::new(options)),
         Format::ApelJob => Box::new(Blocks::of(growing, ApelBlock(options))),
+        Format::Flux => Box::new(Objects::new(growing, FluxJob(options))),
+        Format::ClusterCockpit => Box::new(Objects::new(growing, CockpitJob(options))),
+        Format::Auditor => Box::new(Objects::new(growing, AuditorRecord(options))),
         Format::Json => Box::new(EachLine(JsonLine)),
     }
 }

@@ -1,6 +1,6 @@
-//! Slurm: `sacct`, `squeue`, `scontrol show jobs`, and the two job completion plug-ins that need no database.
+//! Slurm: `sacct`, `squeue`, `scontrol show jobs`, and the job completion plug-ins that need no database.
 //!
-//! Invariant: one run of a job has one key from all five, the raw job id and the submit time:
+//! Invariant: one run of a job has one key from all of them, the raw job id and the submit time:
 //! Slurm gives a requeued job a new submit time, an array task its own raw id when it starts, and
 //! each component of a heterogeneous job its own. Seen on Slurm 22.05.
 //!
@@ -9,7 +9,9 @@
 
 mod job_id;
 mod jobcomp;
+mod jobcomp_json;
 mod sacct;
+mod sacct_json;
 mod scontrol;
 mod script;
 mod squeue;
@@ -24,7 +26,9 @@ pub use squeue::SQUEUE_FORMAT;
 pub use tres::Tres;
 
 pub(crate) use jobcomp::JobcompLine;
+pub(crate) use jobcomp_json::JobcompDocument;
 pub(crate) use sacct::SacctLines;
+pub(crate) use sacct_json::SacctJob;
 pub(crate) use scontrol::{NO_JOBS, ScontrolJob, begins_list};
 pub(crate) use script::ScriptBlock;
 pub(crate) use squeue::SqueueLine;

@@ -9,7 +9,7 @@ use std::io::Write;
 use fairmesh_model::Millis;
 use fairmesh_records::export::{
     ApelSite, Gap, Summaries, USAGE_RECORDS_CLOSE, USAGE_RECORDS_OPEN, apel_job, apel_job_header,
-    usage_record,
+    auditor_record, usage_record,
 };
 use fairmesh_records::{BatchRecord, Job};
 
@@ -24,6 +24,8 @@ const TOLD_MAX: usize = 5;
 pub(super) enum Form {
     /// OGF Usage Records.
     Ogf,
+    /// AUDITOR's records, one a line.
+    Auditor,
     /// APEL's messages of single jobs.
     Apel,
     /// APEL's summaries by month.
@@ -54,6 +56,11 @@ pub(super) fn write(
                 gaps.or_write(out, usage_record(&record, created))?;
             }
             out.write_all(USAGE_RECORDS_CLOSE.as_bytes())?;
+        }
+        Form::Auditor => {
+            for record in records.filter(ran) {
+                gaps.or_write(out, auditor_record(&record, site))?;
+            }
         }
         Form::Apel => {
             out.write_all(apel_job_header().as_bytes())?;

@@ -101,6 +101,9 @@ pub struct RecordsArgs {
     /// For a Grid: OGF Usage Records (XML)
     #[arg(long, group = "export", conflicts_with_all = ["json", "parsable", "csv", "by", "totals"])]
     pub ogf: bool,
+    /// For AUDITOR: a JSON object a line
+    #[arg(long, group = "export", conflicts_with_all = ["json", "parsable", "csv", "by", "totals"])]
+    pub auditor: bool,
     /// For a Grid: an APEL message of single jobs
     #[arg(long, group = "export", conflicts_with_all = ["json", "parsable", "csv", "by", "totals"])]
     pub apel: bool,
@@ -198,6 +201,7 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
 fn form(args: &RecordsArgs) -> Option<Form> {
     let forms = [
         (args.ogf, Form::Ogf),
+        (args.auditor, Form::Auditor),
         (args.apel, Form::Apel),
         (args.apel_summary, Form::ApelSummary),
     ];

@@ -4,7 +4,7 @@
 //! was guessed. Only its methods interpret, and they say how.
 //!
 //! Deliberately not here: floating point. Mean CPU times are written with decimals; they are kept
-//! in milliseconds. In the other columns decimals must be zeros.
+//! in milliseconds. Of other times whole seconds are kept. In all other columns decimals must be zeros.
 
 use super::error::SwfErrorKind;
 
@@ -148,9 +148,23 @@ struct Decimal<'a> {
 /// (a start before the submit, an end of 0 for a job that never ended).
 const DIFFERENCE_COLUMNS: [usize; 2] = [3, 4];
 
+/// Submit, wait, run, requested and think time, which some writers give with decimals.
+const TIME_COLUMNS: [usize; 5] = [2, 3, 4, 9, 18];
+
+/// The job of which a line has a partial execution: of status 2 (to be continued), 3 or 4 (the last one).
+pub(super) fn part_of(line: &[u8]) -> Option<u64> {
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    let job = whole(1, words.next()?).ok().flatten()?;
+    let status = whole(11, words.nth(9)?).ok().flatten()?;
+    matches!(status, 2..=4).then_some(job)
+}
+
 fn whole(column: usize, text: &[u8]) -> Result<Option<u64>, SwfErrorKind> {
     let number = decimal(column, text)?;
-    if number.decimals.iter().any(|digit| *digit != b'0') {
+    let is_time = TIME_COLUMNS.contains(&column);
+    if !is_time && number.decimals.iter().any(|digit| *digit != b'0') {
         return Err(SwfErrorKind::bad_value(column, "not a whole number", text));
     }
     known_or_none(column, text, &number).map(|known| known.then_some(number.whole))

@@ -58,6 +58,8 @@ fn start_end_and_cores_fall_back_as_documented() {
         (5, "-1", (105, Some(165), Some(4))),
         (5, "0", (105, Some(165), Some(4))),
         (4, "60.00", (105, Some(165), Some(2))),
+        (4, "60.75", (105, Some(165), Some(2))),
+        (2, "100.5", (105, Some(165), Some(2))),
         (4, "18446744073709551615", (105, Some(u64::MAX), Some(2))),
     ];
     for (column, value, expected) in rows {
@@ -80,7 +82,11 @@ fn a_bad_value_names_its_line_and_column() {
             "x\u{7f}y",
             "column 2 (submit time): not a number: `x\\u{7f}y`",
         ),
-        (4, "1.5", "column 4 (run time): not a whole number: `1.5`"),
+        (
+            8,
+            "1.5",
+            "column 8 (requested processors): not a whole number: `1.5`",
+        ),
         (
             5,
             "-2",
@@ -223,4 +229,24 @@ proptest! {
         prop_assert_eq!(record.cpu_mean_ms, Some(numbers[5] * 1_000));
         prop_assert_eq!(record.think_s, Some(numbers[17]));
     }
+}
+
+#[test]
+fn parts_of_a_job_count_where_the_line_of_the_whole_job_is_missing() {
+    let line = |job: u64, submit: &str, status: u64| {
+        format!("{job} {submit} 10 1200 4 -1 -1 4 1200 -1 {status} 1 1 -1 1 1 -1 -1\n")
+    };
+    let text = [
+        line(1, "0", 1),
+        line(1, "0", 2),
+        line(1, "-1", 3),
+        line(2, "0", 0),
+        line(2, "0", 4),
+        line(3, "0", 2),
+        line(3, "5000", 3),
+    ];
+    let text = text.concat();
+    let mut reader = SwfReader::new(text.as_bytes());
+    let jobs: Vec<u64> = reader.by_ref().map(|job| job.expect("a job").job).collect();
+    assert_eq!((jobs, reader.parts_skipped()), (vec![1, 2, 3, 3], 3));
 }

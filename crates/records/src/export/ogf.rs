@@ -95,7 +95,7 @@ fn status(state: JobState) -> &'static str {
 }
 
 /// ISO 8601 in UTC; a fraction of a second only where there is one.
-fn iso(moment: WallTime) -> Option<String> {
+pub(super) fn iso(moment: WallTime) -> Option<String> {
     let millis = i64::try_from(moment.0).ok()?;
     let moment = Timestamp::from_millisecond(millis).ok()?;
     Some(moment.to_string())

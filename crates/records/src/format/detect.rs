@@ -37,20 +37,13 @@ impl Format {
                 text.match_indices(*tag)
                     .any(|(at, _)| text[..at].ends_with(['<', ':']))
             };
-            return tags.iter().any(has).then_some(Self::OgfUsageRecord);
+            let is_ads = text.contains("<classads>") || text.contains("<a n=\"");
+            let ads = is_ads.then_some(Self::HtcondorXml);
+            let ogf = tags.iter().any(has).then_some(Self::OgfUsageRecord);
+            return ogf.filter(|_| !is_ads).or(ads);
         }
         if text.starts_with(['{', '[']) {
-            let has = |name: &str| text.contains(name);
-            let is_ad = has("\"ClusterId\"") || has("\"ProcId\"") || has("\"GlobalJobId\"");
-            if is_sacct_json(text) {
-                return None;
-            }
-            if has("\"job_number\":") && has("\"task_number\":") && has("\"qname\":") {
-                return Some(Self::GridEngine);
-            }
-            let is_ours = has("\"cluster\"") && has("\"job\"") && text.starts_with('{');
-            let ours = is_ours.then_some(Self::Json);
-            return is_ad.then_some(Self::HtcondorJson).or(ours);
+            return of_objects(text);
         }
         if slurm::begins_list(text) || text.starts_with(slurm::NO_JOBS) {
             return Some(Self::SlurmScontrol);
@@ -68,10 +61,42 @@ impl Format {
     }
 }
 
-/// Whether this is the one object of `sacct --json`.
-pub(super) fn is_sacct_json(text: &str) -> bool {
-    let has = |name: &str| text.contains(name);
-    text.starts_with('{') && has("\"jobs\":") && has("\"job_id\":") && has("\"cluster\":")
+/// Keys that only the objects of a format have all.
+const OBJECTS: [(Format, &[&str]); 12] = [
+    (Format::SlurmSacctJson, &["job_id", "submission"]),
+    (Format::SlurmSacctJson, &["jobs", "association"]),
+    (
+        Format::SlurmJobcompJson,
+        &["jobid", "username", "total_cpus"],
+    ),
+    (Format::Flux, &["t_submit", "ncores"]),
+    (Format::Flux, &["t_submit", "t_depend"]),
+    (
+        Format::ClusterCockpit,
+        &["jobId", "startTime", "numHwthreads"],
+    ),
+    (Format::Auditor, &["record_id", "components", "start_time"]),
+    (Format::GridEngine, &["job_number", "task_number", "qname"]),
+    (Format::HtcondorJson, &["ClusterId"]),
+    (Format::HtcondorJson, &["ProcId"]),
+    (Format::HtcondorJson, &["GlobalJobId"]),
+    (Format::Json, &["cluster", "job"]),
+];
+
+fn of_objects(text: &str) -> Option<Format> {
+    let has = |key: &&str| {
+        let quoted = format!("\"{key}\"");
+        let mut places = text.match_indices(&quoted);
+        places.any(|(at, _)| text[at + quoted.len()..].trim_start().starts_with(':'))
+    };
+    let fits = |(format, keys): &&(Format, &[&str])| {
+        keys.iter().all(has) && (*format != Format::Json || text.starts_with('{'))
+    };
+    let found = OBJECTS.iter().find(fits).map(|(format, _)| *format);
+    // A list that is empty, by what the document says of its source.
+    let is_sacct =
+        || has(&"jobs") && (text.contains("\"openapi/dbv0.0.") || text.contains("\"sacct\""));
+    found.or_else(|| is_sacct().then_some(Format::SlurmSacctJson))
 }
 
 fn of_line(line: &str) -> Option<Format> {

@@ -10,8 +10,10 @@ pub fn why_not(beginning: &[u8]) -> Option<&'static str> {
     let text = String::from_utf8_lossy(beginning);
     let text = text.trim_start_matches('\u{feff}').trim_start();
     let starts = |prefix: &str| text.lines().any(|line| line.starts_with(prefix));
-    if super::detect::is_sacct_json(text) {
-        return Some("this is `sacct --json`, which is not read yet: report `sacct -P`");
+    if text.starts_with('{') && text.contains("\"jobs\":") && text.contains("\"job_state\":") {
+        return Some(
+            "this is the queue's JSON, of `squeue` or `scontrol`: report `sacct --json`, or `scontrol show jobs`",
+        );
     }
     if starts("APEL-summary-job-message") || starts("APEL-normalised-summary-message") {
         return Some("these are APEL's sums of a month, which have no jobs: report single jobs");
@@ -58,8 +60,8 @@ mod tests {
             ),
             ("JobID  State\n------ -----\n1 COMPLETED\n", "-P"),
             (
-                r#"{"jobs": [{"job_id": 1, "cluster": "c", "comment": {"job": ""}}]}"#,
-                "--json",
+                r#"{"jobs": [{"job_id": 1, "cluster": "c", "job_state": ["RUNNING"]}]}"#,
+                "queue",
             ),
         ] {
             assert!(

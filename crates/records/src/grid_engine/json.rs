@@ -5,25 +5,20 @@
 //!
 //! Source: `sge_accounting(5)` and `sge_write_rusage` of Open Cluster Scheduler 9.
 
-use std::collections::BTreeMap;
-
 use fairmesh_model::{JobKey, WallTime};
-use serde_json::value::RawValue;
 
 use super::{FAILED_RESCHEDULING, given, integer, length};
 use crate::error::Reason;
 use crate::fields;
 use crate::format::Format;
+use crate::objects::Object;
 use crate::reader::Ignored;
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 
-type Object<'a> = BTreeMap<String, &'a RawValue>;
-
 pub(super) fn record(line: &str, cluster: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
-    let object: Object<'_> = serde_json::from_str(line)
-        .map_err(|_| Reason::Shape("not a whole JSON object".to_owned()))?;
-    let text = |name: &str| text(&object, name);
+    let object = Object::parse(line)?;
+    let text = |name: &str| object.text(name);
     if text("pe_taskid").as_deref().and_then(given).is_some() {
         return Ok(Err(Ignored::Step));
     }
@@ -78,24 +73,14 @@ pub(super) fn record(line: &str, cluster: &str) -> Result<Result<BatchRecord, Ig
 
 /// What the job used decides nothing.
 fn lengths(object: &Object<'_>, record: &mut BatchRecord) {
-    let within = |name: &str, field: &str| {
-        let usage: Object<'_> = serde_json::from_str(object.get("usage")?.get()).ok()?;
-        let part: Object<'_> = serde_json::from_str(usage.get(name)?.get()).ok()?;
-        text(&part, field)
-    };
+    let usage = object.object("usage");
+    let within = |name: &str, field: &str| usage.object(name).text(field);
     if let Some(wall) = within("rusage", "ru_wallclock") {
         record.wall = record.if_read(length("ru_wallclock", &wall));
     }
     if let Some(cpu) = within("usage", "cpu") {
         record.cpu_time = record.if_read(length("cpu", &cpu));
     }
-}
-
-/// A string's text, or a number as it is written.
-fn text(object: &Object<'_>, name: &str) -> Option<String> {
-    let raw = object.get(name)?.get();
-    let text = serde_json::from_str::<String>(raw).unwrap_or_else(|_| raw.to_owned());
-    Some(text).filter(|text| text != "null")
 }
 
 fn whole(field: &str, text: &str) -> Result<u64, Reason> {

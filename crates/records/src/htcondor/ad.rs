@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{JobKey, Millis};
+use fairmesh_model::{JobKey, Millis, WallTime};
 
 use crate::error::Reason;
 use crate::fields;
@@ -22,7 +22,7 @@ use crate::zone::Zone;
 pub(crate) type Ad = BTreeMap<String, String>;
 
 /// The attributes that are read, in order.
-const READ: [&str; 46] = [
+const READ: [&str; 49] = [
     "accountinggroup",
     "acctgroup",
     "allremotehosts",
@@ -32,6 +32,7 @@ const READ: [&str; 46] = [
     "currenthosts",
     "diskprovisioned",
     "enteredcurrentstatus",
+    "epochwritedate",
     "exitcode",
     "exitsignal",
     "globaljobid",
@@ -65,7 +66,9 @@ const READ: [&str; 46] = [
     "requestgpus",
     "requestmemory",
     "residentsetsize",
+    "runinstanceid",
     "scheddname",
+    "shadowbday",
     "user",
     "x509userproxyfirstfqan",
     "x509userproxysubject",
@@ -108,6 +111,9 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
         record.end = either(first, second)?;
         record.wall = number(ad, "RemoteWallClockTime", 3).map(Millis);
     }
+    if let Some(held) = held_in_epochs(ad, moment("EpochWriteDate")?, record.start) {
+        record.wall = Some(held);
+    }
     let cpu = [
         number(ad, "RemoteUserCpu", 3),
         number(ad, "RemoteSysCpu", 3),
@@ -131,6 +137,22 @@ pub(crate) fn record(ad: &Ad, format: Format, options: &Options) -> Result<Batch
         });
     }
     record.checked()
+}
+
+/// What the ad of an epoch has held: it is written at the end of a run, whose time the schedd has not yet added to that of
+/// earlier ones.
+fn held_in_epochs(ad: &Ad, written: Option<WallTime>, start: Option<WallTime>) -> Option<Millis> {
+    let earlier = number(ad, "RemoteWallClockTime", 3);
+    let Some(written) = written else {
+        // Before HTCondor wrote that date.
+        return earlier
+            .filter(|_| text(ad, "RunInstanceId").is_some())
+            .map(Millis);
+    };
+    let began = number(ad, "ShadowBday", 0).or(number(ad, "JobCurrentStartDate", 0));
+    let began = began.map(WallTime::from_unix_secs).or(start);
+    let run = began.map_or(0, |began| written.since(began).0);
+    Some(Millis(earlier.unwrap_or(0).saturating_add(run)))
 }
 
 fn state(status: u64, ad: &Ad) -> Result<JobState, Reason> {

@@ -20,7 +20,7 @@ use crate::value;
 use crate::zone::Zone;
 
 /// Longest line that is kept: all of them together are far below what a record may have.
-const LINE_BYTES_MAX: usize = 4_096;
+pub(super) const LINE_BYTES_MAX: usize = 4_096;
 
 pub(crate) struct AdLines(pub(crate) Options);
 
@@ -62,10 +62,12 @@ fn unquoted(value: &str) -> String {
     let inner = value
         .strip_prefix('"')
         .and_then(|rest| rest.strip_suffix('"'));
-    inner.map_or_else(
-        || value.to_owned(),
-        |inner| inner.replace("\\\"", "\"").replace("\\\\", "\\"),
-    )
+    inner.map_or_else(|| value.to_owned(), unescaped)
+}
+
+/// A string as it was before HTCondor put backslashes into it.
+pub(super) fn unescaped(text: &str) -> String {
+    text.replace("\\\"", "\"").replace("\\\\", "\\")
 }
 
 pub(crate) struct FieldLine(pub(crate) Options);

@@ -115,20 +115,7 @@ impl SacctLines {
         record.start = time("start", record.submit)?;
         let elapsed = record.wall.unwrap_or(Millis(0));
         record.end = time("end", record.start.map(|start| start.after(elapsed)))?;
-        if record.state == JobState::Resizing && record.end.is_some() {
-            record.state = JobState::Resized;
-        }
-        // After a job was resized it has a new row: with the start of the whole run, an elapsed time since then, and a
-        // submit time that is the moment of the change.
-        if let (Some(start), Some(submit)) = (record.start, record.submit)
-            && submit > start
-        {
-            let before = submit.since(start);
-            record.wall = record
-                .wall
-                .map(|wall| Millis(wall.0.saturating_sub(before.0)));
-            record.start = Some(submit);
-        }
+        after_resize(record);
         let limit = match row.given("timelimitraw") {
             Some(limit) => fields::minutes("TimelimitRaw", limit),
             None => fields::length("Timelimit", row.get("timelimit")),
@@ -136,6 +123,22 @@ impl SacctLines {
         record.requested_wall = record.if_read(limit);
         record.cpu_time = record.if_read(fields::length("TotalCPU", row.get("totalcpu")));
         Ok(())
+    }
+}
+
+/// After a job was resized it has a new row: with the start of the whole run, an elapsed time since then, and a submit
+/// time that is the moment of the change.
+pub(super) fn after_resize(record: &mut BatchRecord) {
+    if record.state == JobState::Resizing && record.end.is_some() {
+        record.state = JobState::Resized;
+    }
+    if let (Some(start), Some(submit)) = (record.start, record.submit)
+        && submit > start
+    {
+        let before = submit.since(start);
+        let rest = |wall: Millis| Millis(wall.0.saturating_sub(before.0));
+        record.wall = record.wall.map(rest);
+        record.start = Some(submit);
     }
 }
 

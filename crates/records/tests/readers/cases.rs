@@ -12,15 +12,12 @@ use fairmesh_records::{ChargeRule, Format, Options, Records, Skip, Zone};
 use serde::Deserialize;
 
 /// What is not read yet, and why.
-const NOT_READ: [(&str, &str); 5] = [
+const NOT_READ: [(&str, &str); 2] = [
     ("s18-delimiter-semicolon", "another separator than `|`"),
-    ("s23-sacct-json", "`sacct --json`"),
     (
         "w01-partials",
         "the Standard Workload Format, by another reader",
     ),
-    ("x03-auditor", "AUDITOR's records"),
-    ("x04-jobcomp-es", "documents of jobcomp/elasticsearch"),
 ];
 
 /// A moment behind all of them.

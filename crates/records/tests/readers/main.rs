@@ -2,7 +2,10 @@
 //! memory, alone in a process: `limits`.)
 
 mod cases;
+mod dialects;
 mod export;
+mod fields;
 mod formats;
 mod properties;
 mod rejected;
+mod renderings;

@@ -10,7 +10,7 @@ use fairmesh_records::{
 use proptest::prelude::*;
 
 /// Pieces of real lines of all formats, so that random input gets past the first check.
-const PIECES: [&str; 58] = [
+const PIECES: [&str; 69] = [
     "\n",
     "\n\n",
     "|",
@@ -58,6 +58,17 @@ const PIECES: [&str; 58] = [
     "NumNodes=1-2 NumCPUs=2 NumTasks=1\n   TRES=cpu=1,mem=1G\n   ",
     "Command=(null)\n   TresPerJob=gres:gpu:1\n",
     "JOBID=1\nJOBSTATE=FAILED\nSUBMIT=1\nEND=2\nPROCS=1\n--\n",
+    "{\"jobs\":[",
+    "\"meta\":{",
+    "{\"job_id\":1,\"state\":{\"current\":[\"FAILED\"]},\"time\":{\"submission\":1,\"start\":2,\"end\":3}}",
+    "],\"errors\":[{}]}",
+    "{\"_source\":{\"jobid\":1,\"@submit\":\"1\",\"@end\":\"2\",\"total_cpus\":1,\"state\":\"FAILED\"}",
+    "{\"hits\":{\"hits\":[",
+    "<c>",
+    "</c>",
+    "<a n=\"ClusterId\"><i>1</i></a><a n=\"ProcId\"><i>0</i></a><a n=\"JobStatus\"><i>4</i></a>",
+    "<a n=\"X\"><l><c>",
+    "{\"record_id\":\"s-1\",\"components\":[{\"name\":\"Cores\",\"amount\":1}],\"start_time\":\"1\"}",
     "\"ClusterId\": 1, \"ProcId\": 0, \"JobStatus\": 4",
     "ClusterId = 1\nProcId = 0\nJobStatus = 4\n",
     "<ur:JobUsageRecord>",

@@ -41,9 +41,7 @@ pub struct ReportArgs {
     /// The files; "-" is standard input. With --follow, also folders of logs whose names sort by age
     #[arg(required = true)]
     pub files: Vec<PathBuf>,
-    /// The format: auto, swf, jsonl, slurm-sacct, slurm-jobcomp, slurm-script, slurm-squeue,
-    /// slurm-scontrol, pbs, grid-engine, lsf, htcondor-json, htcondor-ads, htcondor-fields, ogf-usage-record,
-    /// apel-job, or arc for the accounting archive of an ARC computing element
+    /// The format: auto, swf, arc, or a name of the table in docs/records.md (a wrong name lists them all)
     #[arg(long, default_value = "auto", hide_default_value = true)]
     pub format: String,
     /// The cluster's name, for records that do not say it [default for SWF: the file's name]

@@ -89,7 +89,8 @@ pub(in crate::ask) struct Source {
 
 enum Reader {
     Records(Box<Records<Box<dyn BufRead>>>),
-    Jobs(Box<dyn Iterator<Item = Item>>),
+    /// Jobs, and the number of lines that were ignored.
+    Jobs(Box<dyn Iterator<Item = Item>>, Arc<AtomicU64>),
 }
 
 struct Counting<R> {
@@ -174,6 +175,7 @@ impl Source {
             );
         }
         let whole: Box<dyn BufRead> = Box::new(BufReader::new(Cursor::new(beginning).chain(input)));
+        let ignored = Arc::default();
         let reader = match kind {
             Kind::Records(format) => {
                 Reader::Records(Box::new(Records::new(whole, format, options)))
@@ -181,7 +183,7 @@ impl Source {
             Kind::Arc => {
                 let archive = Archive::open(path, &options.cluster);
                 let archive = archive.with_context(|| format!("cannot read {}", path.display()))?;
-                Reader::Jobs(Box::new(arc::all_jobs(archive)))
+                Reader::Jobs(Box::new(arc::all_jobs(archive)), ignored)
             }
             Kind::Swf => {
                 let cluster = if options.cluster.is_empty() {
@@ -189,7 +191,9 @@ impl Source {
                 } else {
                     options.cluster.clone()
                 };
-                Reader::Jobs(Box::new(swf::all_jobs(whole, cluster, swf_start_s)))
+                let counted = Arc::clone(&ignored);
+                let jobs = swf::all_jobs(whole, cluster, swf_start_s, counted);
+                Reader::Jobs(Box::new(jobs), ignored)
             }
         };
         Ok(Self {
@@ -216,7 +220,7 @@ impl Source {
     pub(in crate::ask) fn ignored(&self) -> u64 {
         match &self.reader {
             Reader::Records(records) => records.ignored().values().sum(),
-            Reader::Jobs(_) => 0,
+            Reader::Jobs(_, ignored) => ignored.load(Ordering::Relaxed),
         }
     }
 }
@@ -226,7 +230,7 @@ impl Source {
     pub(super) fn unread(&self) -> BTreeMap<String, u64> {
         match &self.reader {
             Reader::Records(records) => records.unread().clone(),
-            Reader::Jobs(_) => BTreeMap::new(),
+            Reader::Jobs(..) => BTreeMap::new(),
         }
     }
 }
@@ -236,7 +240,7 @@ impl Iterator for Source {
 
     fn next(&mut self) -> Option<Item> {
         let records = match &mut self.reader {
-            Reader::Jobs(jobs) => return jobs.next(),
+            Reader::Jobs(jobs, _) => return jobs.next(),
             Reader::Records(records) => records,
         };
         Some(match records.next()? {
@@ -305,6 +309,20 @@ mod tests {
         assert_eq!(recognised(log.as_bytes()), Some(Kind::Swf));
         assert_eq!(recognised(b"1 2 3\n"), None);
         assert_eq!(recognised(b""), None);
+    }
+
+    #[test]
+    fn parts_of_a_job_in_swf_are_ignored_where_its_whole_line_is_there() {
+        let line = |job: u64, submit: &str, status: u64| {
+            format!("{job} {submit} 10 1200 4 -1 -1 4 1200 -1 {status} 1 1 -1 1 1 -1 -1\n")
+        };
+        let parts = [line(2, "0", 1), line(2, "0", 2), line(2, "-1", 3)];
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("log.swf");
+        std::fs::write(&path, parts.concat()).expect("written");
+        let source = Source::open(&path, None, &Options::default(), Some(0), Arc::default());
+        let mut source = source.expect("opened");
+        assert_eq!((source.by_ref().count(), source.ignored()), (1, 2));
     }
 
     #[test]

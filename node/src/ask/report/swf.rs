@@ -6,6 +6,8 @@
 //! (`fairmesh-cluster`).
 
 use std::io::BufRead;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use fairmesh_cluster::{SwfError, SwfReader, SwfRecord};
 use fairmesh_model::{JobKey, Millis, Origin, WallTime};
@@ -15,15 +17,19 @@ use super::arc::entry;
 use super::source::Item;
 use crate::config::quantity::parse_moment;
 
-/// All jobs of a log; `start_s_given` holds where the header has no start.
+/// All jobs of a log; `start_s_given` holds where the header has no start. `ignored` counts the parts of jobs whose whole
+/// line is there.
 pub(super) fn all_jobs(
     input: impl BufRead,
     cluster: String,
     start_s_given: Option<u64>,
+    ignored: Arc<AtomicU64>,
 ) -> impl Iterator<Item = Item> {
     let mut reader = SwfReader::new(input);
     std::iter::from_fn(move || {
-        let job = reader.next()?;
+        let job = reader.next();
+        ignored.store(reader.parts_skipped(), Ordering::Relaxed);
+        let job = job?;
         let text = || reader.last_line().to_vec();
         Some(match job {
             Ok(job) => {
