@@ -9,6 +9,7 @@
 
 mod job_id;
 mod jobcomp;
+mod list;
 mod sacct;
 mod scontrol;
 mod script;
@@ -24,6 +25,7 @@ pub use squeue::SQUEUE_FORMAT;
 pub use tres::Tres;
 
 pub(crate) use jobcomp::JobcompLine;
+pub(crate) use list::begins_sacct;
 pub(crate) use sacct::SacctLines;
 pub(crate) use scontrol::{NO_JOBS, ScontrolJob, begins_list};
 pub(crate) use script::ScriptBlock;

@@ -12,8 +12,7 @@ use fairmesh_records::{ChargeRule, Format, Options, Records, Skip, Zone};
 use serde::Deserialize;
 
 /// What is not read yet, and why.
-const NOT_READ: [(&str, &str); 5] = [
-    ("s18-delimiter-semicolon", "another separator than `|`"),
+const NOT_READ: [(&str, &str); 4] = [
     ("s23-sacct-json", "`sacct --json`"),
     (
         "w01-partials",
