@@ -1,0 +1,89 @@
+//! What a dry run knows of the jobs that it has met: each counts once, however often it is in the input.
+//!
+//! Invariant: a job is tried out once. Instalments of a job that runs wait for a later word until the input ends, so
+//! that what its final record replaces is not counted beside it. Of a job that has ended nothing is kept but a hash.
+
+use std::collections::HashSet;
+use std::collections::btree_map::{BTreeMap, Entry as Place};
+use std::hash::BuildHasher as _;
+
+use fairmesh_model::Millis;
+use fairmesh_records::BatchRecord;
+use foldhash::quality::FixedState;
+
+use super::send::Batch;
+use super::source::Entry;
+
+#[derive(Default)]
+pub(super) struct DryRun {
+    hasher: FixedState,
+    /// Jobs that have ended.
+    ended: HashSet<u64, FixedState>,
+    /// The longest instalment of each job that has not: its file, its line and itself.
+    running: BTreeMap<u64, (String, u64, Box<Entry>)>,
+}
+
+/// For how long a job that runs has held its resources; for all of the time where its record does not say.
+fn held(entry: &Entry) -> Millis {
+    entry.record.wall.unwrap_or(Millis(u64::MAX))
+}
+
+impl DryRun {
+    fn hash(&self, record: &BatchRecord) -> u64 {
+        let key = &record.key;
+        self.hasher.hash_one((&key.cluster, &key.job, key.instance))
+    }
+
+    /// What of a batch is to be tried out now, and how many others say nothing that counts.
+    pub(super) fn sift(&mut self, batch: Batch, file: &str) -> (Batch, u64) {
+        let (mut fresh, mut known) = (Vec::new(), 0);
+        for (line, entry) in batch {
+            // What waits, and what never ran, is no word on what a job held.
+            if entry.record.start.is_none() {
+                fresh.push((line, entry));
+                continue;
+            }
+            let job = self.hash(&entry.record);
+            if self.ended.contains(&job) {
+                known += 1;
+            } else if entry.record.state.has_ended() {
+                self.ended.insert(job);
+                known += u64::from(self.running.remove(&job).is_some());
+                fresh.push((line, entry));
+            } else {
+                match self.running.entry(job) {
+                    Place::Vacant(place) => {
+                        place.insert((file.to_owned(), line, entry));
+                    }
+                    Place::Occupied(mut place) => {
+                        known += 1;
+                        if held(&entry) > held(&place.get().2) {
+                            place.insert((file.to_owned(), line, entry));
+                        }
+                    }
+                }
+            }
+        }
+        (fresh, known)
+    }
+
+    /// These are refused: another record of such a job may be good.
+    pub(super) fn forget<'a>(&mut self, refused: impl Iterator<Item = &'a (u64, Box<Entry>)>) {
+        for (_, entry) in refused {
+            let job = self.hash(&entry.record);
+            self.ended.remove(&job);
+        }
+    }
+
+    /// The last word on jobs that still run, by files.
+    pub(super) fn instalments(&mut self) -> BTreeMap<String, Batch> {
+        let mut files = BTreeMap::<String, Batch>::new();
+        for (file, line, entry) in std::mem::take(&mut self.running).into_values() {
+            files.entry(file).or_default().push((line, entry));
+        }
+        for batch in files.values_mut() {
+            batch.sort_by_key(|(line, _)| *line);
+        }
+        files
+    }
+}
