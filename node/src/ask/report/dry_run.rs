@@ -87,3 +87,68 @@ impl DryRun {
         files
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::{JobKey, WallTime};
+    use fairmesh_records::{Format, JobState};
+
+    use super::*;
+
+    /// Of a job, after so long; what has not started where that is `None`.
+    fn word(job: &str, state: JobState, held_ms: Option<u64>) -> Box<Entry> {
+        let key = JobKey {
+            cluster: "c".to_owned(),
+            job: job.to_owned(),
+            instance: 1,
+        };
+        let mut record = BatchRecord::new(Format::SlurmSacct, key, state);
+        record.start = held_ms.map(|_| WallTime(1));
+        record.wall = held_ms.map(Millis);
+        Box::new(Entry {
+            record,
+            usage: None,
+            text: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_job_counts_by_its_final_record_or_its_longest_instalment() {
+        let (runs, done) = (JobState::Running, JobState::Completed);
+        let mut dry_run = DryRun::default();
+        let mut sift = |file: &str, words: Vec<Box<Entry>>| {
+            let (fresh, known) = dry_run.sift((1..).zip(words).collect(), file);
+            let fresh = fresh
+                .into_iter()
+                .map(|(line, entry)| (line, entry.record.key.job));
+            (fresh.collect::<Vec<_>>(), known)
+        };
+        let first = vec![
+            word("a", runs, Some(5)),
+            word("b", runs, Some(9)),
+            word("waits", JobState::Pending, None),
+            word("c", done, Some(1)),
+        ];
+        let of = |line: u64, job: &str| (line, job.to_owned());
+        assert_eq!(sift("one", first), (vec![of(3, "waits"), of(4, "c")], 0));
+        let second = vec![
+            word("b", runs, Some(3)),
+            word("a", runs, Some(6)),
+            word("c", done, Some(2)),
+            word("d", runs, Some(4)),
+            word("d", done, Some(4)),
+            word("d", runs, Some(1)),
+        ];
+        assert_eq!(sift("two", second), (vec![of(5, "d")], 5));
+        let left = dry_run.instalments();
+        let left: Vec<(&str, u64)> = left
+            .iter()
+            .flat_map(|(file, batch)| batch.iter().map(|(line, _)| (file.as_str(), *line)))
+            .collect();
+        assert_eq!(left, [("one", 2), ("two", 2)]);
+        // One that was refused may come again, corrected.
+        let again = (7, word("c", done, Some(1)));
+        dry_run.forget([&again].into_iter());
+        assert_eq!(dry_run.sift(vec![again], "two").0.len(), 1);
+    }
+}

@@ -239,7 +239,7 @@ impl Reporting {
             return Ok(shared);
         }
         let replaces = source.is_of_rejects() && !args.dry_run && args.rejects_to.is_none();
-        if replaces && file != Path::new("-") {
+        if replaces && source.packed.is_none() && is_plain(file) {
             let cannot = || format!("cannot read {}", file.display());
             return Rejects::replacing(file).with_context(cannot);
         }
@@ -318,7 +318,10 @@ impl Reporting {
                     break;
                 }
                 Err(bad) if bad.is_end => {
-                    broke = Some(anyhow!("{name}:{line}: {}", clean(&bad.why)));
+                    broke = Some(anyhow!(
+                        "{name} cannot be read after line {line}: {}",
+                        clean(&bad.why)
+                    ));
                     break;
                 }
                 Err(bad) => {
@@ -374,6 +377,11 @@ impl Reporting {
         self.tally.report.read += read;
         Ok(())
     }
+}
+
+/// Whether this names a file itself: no link, no pipe, not standard input.
+fn is_plain(file: &Path) -> bool {
+    file.symlink_metadata().is_ok_and(|file| file.is_file())
 }
 
 /// The files of rejects in the current folder.
