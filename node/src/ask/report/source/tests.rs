@@ -93,8 +93,9 @@ fn zstd(text: &[u8]) -> Vec<u8> {
     zstd::encode_all(text, 0).expect("packed")
 }
 
-const PACKERS: [(&str, fn(&[u8]) -> Vec<u8>); 4] =
-    [("gzip", gzip), ("bzip2", bzip2), ("xz", xz), ("zstd", zstd)];
+type Pack = fn(&[u8]) -> Vec<u8>;
+
+const PACKERS: [(&str, Pack); 4] = [("gzip", gzip), ("bzip2", bzip2), ("xz", xz), ("zstd", zstd)];
 
 #[test]
 fn files_are_unpacked_by_their_first_bytes_however_many_parts_they_have() {
