@@ -3,7 +3,7 @@
 //! Invariant: a bad line is an item of its own and stops nothing; a file whose format cannot be told
 //! is an error and not a guess. Deliberately not here: sending (`send`), growing files (`follow`).
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
@@ -117,6 +117,8 @@ pub(in crate::ask) struct Source {
     /// With what the records are to be read again, and the header line in that.
     section: Option<(Rc<str>, Option<String>)>,
     ignored: u64,
+    /// The same of logs that are not read by `fairmesh-records`.
+    passed_over: Rc<Cell<u64>>,
     unread: BTreeMap<String, u64>,
 }
 
@@ -149,6 +151,7 @@ impl Source {
             lines_before: 0,
             section: None,
             ignored: 0,
+            passed_over: Rc::default(),
             unread: BTreeMap::new(),
         };
         if !is_kept(&beginning) {
@@ -222,7 +225,9 @@ impl Source {
             _ => {}
         }
         self.used.cluster = Some(cluster.clone());
-        let jobs = swf::all_jobs(input, cluster, self.used.unix_start, self.keeps_all);
+        let (start_s, keeps_all) = (self.used.unix_start, self.keeps_all);
+        let passed_over = Rc::clone(&self.passed_over);
+        let jobs = swf::all_jobs(input, cluster, start_s, keeps_all, passed_over);
         Ok(Box::new(jobs))
     }
 
@@ -251,11 +256,11 @@ impl Source {
 
     /// How many lines were passed over.
     pub(in crate::ask) fn ignored(&self) -> u64 {
-        self.ignored
-            + match &self.reader {
-                Reader::Records(records) => records.ignored().values().sum(),
-                Reader::Jobs(_) => 0,
-            }
+        let of_reader = match &self.reader {
+            Reader::Records(records) => records.ignored().values().sum(),
+            Reader::Jobs(_) => self.passed_over.get(),
+        };
+        self.ignored + of_reader
     }
 
     /// Records of which a field that decides nothing could not be read, by the field's name.
@@ -277,6 +282,7 @@ impl Source {
             next.map_err(anyhow::Error::from)
                 .and_then(|(options, lines)| {
                     (self.ignored, self.unread) = (self.ignored(), self.unread());
+            self.passed_over = Rc::default();
                     self.used = self.given.clone().or(options);
                     self.lines_before = lines;
                     self.begin(Box::new(BufReader::new(Section(sections))))

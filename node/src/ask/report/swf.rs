@@ -2,10 +2,14 @@
 //!
 //! Invariant: users are `u7` and groups `g3`, as the archive anonymised them; a column that is -1 is
 //! not known; times count from the header's `UnixStartTime`, or from what the user gave where the header
-//! has none, and a log with neither is refused as a whole. Deliberately not here: reading lines
-//! (`fairmesh-cluster`).
+//! has none, and a log with neither is refused as a whole. A job that was checkpointed has a line for each burst beside
+//! the one that sums it up: bursts are passed over. Deliberately not here: reading lines (`fairmesh-cluster`).
+//!
+//! Source: the definition of the format at the Parallel Workloads Archive, "Status".
 
+use std::cell::Cell;
 use std::io::BufRead;
+use std::rc::Rc;
 
 use fairmesh_cluster::{SwfError, SwfErrorKind, SwfReader, SwfRecord};
 use fairmesh_model::{JobKey, Millis, Origin, WallTime};
@@ -15,16 +19,27 @@ use super::arc::entry;
 use super::source::{Bad, Item};
 use crate::config::quantity::parse_moment;
 
-/// All jobs of a log; `start_s_given` holds where the header has no start. With `keeps_all` they have their texts.
+/// What the column of the status is called from 1, and what it says of a burst.
+const STATUS_COLUMN: usize = 11;
+const BURSTS: std::ops::RangeInclusive<i64> = 2..=4;
+
+/// All jobs of a log; `start_s_given` holds where the header has no start. With `keeps_all` they have their texts. Lines
+/// that are passed over are counted.
 pub(super) fn all_jobs(
     input: impl BufRead,
     cluster: String,
     start_s_given: Option<u64>,
     keeps_all: bool,
+    passed_over: Rc<Cell<u64>>,
 ) -> impl Iterator<Item = Item> {
     let mut reader = SwfReader::new(input);
     std::iter::from_fn(move || {
-        let job = reader.next()?;
+        let mut job = reader.next()?;
+        // A burst's line may lack what others must have.
+        while is_burst(reader.last_line()) {
+            passed_over.set(passed_over.get() + 1);
+            job = reader.next()?;
+        }
         let bad = |why: String, is_end: bool| {
             let text = reader.last_line().to_vec();
             Bad { why, text, is_end }
@@ -45,6 +60,15 @@ pub(super) fn all_jobs(
             }
         })
     })
+}
+
+fn is_burst(line: &[u8]) -> bool {
+    let mut words = line
+        .split(u8::is_ascii_whitespace)
+        .filter(|word| !word.is_empty());
+    let status = words.nth(STATUS_COLUMN - 1);
+    let status = status.and_then(|word| std::str::from_utf8(word).ok()?.parse::<i64>().ok());
+    status.is_some_and(|status| BURSTS.contains(&status))
 }
 
 /// The start that the header of a log states; `None` where the beginning does not have all of the header.

@@ -250,3 +250,23 @@ fn sections_of_rejects_are_read_as_the_files_that_they_are_of() {
     assert_eq!([line(1), line(2)], [Some("x"), Some("y")]);
     assert!(line(3).is_some_and(|line| line.starts_with("1 10 ")));
 }
+
+#[test]
+fn bursts_of_a_job_are_in_its_sum() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let line = |submit: i64, run: u32, status: u32| {
+        format!("2 {submit} 10 {run} 4 -1 -1 4 {run} -1 {status} 1 1 -1 1 1 -1 -1\n")
+    };
+    let log = [
+        "; UnixStartTime: 1000000000\n",
+        &line(0, 3_600, 1),
+        &line(0, 1_200, 2),
+        &line(-1, 1_200, 2),
+        &line(-1, 1_200, 3),
+    ]
+    .concat();
+    let mut source = open(&folder.path().join("log.swf"), log.as_bytes()).expect("opened");
+    let items: Vec<Item> = source.by_ref().collect();
+    assert_eq!((items.len(), source.ignored()), (1, 3), "{items:?}");
+    assert!(items[0].1.is_ok());
+}
