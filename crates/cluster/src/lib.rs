@@ -29,6 +29,6 @@ pub use cluster::{Backfill, Cluster, Finished, JobPriority, Started, SubmitError
 pub use job::{AccountKey, Job, JobId};
 pub use lublin::{LublinModel, LublinSpec, LublinWorkload, zipf_weights};
 pub use random::{Seed, Stream};
-pub use swf::{SwfError, SwfHeader, SwfReader, SwfRecord};
+pub use swf::{SwfError, SwfErrorKind, SwfHeader, SwfReader, SwfRecord};
 pub use trace::{SkipReason, Trace, TraceArrivals, TraceBuilder, TraceError, TraceJob, TraceSite};
 pub use workload::{Arrival, LeafLoad, Workload, WorkloadError, WorkloadSpec};

@@ -3,6 +3,7 @@
 //! Invariant: a word for "nothing" (`Unknown`, `None`, `N/A`, an empty field) is `None`, and any
 //! other value that is not what the field holds is an error that names the field.
 
+use csv_core::{ReadRecordResult, ReaderBuilder};
 use fairmesh_model::{Millis, WallTime};
 
 use crate::error::Reason;
@@ -138,4 +139,26 @@ pub(crate) fn condor_job(id: &str) -> (&str, Option<WallTime>) {
         Some((job, _)) if is_job(job) => (job, None),
         _ => (id, None),
     }
+}
+
+/// The words of a line, without their quotation marks.
+pub(crate) fn words(line: &str, delimiter: u8) -> Result<Vec<String>, Reason> {
+    let shape = || Reason::Shape("not a line of words".to_owned());
+    // With its line end, a record is complete in one call.
+    let line = format!("{line}\n");
+    let mut reader = ReaderBuilder::new().delimiter(delimiter).build();
+    let mut text = vec![0; line.len() + 1];
+    let mut ends = vec![0; line.len() + 1];
+    let (result, _, _, count) = reader.read_record(line.as_bytes(), &mut text, &mut ends);
+    if !matches!(result, ReadRecordResult::Record) {
+        return Err(shape());
+    }
+    let mut start = 0;
+    let mut all = Vec::with_capacity(count);
+    for end in &ends[..count] {
+        let word = text.get(start..*end).ok_or_else(shape)?;
+        all.push(String::from_utf8_lossy(word).into_owned());
+        start = *end;
+    }
+    Ok(all)
 }

@@ -7,7 +7,6 @@
 
 use std::collections::BTreeSet;
 
-use csv_core::{ReadRecordResult, ReaderBuilder};
 use fairmesh_model::{JobKey, Millis};
 
 use crate::blocks::Gathered;
@@ -104,31 +103,6 @@ pub(crate) fn begins_event(line: &str) -> bool {
     })
 }
 
-/// The words of a line, without their quotation marks.
-fn words(line: &str) -> Result<Vec<String>, Reason> {
-    // With its line end, a record is complete in one call.
-    let line = format!("{line}\n");
-    let mut reader = ReaderBuilder::new().delimiter(b' ').build();
-    let mut text = vec![0; line.len() + 1];
-    let mut ends = vec![0; line.len() + 1];
-    match reader.read_record(line.as_bytes(), &mut text, &mut ends) {
-        (ReadRecordResult::Record, _, _, count) => collect(&text, &ends[..count]),
-        _ => Err(Reason::Shape("not a line of words".to_owned())),
-    }
-}
-
-fn collect(text: &[u8], ends: &[usize]) -> Result<Vec<String>, Reason> {
-    let mut start = 0;
-    let mut all = Vec::with_capacity(ends.len());
-    for end in ends {
-        let word = text.get(start..*end);
-        let word = word.ok_or_else(|| Reason::Shape("not a line of words".to_owned()))?;
-        all.push(String::from_utf8_lossy(word).into_owned());
-        start = *end;
-    }
-    Ok(all)
-}
-
 /// Words in their order, each asked for by its name in the manual.
 struct Words {
     all: Vec<String>,
@@ -180,7 +154,7 @@ fn record(line: &str, options: &Options) -> Result<Result<BatchRecord, Ignored>,
         return Ok(Err(Ignored::OtherEvent));
     }
     let mut words = Words {
-        all: words(line)?,
+        all: fields::words(line, b' ')?,
         next: 2,
     };
     let end = words.word("eventTime")?.to_owned();

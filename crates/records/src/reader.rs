@@ -40,6 +40,8 @@ pub struct Options {
     pub zone: Zone,
     /// `sacct` without a header line: the fields of its `--format`, by `,` or `|`.
     pub columns: Option<String>,
+    /// `sacct`: what stands between two fields, unless the header line shows it.
+    pub delimiter: Option<String>,
     /// Whether the input may still grow: a last line without its end is then left alone.
     pub growing: bool,
     /// HTCondor: whether what the schedd has noted of a job's last slot goes before what was provisioned, which the
@@ -84,6 +86,8 @@ pub struct Records<R> {
     cursor: Cursor,
     /// Where the record that is open began, if that is behind the cursor: bytes and lines.
     open_at: Option<(u64, u64)>,
+    /// Whether good records, too, are kept as they were read.
+    keeps_all: bool,
     ended: bool,
 }
 
@@ -114,10 +118,10 @@ impl Found {
         });
     }
 
-    /// Errors that are ready, before and from an item on.
-    fn errors(&self, from: usize) -> (usize, usize) {
+    /// Errors (or `all` items) that are ready, before and from an item on.
+    fn errors(&self, from: usize, all: bool) -> (usize, usize) {
         let count = |items: &mut dyn Iterator<Item = &Result<BatchRecord, RecordError>>| {
-            items.filter(|item| item.is_err()).count()
+            items.filter(|item| all || item.is_err()).count()
         };
         let before = count(&mut self.ready.iter().take(from));
         (before, count(&mut self.ready.iter().skip(from)))
@@ -161,6 +165,11 @@ pub(crate) trait Parser: Send {
     fn columns(&self) -> Option<String> {
         None
     }
+
+    /// The header line, as it was read.
+    fn header(&self) -> Option<&str> {
+        None
+    }
 }
 
 impl<R: BufRead> Records<R> {
@@ -190,8 +199,16 @@ impl<R: BufRead> Records<R> {
             rejected: Rejected::default(),
             cursor,
             open_at: None,
+            keeps_all: false,
             ended: false,
         }
+    }
+
+    /// Keeps good records, too, as they were read.
+    #[must_use]
+    pub fn keeping_all(self) -> Self {
+        let keeps_all = true;
+        Self { keeps_all, ..self }
     }
 
     /// Where to go on after the records given out so far.
@@ -214,8 +231,13 @@ impl<R: BufRead> Records<R> {
         self.lines.text()
     }
 
-    /// What the last error is about, as it was read: the whole record, with the line that ends it.
-    /// Empty where it was too long.
+    /// The header line of the list, without which its records cannot be read.
+    pub fn header(&self) -> Option<&str> {
+        self.parser.header()
+    }
+
+    /// What the last error (or with [`Self::keeping_all`], the last item) is about, as it was read: the whole record, with
+    /// the line that ends it. Empty where it was too long.
     pub fn rejected(&self) -> &[u8] {
         self.rejected.last()
     }
@@ -224,7 +246,7 @@ impl<R: BufRead> Records<R> {
         match self.lines.read() {
             Ok(Line::Whole) => {
                 let number = self.lines.number;
-                let mut text = String::from_utf8_lossy(self.lines.text());
+                let mut text = fairmesh_model::record::text(self.lines.text());
                 if number == 1 && text.starts_with('\u{feff}') {
                     text = text[3..].to_owned().into();
                 }
@@ -248,7 +270,7 @@ impl<R: BufRead> Records<R> {
                 self.found.record(self.lines.number, Err(error.into()));
             }
         }
-        let (_, errors) = self.found.errors(0);
+        let (_, errors) = self.found.errors(0, self.keeps_all);
         self.rejected.close(errors);
     }
 
@@ -260,7 +282,7 @@ impl<R: BufRead> Records<R> {
             self.open_at = Some(self.lines.place(begins_at));
         }
         let ready_before = begun.map_or(0, |begun| begun.ready_before);
-        let (errors_before, errors) = self.found.errors(ready_before);
+        let (errors_before, errors) = self.found.errors(ready_before, self.keeps_all);
         let open = !self.parser.is_at_rest();
         if was_open || open || errors_before + errors > 0 {
             let outcome = Outcome {
@@ -299,7 +321,10 @@ impl<R: BufRead> Iterator for Records<R> {
             self.move_cursor();
         }
         let item = self.found.ready.pop_front();
-        if let Some(Err(_)) = item {
+        if item
+            .as_ref()
+            .is_some_and(|item| self.keeps_all || item.is_err())
+        {
             self.rejected.next();
         }
         self.move_cursor();

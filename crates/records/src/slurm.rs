@@ -10,6 +10,7 @@
 mod job_id;
 mod jobcomp;
 mod jobcomp_json;
+mod list;
 mod sacct;
 mod sacct_json;
 mod scontrol;
@@ -27,6 +28,7 @@ pub use tres::Tres;
 
 pub(crate) use jobcomp::JobcompLine;
 pub(crate) use jobcomp_json::JobcompDocument;
+pub(crate) use list::begins_sacct;
 pub(crate) use sacct::SacctLines;
 pub(crate) use sacct_json::SacctJob;
 pub(crate) use scontrol::{NO_JOBS, ScontrolJob, begins_list};

@@ -11,10 +11,10 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use fairmesh_model::WallTime;
-use fairmesh_records::{Options, Zone};
 
 use super::number::core_hours;
-use super::report::source::{Kind, Source};
+use super::report::read_options::ReadOptions;
+use super::report::source::Source;
 use super::{AskArgs, count, name_or_id, unless_refused};
 use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
 use crate::control::clean;
@@ -152,19 +152,12 @@ fn named(args: &CorrectArgs) -> anyhow::Result<Vec<Vec<u8>>> {
 }
 
 fn of_file(args: &CorrectArgs, file: &std::path::Path) -> anyhow::Result<Vec<Vec<u8>>> {
-    let zone = match &args.tz {
-        None => jiff::tz::TimeZone::system(),
-        Some(name) => jiff::tz::TimeZone::get(name)?,
+    let given = ReadOptions {
+        cluster: args.cluster.clone(),
+        tz: args.tz.clone(),
+        ..ReadOptions::of_format(&args.format)
     };
-    let options = Options {
-        cluster: args.cluster.clone().unwrap_or_default(),
-        zone: Zone::new(zone),
-        columns: None,
-        growing: false,
-        noted_slots: false,
-    };
-    let kind = Kind::parse(&args.format)?;
-    let mut source = Source::open(file, kind, &options, None, Arc::default())?;
+    let mut source = Source::open(file, &given, false, Arc::default())?;
     let mut lines = Vec::new();
     for (number, item) in source.by_ref() {
         match item {
@@ -173,7 +166,7 @@ fn of_file(args: &CorrectArgs, file: &std::path::Path) -> anyhow::Result<Vec<Vec
                 None => line(&entry.record)?,
             }),
             // Nothing is taken back of a file that is not understood.
-            Err((why, _)) => bail!("{}:{number}: {}", file.display(), clean(&why)),
+            Err(bad) => bail!("{}:{number}: {}", file.display(), clean(&bad.why)),
         }
     }
     Ok(lines)

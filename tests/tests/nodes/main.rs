@@ -32,6 +32,7 @@ mod quota;
 mod quota_parts;
 mod recorded;
 mod records;
+mod rejects;
 mod remap;
 mod restarts;
 mod snapshot;

@@ -22,14 +22,14 @@ const COLUMNS: &str = "jobid,jobidraw,cluster,partition,qos,account,group,gid,us
     timelimit,nodelist,jobname";
 
 /// A node of one VO, to which the jobs of the batch account of its name belong.
-struct Place {
+pub(crate) struct Place {
     folder: tempfile::TempDir,
     site: Site,
     node: Option<Node>,
 }
 
 impl Place {
-    fn start(vo_name: &str, users: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn start(vo_name: &str, users: &[&str]) -> anyhow::Result<Self> {
         let (place, vo) = Self::without_charter(vo_name, users)?;
         vo.publish(place.node())?;
         Ok(place)
@@ -48,7 +48,7 @@ impl Place {
         Ok((place, vo))
     }
 
-    fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
@@ -68,12 +68,12 @@ impl Place {
         command
     }
 
-    fn run(&self, words: &[&str]) -> anyhow::Result<Output> {
+    pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<Output> {
         Ok(self.command(words).output()?)
     }
 
     /// Runs a command that prints JSON.
-    fn json(&self, words: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn json(&self, words: &[&str]) -> anyhow::Result<Value> {
         let output = self.run(&[words, &["--json"]].concat())?;
         serde_json::from_slice(&output.stdout)
             .with_context(|| format!("{words:?}: {}", String::from_utf8_lossy(&output.stderr)))
@@ -96,7 +96,7 @@ impl Place {
     }
 }
 
-fn now_s() -> u64 {
+pub(crate) fn now_s() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.unwrap_or_default().as_secs()
 }
@@ -256,7 +256,7 @@ fn jobcomp(job: u64) -> String {
     )
 }
 
-fn append(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(crate) fn append(path: &Path, text: &str) -> anyhow::Result<()> {
     let mut file = File::options().create(true).append(true).open(path)?;
     Ok(file.write_all(text.as_bytes())?)
 }
@@ -472,7 +472,7 @@ fn a_bad_line_is_told_kept_and_stops_nothing() -> anyhow::Result<()> {
     assert!(told.contains("first at jobs.log:2"), "{told}");
     let rejects = std::fs::read_to_string(place.path("jobs.log.rejects"))?;
     assert!(
-        rejects.starts_with("# jobs.log:2: ") && rejects.ends_with("\nnonsense\n"),
+        rejects.contains("\n# jobs.log:2: ") && rejects.ends_with("\nnonsense\n"),
         "{rejects}"
     );
     assert_eq!(place.logged()?, 2);

@@ -13,18 +13,6 @@ use crate::{apel, lsf, slurm};
 /// environment.
 pub const DETECT_BYTES_MAX: usize = 1 << 20;
 
-/// Columns of which a header of `sacct` has at least one besides the job's id.
-const SACCT_COLUMNS: [&str; 8] = [
-    "state",
-    "start",
-    "end",
-    "submit",
-    "user",
-    "account",
-    "elapsed",
-    "elapsedraw",
-];
-
 impl Format {
     /// The format of a file that begins (uncompressed) with these bytes, if it is plain to see.
     pub fn detect(beginning: &[u8]) -> Option<Self> {
@@ -109,6 +97,9 @@ fn of_line(line: &str) -> Option<Format> {
     if line.starts_with("JobId=") && line.contains(" UserId=") && line.contains(" EndTime=") {
         return Some(Format::SlurmJobcomp);
     }
+    if slurm::begins_sacct(line) {
+        return Some(Format::SlurmSacct);
+    }
     of_pbs(line).or_else(|| of_bars(line)).or_else(|| {
         let fields: Vec<&str> = line.split(':').collect();
         let numbers = [5, 7, 8, 9, 10, 11, 12];
@@ -137,11 +128,6 @@ fn of_pbs(line: &str) -> Option<Format> {
 
 fn of_bars(line: &str) -> Option<Format> {
     let fields: Vec<&str> = line.trim_end().split('|').collect();
-    let lower: Vec<String> = fields.iter().map(|field| field.to_lowercase()).collect();
-    let has = |name: &str| lower.iter().any(|field| field == name);
-    if (has("jobid") || has("jobidraw")) && SACCT_COLUMNS.iter().any(|name| has(name)) {
-        return Some(Format::SlurmSacct);
-    }
     let number = |at: usize| {
         let field = fields.get(at).copied().unwrap_or_default();
         crate::value::decimal(field, 0)

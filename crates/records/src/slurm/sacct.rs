@@ -4,10 +4,14 @@
 //! repeats), never by their place. A separator within the one field of free text is undone; where
 //! two fields could hold it, the line is refused.
 
+use std::borrow::Cow;
+
 use fairmesh_model::{JobKey, Millis};
 
 use super::job_id::{self, Part};
+use super::list::Layout;
 use super::tres::{self, Tres};
+use crate::blocks::Gathered;
 use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
@@ -41,30 +45,38 @@ const PER_CPU_FLAG_MIB: u64 = 0x8000_0000;
 
 pub(crate) struct SacctLines {
     options: Options,
-    /// Lower-case names, in the order of the line.
-    columns: Vec<String>,
+    layout: Option<Layout>,
+    /// The header line that named the columns, as it was read.
+    header: Option<String>,
     /// Columns of the jobs' key that the list lacks.
     lacks: Option<&'static str>,
     /// Whether the list was refused for that.
     is_refused: bool,
+    /// Lines of a record whose quotation mark is open.
+    gathered: Gathered,
+    /// Quotation marks in them.
+    marks: usize,
 }
 
 impl SacctLines {
     pub(crate) fn new(options: Options) -> Self {
-        let columns = options.columns.as_deref().map(names).unwrap_or_default();
+        let columns = options.columns.as_deref();
+        let layout =
+            columns.map(|columns| Layout::of_columns(columns, options.delimiter.as_deref()));
         Self {
             options,
-            lacks: lacking(&columns),
-            columns,
+            lacks: layout.as_ref().and_then(lacking),
+            layout,
+            header: None,
             is_refused: false,
+            gathered: Gathered::default(),
+            marks: 0,
         }
     }
 
     fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
-        if self.columns.is_empty() {
-            return Err(Reason::NoColumns);
-        }
-        let row = Row::new(&self.columns, line)?;
+        let layout = self.layout.as_ref().ok_or(Reason::NoColumns)?;
+        let row = Row::new(layout, line)?;
         let raw = row.given("jobidraw").or_else(|| row.given("jobid"));
         let raw = raw.ok_or_else(|| Reason::missing("JobID"))?;
         let label = row.given("jobid").unwrap_or(raw);
@@ -142,16 +154,9 @@ pub(super) fn after_resize(record: &mut BatchRecord) {
     }
 }
 
-impl Parser for SacctLines {
-    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
-        if line.trim().is_empty() {
-            return found.ignore(Ignored::Decoration);
-        }
-        if is_header(line) {
-            self.columns = names(line);
-            (self.lacks, self.is_refused) = (lacking(&self.columns), false);
-            return found.ignore(Ignored::Decoration);
-        }
+impl SacctLines {
+    /// Takes a line that is whole.
+    fn take(&mut self, line: &str, number: u64, found: &mut Found) {
         if self.is_refused {
             return found.ignore(Ignored::OfRefusedList);
         }
@@ -170,53 +175,96 @@ impl Parser for SacctLines {
         }
     }
 
+    /// Whether a quotation mark is open behind this line. Where only some fields are quoted, that is an error of the
+    /// line: one user's mark must not take in the lines of others.
+    fn is_open_behind(&mut self, line: &str) -> bool {
+        if self.layout.as_ref().is_some_and(|layout| layout.is_quoted) {
+            self.marks += line.matches('"').count();
+        }
+        self.marks % 2 == 1
+    }
+
+    fn finish(&mut self, found: &mut Found) {
+        let (first, text) = self.gathered.take();
+        self.marks = 0;
+        match text {
+            Ok(text) => self.take(text.trim_end_matches('\n'), first, found),
+            Err(reason) => found.record(first, Err(reason)),
+        }
+    }
+}
+
+impl Parser for SacctLines {
+    fn line(&mut self, line: &str, number: u64, found: &mut Found) {
+        let is_open = self.is_open_behind(line);
+        if is_open || !self.gathered.is_empty() {
+            self.gathered.push(line, number);
+            if !is_open {
+                self.finish(found);
+            }
+            return;
+        }
+        if line.trim().is_empty() {
+            return found.ignore(Ignored::Decoration);
+        }
+        if let Some(layout) = Layout::of_header(line, self.options.delimiter.as_deref()) {
+            (self.lacks, self.is_refused) = (lacking(&layout), false);
+            (self.layout, self.header) = (Some(layout), Some(line.to_owned()));
+            return found.ignore(Ignored::Decoration);
+        }
+        self.take(line, number, found);
+    }
+
+    fn end(&mut self, _number: u64, found: &mut Found) {
+        if !self.gathered.is_empty() && !self.options.growing {
+            self.finish(found);
+        }
+    }
+
+    fn lost(&mut self) {
+        self.gathered = Gathered::default();
+        self.marks = 0;
+    }
+
+    fn is_at_rest(&self) -> bool {
+        self.gathered.is_empty()
+    }
+
     fn columns(&self) -> Option<String> {
-        (!self.columns.is_empty()).then(|| self.columns.join("|"))
+        self.layout.as_ref().map(Layout::header)
+    }
+
+    fn header(&self) -> Option<&str> {
+        self.header.as_deref()
     }
 }
 
 /// The columns that the keys of a list's jobs need and that it lacks. The submit time distinguishes the runs of a job:
 /// with another instance, a job that a second source reports would be charged twice.
-fn lacking(columns: &[String]) -> Option<&'static str> {
-    let has = |name: &str| columns.iter().any(|column| column == name);
+fn lacking(layout: &Layout) -> Option<&'static str> {
+    let has = |name: &str| layout.columns.iter().any(|column| column == name);
     match (has("jobidraw"), has("submit")) {
         (_, true) => None,
         (true, false) => Some("Submit"),
-        (false, false) => Some("JobIDRaw and Submit").filter(|_| !columns.is_empty()),
+        (false, false) => Some("JobIDRaw and Submit"),
     }
-}
-
-/// A line of names, one of them the job's id. A job has a number there, whatever it is called.
-fn is_header(line: &str) -> bool {
-    let names = || line.trim_end().split('|');
-    let is_id =
-        |name: &str| name.eq_ignore_ascii_case("jobid") || name.eq_ignore_ascii_case("jobidraw");
-    let is_name = |name: &str| name.bytes().all(|byte| byte.is_ascii_alphabetic());
-    names().any(is_id) && names().all(is_name)
-}
-
-/// The names of a header line, or of a `--format` with its widths (`jobname%40`).
-fn names(text: &str) -> Vec<String> {
-    let separator = if text.contains('|') { '|' } else { ',' };
-    let text = text.trim().trim_end_matches(separator);
-    let name = |name: &str| name.split('%').next().unwrap_or("").trim().to_lowercase();
-    text.split(separator).map(name).collect()
 }
 
 /// A line's fields by name.
 struct Row<'a> {
-    columns: &'a [String],
-    values: Vec<&'a str>,
+    layout: &'a Layout,
+    values: Vec<Cow<'a, str>>,
     /// Fields that a column of free text took, because it held separators.
     extra: usize,
     free: usize,
 }
 
 impl<'a> Row<'a> {
-    fn new(columns: &'a [String], line: &'a str) -> Result<Self, Reason> {
-        let mut values: Vec<&str> = line.split('|').collect();
+    fn new(layout: &'a Layout, line: &'a str) -> Result<Self, Reason> {
+        let columns = &layout.columns;
+        let mut values = layout.split(line)?;
         // `sacct -p` ends each line with a separator.
-        if values.len() == columns.len() + 1 && values.last() == Some(&"") {
+        if values.len() == columns.len() + 1 && values.last().is_some_and(|last| last.is_empty()) {
             values.pop();
         }
         let shape = |found: usize| {
@@ -233,30 +281,37 @@ impl<'a> Row<'a> {
             return Err(shape(values.len()));
         }
         Ok(Self {
-            columns,
+            layout,
             values,
             extra,
             free,
         })
     }
 
-    fn get(&self, name: &str) -> &'a str {
-        let Some(at) = self.columns.iter().position(|column| column == name) else {
+    fn get(&self, name: &str) -> &str {
+        let Some(at) = self.layout.columns.iter().position(|column| column == name) else {
             return "";
         };
         let at = if at > self.free { at + self.extra } else { at };
-        self.values.get(at).copied().unwrap_or_default()
+        self.values.get(at).map_or("", |value| value)
     }
 
-    fn given(&self, name: &str) -> Option<&'a str> {
+    fn given(&self, name: &str) -> Option<&str> {
         given(self.get(name))
     }
 
     /// Free text, with the separators that were in it.
     fn text(&self, name: &str) -> Option<String> {
-        let at = self.columns.iter().position(|column| column == name)?;
+        let at = self
+            .layout
+            .columns
+            .iter()
+            .position(|column| column == name)?;
         let text = match at.cmp(&self.free) {
-            std::cmp::Ordering::Equal => self.values.get(at..=at + self.extra)?.join("|"),
+            std::cmp::Ordering::Equal => self
+                .values
+                .get(at..=at + self.extra)?
+                .join(&self.layout.delimiter),
             _ => self.get(name).to_owned(),
         };
         fields::name(&text)

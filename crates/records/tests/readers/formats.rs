@@ -645,3 +645,80 @@ fn a_job_whose_account_cannot_be_shown_is_charged_all_the_same() {
         assert_eq!(charged(&record), (60, true));
     }
 }
+
+/// Cores and names of the jobs of a list, and why others are refused.
+fn listed(text: &str, options: &Options) -> (Vec<(u32, String)>, Vec<String>) {
+    let (mut jobs, mut refused) = (Vec::new(), Vec::new());
+    for record in Records::new(text.as_bytes(), Format::SlurmSacct, options) {
+        match record {
+            Ok(job) => jobs.push((job.cpus.unwrap_or(0), job.name.unwrap_or_default())),
+            Err(error) => refused.push(error.to_string()),
+        }
+    }
+    (jobs, refused)
+}
+
+#[test]
+fn lists_of_sacct_have_any_delimiter() {
+    let header = "JobIDRaw|Cluster|User|State|Submit|Start|End|ElapsedRaw|NCPUS|JobName";
+    let job = "7|c1|ann|COMPLETED|1793491200|1793491210|1793494810|3600|4|a b";
+    for delimiter in ["|", ";", ",", "\t", "^|^", ";|;", "|||", "\u{2603}", " | "] {
+        for end in ["", "|"] {
+            let list = format!("{header}{end}\n{job}{end}\n").replace('|', "\0");
+            let list = list.replace('\0', delimiter);
+            assert_eq!(
+                Format::detect(list.as_bytes()),
+                Some(Format::SlurmSacct),
+                "{list}"
+            );
+            let read = listed(&list, &options());
+            assert_eq!(
+                read,
+                (vec![(4, "a b".to_owned())], Vec::new()),
+                "{delimiter}"
+            );
+            let (_, bare) = list.split_once('\n').expect("two lines");
+            let given = Options {
+                columns: Some(header.replace('|', ",")),
+                delimiter: Some(delimiter.to_owned()),
+                ..options()
+            };
+            assert_eq!(listed(bare, &given), read, "{delimiter}");
+        }
+    }
+}
+
+#[test]
+fn fields_of_a_list_by_commas_may_be_quoted() {
+    let header = "JobIDRaw,Cluster,User,State,Submit,Start,End,NCPUS,JobName,Comment";
+    let job = |id: u32, name: &str| {
+        format!("{id},c1,ann,COMPLETED,1793491200,1793491210,1793494810,4,{name},x\n")
+    };
+    let list = [
+        header.to_owned() + "\n",
+        job(1, "\"a, \"\"b\"\"\""),
+        job(2, "plain"),
+        job(3, "\"open"),
+        job(4, "a,b"),
+        job(5, "\"end\""),
+    ]
+    .concat();
+    let (jobs, refused) = listed(&list, &options());
+    let names: Vec<&str> = jobs.iter().map(|(_, name)| name.as_str()).collect();
+    assert_eq!(names, ["a, \"b\"", "plain", "end"]);
+    assert!(refused[0].starts_with("line 4: a quotation mark"));
+    assert!(refused[1].starts_with("line 5: 11 fields, where 10 are expected"));
+
+    // Where all are quoted, a field may hold line ends.
+    let quote = |line: &str| format!("\"{}\"", line.replace(',', "\",\""));
+    let lines = [header, &job(1, "two\nlines"), &job(2, "one")];
+    let list = lines.map(|line| quote(line.trim_end())).join("\n");
+    assert_eq!(
+        Format::detect(list.as_bytes()),
+        Some(Format::SlurmSacct),
+        "{list}"
+    );
+    let (jobs, refused) = listed(&list, &options());
+    assert_eq!((jobs.len(), refused.len()), (2, 0), "{refused:?}");
+    assert_eq!(jobs[0].1, "two\nlines");
+}

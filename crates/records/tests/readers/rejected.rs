@@ -106,6 +106,49 @@ fn a_record_of_several_lines_is_kept_from_its_first_to_its_last() {
     }
 }
 
+/// A node may refuse a record that was read well.
+#[test]
+fn a_good_record_is_kept_as_it_was_read_where_that_is_asked_for() {
+    let line = "7|c|ann|COMPLETED|1793491200|1793491210|1793494810|4";
+    let header = "JobIDRaw|Cluster|User|State|Submit|Start|End|NCPUS";
+    for (format, text, records) in [
+        (
+            Format::SlurmSacct,
+            format!("{header}\n{line}\nx|y\n{line}\n"),
+            vec![line, "x|y", line],
+        ),
+        (
+            Format::HtcondorAds,
+            format!("{AD}\n{AD}\n"),
+            vec![AD.trim_end(), AD.trim_end()],
+        ),
+        (
+            Format::OgfUsageRecord,
+            format!("<UsageRecords>{XML}\n{XML}</UsageRecords>"),
+            vec![XML, XML],
+        ),
+        (
+            Format::SlurmScontrol,
+            format!("{SCONTROL}\n{SCONTROL}"),
+            vec![SCONTROL.trim_end(), SCONTROL.trim_end()],
+        ),
+    ] {
+        let options = Options {
+            cluster: "c".to_owned(),
+            ..Options::default()
+        };
+        let mut all = Records::new(text.as_bytes(), format, &options).keeping_all();
+        let mut kept = Vec::new();
+        while all.next().is_some() {
+            let text = String::from_utf8_lossy(all.rejected());
+            kept.push(text.trim().to_owned());
+        }
+        assert_eq!(kept, records, "{format}");
+        let header = (format == Format::SlurmSacct).then_some(header);
+        assert_eq!(all.header(), header);
+    }
+}
+
 #[test]
 fn a_record_that_is_never_closed_is_kept_without_the_next() {
     let open = XML.replace("</JobUsageRecord>", "");

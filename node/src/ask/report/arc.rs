@@ -17,7 +17,7 @@ use fairmesh_records::{BatchRecord, Exit, Format, JobState};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::source::{Entry, Item};
+use super::source::{Bad, Entry, Item};
 
 /// How a SQLite database begins.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -117,7 +117,14 @@ pub(super) fn all_jobs(archive: Archive) -> impl Iterator<Item = Item> {
                 let items = jobs.map(|(place, record)| (number(place), Ok(entry(record))));
                 items.collect::<Vec<Item>>()
             }
-            Err(error) => vec![(number(place), Err((error.to_string(), Vec::new())))],
+            Err(error) => {
+                let bad = Bad {
+                    why: error.to_string(),
+                    text: Vec::new(),
+                    is_end: true,
+                };
+                vec![(number(place), Err(bad))]
+            }
         })
     });
     batches.flatten()
@@ -129,8 +136,11 @@ pub(super) fn number(place: Place) -> u64 {
 }
 
 pub(super) fn entry(record: BatchRecord) -> Box<Entry> {
-    let usage = None;
-    Box::new(Entry { record, usage })
+    Box::new(Entry {
+        record,
+        usage: None,
+        text: Vec::new(),
+    })
 }
 
 fn record(row: &Row<'_>, cluster: &str) -> rusqlite::Result<BatchRecord> {
@@ -294,8 +304,8 @@ mod tests {
         let archive = Archive::open(&path, "ce1").expect("open");
         let mut items = all_jobs(archive);
         let (_, item) = items.next().expect("an item");
-        let (why, _) = item.expect_err("refused");
-        assert!(why.contains("no such table"), "{why}");
+        let bad = item.expect_err("refused");
+        assert!(bad.is_end && bad.why.contains("no such table"), "{bad:?}");
         assert!(items.next().is_none());
     }
 }

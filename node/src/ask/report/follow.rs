@@ -24,8 +24,9 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::arc::{self, Archive, Place};
+use super::read_options::ReadOptions;
 use super::rejects::Rejects;
-use super::send::RefusedForNow;
+use super::send::{Origin, RefusedForNow};
 use super::source::{Entry, Kind, recognised, unrecognised};
 use super::tally::FileBody;
 use super::{ReportArgs, Reporting, read_identities};
@@ -107,12 +108,13 @@ pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Resul
         job.tally.files.push(FileBody {
             file: file.name,
             format: match file.is_archive {
-                true => Kind::Arc.name(),
-                false => file.progress.format.map_or("?", Format::name),
+                true => Some(Kind::Arc.name()),
+                false => file.progress.format.map(Format::name),
             },
             packed: None,
             read: file.read,
             rejects: file.rejects.path.map(|path| path.display().to_string()),
+            error: None,
         });
     }
     Ok(())
@@ -176,7 +178,7 @@ impl Followed {
             name: clean(&path.display().to_string()),
             cursor,
             progress,
-            rejects: Rejects::of(path, args.rejects.as_deref(), true, true),
+            rejects: Rejects::of(path, args.rejects_to.as_deref(), true, true),
             read: 0,
             is_archive: kind == Some(Kind::Arc),
             strays: BTreeSet::new(),
@@ -221,15 +223,18 @@ impl Followed {
             let records = records.into_iter().zip(std::mem::take(&mut read.usage));
             let batch = batch(job, records, &name, lines_before)?;
             let count = (batch.len() + read.bad.len()) as u64;
-            job.send(&batch, &name, &mut self.rejects).await?;
+            let section = section(&job.given, format, &read.next);
+            let mut from = Origin::new(&name, &mut self.rejects, &section);
+            job.send(batch, &mut from).await?;
             for bad in &read.bad {
                 job.tally.refuse(&bad.why, &name, bad.line);
                 let place = format!("{name}:{}", bad.line);
                 eprintln!("fairmesh: {place}: {}", clean(&bad.why));
-                self.rejects.keep(&place, &clean(&bad.why), &bad.text);
+                self.rejects
+                    .keep(&section, &place, &clean(&bad.why), &bad.text);
             }
             self.read += count;
-            job.tally.report.read += count;
+            job.tally.report.read += read.bad.len() as u64;
             let mut next = self.progress.clone();
             next.place = Some(read.next);
             if !read.more
@@ -274,8 +279,9 @@ impl Followed {
                 batch.push((number, entry.map_err(|error| Hopeless(error.to_string()))?));
             }
             let count = batch.len() as u64;
-            job.send(&batch, &self.name, &mut self.rejects).await?;
-            (self.read, job.tally.report.read) = (self.read + count, job.tally.report.read + count);
+            let mut from = Origin::new(&self.name, &mut self.rejects, "");
+            job.send(batch, &mut from).await?;
+            self.read += count;
             self.sent.extend(places);
             if self.progress.ended_s < Some(place.0) {
                 self.progress.ended_s = Some(place.0);
@@ -341,6 +347,15 @@ impl Followed {
     }
 }
 
+/// What to read records of a log with, as far as a position in it.
+fn section(given: &ReadOptions, format: Format, next: &FilePosition) -> String {
+    let of_log = ReadOptions {
+        columns: next.position.columns.clone(),
+        ..ReadOptions::of_format(format.name())
+    };
+    of_log.or(given.clone()).with_zone().to_line()
+}
+
 /// The records, made ready. Their lines are counted on from those before; where records have several
 /// lines that is near enough to find them.
 fn batch(
@@ -351,7 +366,12 @@ fn batch(
 ) -> anyhow::Result<Vec<(u64, Box<Entry>)>> {
     let numbered = records.zip(lines_before + 1..);
     let entry = |((record, usage), line)| {
-        let entry = Box::new(Entry { record, usage });
+        let text = Vec::new();
+        let entry = Box::new(Entry {
+            record,
+            usage,
+            text,
+        });
         let entry = job.prepared(entry, name, line);
         Ok((line, entry.map_err(|error| Hopeless(error.to_string()))?))
     };

@@ -8,22 +8,30 @@
 //! Deliberately not here: parsing (`fairmesh-records`), charging (the node).
 
 mod arc;
+mod dry_run;
 mod follow;
+mod kept;
+pub(super) mod read_options;
 mod rejects;
 mod send;
 pub(super) mod source;
 mod swf;
 mod tally;
+mod unpack;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use anyhow::{Context as _, bail};
-use fairmesh_records::{Dimension, GridIdentities, Options, Summary, Zone};
+use anyhow::{Context as _, anyhow, bail};
+use clap::builder::NonEmptyStringValueParser;
+use fairmesh_records::{Dimension, GridIdentities, Options, Skip, Summary};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 
+use self::dry_run::DryRun;
+use self::read_options::ReadOptions;
 use self::rejects::Rejects;
 use self::send::{Origin, Way};
 use self::source::{Entry, Kind, Source};
@@ -39,7 +47,7 @@ pub struct ReportArgs {
     #[command(flatten)]
     pub ask: AskArgs,
     /// The files; "-" is standard input. With --follow, also folders of logs whose names sort by age
-    #[arg(required = true)]
+    #[arg(required_unless_present = "rejects")]
     pub files: Vec<PathBuf>,
     /// The format: auto, swf, arc, or a name of the table in docs/records.md (a wrong name lists them all)
     #[arg(long, default_value = "auto", hide_default_value = true)]
@@ -57,6 +65,9 @@ pub struct ReportArgs {
     /// The fields of a `sacct` list without its header line, by commas
     #[arg(long, value_name = "FIELDS")]
     pub columns: Option<String>,
+    /// What stands between two fields of a `sacct` list, as in ";" [default: as its header line shows]
+    #[arg(long, value_name = "TEXT", value_parser = NonEmptyStringValueParser::new())]
+    pub delimiter: Option<String>,
     /// BLAH logs that say whose Grid jobs the jobs were
     #[arg(long, value_name = "BLAH-LOG")]
     pub identities: Vec<PathBuf>,
@@ -80,32 +91,45 @@ pub struct ReportArgs {
     /// Charge as this site would, by what it has signed: its name or id
     #[arg(long, value_name = "SITE", requires = "dry_run")]
     pub at_site: Option<String>,
+    /// Try files of rejects again [default: *.rejects here]; what is still refused stays in them
+    #[arg(long, conflicts_with = "follow")]
+    pub rejects: bool,
     /// Where refused lines are kept [default: FILE.rejects; with --dry-run none]
     #[arg(long, value_name = "FILE")]
-    pub rejects: Option<PathBuf>,
+    pub rejects_to: Option<PathBuf>,
 }
 
 /// Runs the command.
 ///
 /// # Errors
-/// If a file cannot be opened or recognised, or the node cannot be asked.
+/// If the only file cannot be read at all, or the node cannot be asked.
 pub async fn run(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut job = Reporting::new(args)?;
-    if args.follow {
-        follow::run(args, &mut job).await?;
-    } else {
-        for file in &args.files {
-            job.file(args, file).await?;
-        }
+    let done = match args.follow {
+        true => follow::run(args, &mut job).await,
+        false => job.files(args).await,
+    };
+    let tally = job.tally;
+    let errors = tally.files.iter().filter_map(|file| file.error.clone());
+    let mut errors: Vec<String> = errors.collect();
+    let is_whole = errors.is_empty() && tally.report.refused == 0;
+    if done.is_ok() || tally.report.read > 0 || args.ask.output.json && !tally.files.is_empty() {
+        tally.write(out, &args.ask.output, args.dry_run)?;
     }
-    let refused = job.tally.report.refused;
-    job.tally.write(out, &args.ask.output, args.dry_run)?;
-    Ok(Exit::of(refused == 0))
+    if done.is_err() {
+        // The caller tells the last one.
+        errors.pop();
+    }
+    for error in errors {
+        eprintln!("fairmesh: {error}");
+    }
+    done.map(|()| Exit::of(is_whole))
 }
 
 /// All that a report needs and gathers.
 struct Reporting {
     kind: Option<Kind>,
+    given: ReadOptions,
     options: Options,
     identities: GridIdentities,
     way: Way,
@@ -119,34 +143,35 @@ impl Reporting {
             let (file, other) = (file.canonicalize(), other.canonicalize());
             file.is_ok_and(|file| other.is_ok_and(|other| file == other))
         };
-        if let Some(rejects) = &args.rejects
+        if let Some(rejects) = &args.rejects_to
             && args.files.iter().any(|file| same(file, rejects))
         {
-            bail!("--rejects names a file that is to be read: it would be overwritten");
+            bail!("--rejects-to names a file that is to be read: it would be overwritten");
         }
-        let zone = match &args.tz {
-            None => jiff::tz::TimeZone::system(),
-            Some(name) => jiff::tz::TimeZone::get(name)
-                .with_context(|| format!("no time zone `{}`", name.escape_debug()))?,
-        };
         let by = if args.by.is_empty() {
             vec![Dimension::Account, Dimension::User]
         } else {
             args.by.clone()
         };
+        let given = ReadOptions {
+            cluster: args.cluster.clone(),
+            tz: args.tz.clone(),
+            columns: args.columns.clone(),
+            delimiter: args.delimiter.clone(),
+            unix_start: args.unix_start,
+            ..ReadOptions::of_format(&args.format)
+        };
         Ok(Self {
-            kind: Kind::parse(&args.format)?,
+            kind: given.kind()?,
             options: Options {
-                cluster: args.cluster.clone().unwrap_or_default(),
-                zone: Zone::new(zone),
-                columns: args.columns.clone(),
                 growing: args.follow,
-                noted_slots: false,
+                ..given.for_reader()?
             },
+            given,
             identities: read_identities(&args.identities)?,
             way: Way {
                 control: Some(args.ask.control()),
-                dry_run: args.dry_run,
+                dry_run: args.dry_run.then(DryRun::default),
                 follows: args.follow,
                 at_site: args.at_site.clone(),
             },
@@ -158,56 +183,163 @@ impl Reporting {
         })
     }
 
-    async fn file(&mut self, args: &ReportArgs, file: &Path) -> anyhow::Result<()> {
-        let position = Arc::new(AtomicU64::new(0));
-        let mut source = Source::open(
-            file,
-            self.kind,
-            &self.options,
-            args.unix_start,
-            Arc::clone(&position),
-        )?;
-        let name = clean(&file.display().to_string());
-        let shared = self.rejects.take();
-        let mut rejects = shared
-            .unwrap_or_else(|| Rejects::of(file, args.rejects.as_deref(), !args.dry_run, false));
-        let progress = Progress::of_bytes(source.bytes, &name);
-        let (mut batch, mut read) = (Vec::new(), 0);
-        for (line, item) in source.by_ref() {
-            read += 1;
-            match item {
-                Ok(entry) => {
-                    let entry = self.prepared(entry, &name, line)?;
-                    batch.push((line, entry));
+    /// Reads file by file. One that cannot be read keeps no other from being read, and is in the tally.
+    ///
+    /// # Errors
+    /// If the node cannot be asked; or of the only file, if nothing of it can be read.
+    async fn files(&mut self, args: &ReportArgs) -> anyhow::Result<()> {
+        let found = match args.files.is_empty() {
+            true => rejects_here()?,
+            false => Vec::new(),
+        };
+        let files = if found.is_empty() {
+            &args.files
+        } else {
+            &found
+        };
+        for file in files {
+            let error = match self.open(args, file) {
+                Ok((source, position)) => self.file(args, file, source, &position).await?,
+                Err(error) => {
+                    let name = clean(&file.display().to_string());
+                    self.tally.files.push(FileBody::failed(name, &error));
+                    Some(error)
                 }
-                Err((why, text)) => {
-                    self.tally.refuse(&why, &name, line);
-                    rejects.keep(&format!("{name}:{line}"), &clean(&why), &text);
-                }
-            }
-            if batch.len() >= BATCH_RECORDS {
-                self.send(&batch, &name, &mut rejects).await?;
-                batch.clear();
-                progress.show(position.load(Ordering::Relaxed));
+            };
+            if let Some(error) = error.filter(|_| files.len() == 1 && self.tally.report.read == 0) {
+                return Err(error);
             }
         }
-        self.send(&batch, &name, &mut rejects).await?;
+        self.way
+            .finish(self.rejects.as_mut(), &mut self.tally)
+            .await
+    }
+
+    fn open(&self, args: &ReportArgs, file: &Path) -> anyhow::Result<(Source, Arc<AtomicU64>)> {
+        let position = Arc::new(AtomicU64::new(0));
+        let keeps_all = !args.dry_run || args.rejects_to.is_some();
+        let source = Source::open(file, &self.given, keeps_all, Arc::clone(&position))?;
+        if args.rejects && !source.is_of_rejects() {
+            bail!("{}: not a file of rejects", file.display());
+        }
+        Ok((source, position))
+    }
+
+    /// Where what is refused of a file goes.
+    fn rejects(
+        &mut self,
+        args: &ReportArgs,
+        file: &Path,
+        source: &Source,
+    ) -> anyhow::Result<Rejects> {
+        // One file that was named for all of them.
+        if let Some(shared) = self.rejects.take() {
+            return Ok(shared);
+        }
+        let replaces = source.is_of_rejects() && !args.dry_run && args.rejects_to.is_none();
+        if replaces && source.packed.is_none() && is_plain(file) {
+            let cannot = || format!("cannot read {}", file.display());
+            return Rejects::replacing(file).with_context(cannot);
+        }
+        let given = args.rejects_to.as_deref();
+        Ok(Rejects::of(file, given, !args.dry_run, false))
+    }
+
+    /// Reports a file. Gives why it could not be read to its end, if so.
+    ///
+    /// # Errors
+    /// If the node cannot be asked.
+    async fn file(
+        &mut self,
+        args: &ReportArgs,
+        file: &Path,
+        mut source: Source,
+        position: &AtomicU64,
+    ) -> anyhow::Result<Option<anyhow::Error>> {
+        let name = clean(&file.display().to_string());
+        let mut rejects = self.rejects(args, file, &source)?;
+        let before = self.tally.report.read;
+        let progress = Progress::of_bytes(source.bytes, &name);
+        let show = || progress.show(position.load(Ordering::Relaxed));
+        let read = self.read(&name, &mut source, &mut rejects, show).await;
         drop(progress);
-        self.tally.report.read += read;
         self.tally.ignored += source.ignored();
         for (field, records) in source.unread() {
             *self.tally.unread.entry(field).or_default() += records;
         }
+        let was_read = matches!(read, Ok(None));
+        if let Err(error) = rejects.finish(was_read) {
+            eprintln!("fairmesh: the file of rejects cannot be replaced: {error:#}");
+        }
+        let error = read.as_ref().map_or_else(Some, Option::as_ref);
         self.tally.files.push(FileBody {
             file: name,
-            format: source.kind.name(),
+            format: Some(source.kind.name()),
             packed: source.packed,
-            read,
+            read: self.tally.report.read - before,
             rejects: rejects.path.as_ref().map(|path| path.display().to_string()),
+            error: error.map(|error| format!("{error:#}")),
         });
-        // One file that was named for all of them.
-        self.rejects = Some(rejects).filter(|_| args.rejects.is_some());
-        Ok(())
+        self.rejects = Some(rejects).filter(|_| args.rejects_to.is_some());
+        read
+    }
+
+    async fn read(
+        &mut self,
+        name: &str,
+        source: &mut Source,
+        rejects: &mut Rejects,
+        show: impl Fn(),
+    ) -> anyhow::Result<Option<anyhow::Error>> {
+        let (mut batch, mut broke, mut has_cpus) = (Vec::new(), None, false);
+        let without_cpus = |tally: &Tally| {
+            let skipped = tally.skipped.get(Skip::NoCpus.name());
+            skipped.copied().unwrap_or(0)
+        };
+        let before = without_cpus(&self.tally);
+        let mut section = source.section();
+        while let Some((line, item)) = source.next() {
+            let now = source.section();
+            if batch.len() >= BATCH_RECORDS || !Rc::ptr_eq(&section, &now) {
+                let mut from = Origin::new(name, rejects, &section);
+                self.send(std::mem::take(&mut batch), &mut from).await?;
+                show();
+            }
+            section = now;
+            match item.map(|entry| self.prepared(entry, name, line)) {
+                Ok(Ok(entry)) => {
+                    has_cpus |= entry.record.cpus.is_some();
+                    batch.push((line, entry));
+                }
+                Ok(Err(error)) => {
+                    broke = Some(error);
+                    break;
+                }
+                Err(bad) if bad.is_end => {
+                    broke = Some(anyhow!(
+                        "{name} cannot be read after line {line}: {}",
+                        clean(&bad.why)
+                    ));
+                    break;
+                }
+                Err(bad) => {
+                    self.tally.report.read += 1;
+                    self.tally.refuse(&bad.why, name, line);
+                    let place = format!("{name}:{line}");
+                    rejects.keep(&section, &place, &clean(&bad.why), &bad.text);
+                }
+            }
+        }
+        let mut from = Origin::new(name, rejects, &section);
+        self.send(batch, &mut from).await?;
+        let without_cpus = without_cpus(&self.tally) - before;
+        if broke.is_none() && without_cpus > 0 && !has_cpus {
+            broke = Some(anyhow!(
+                "{name}: no record says how many CPUs its job held, so nothing of this file is charged: report it with \
+                 them (NCPUS of `sacct`)"
+            ));
+        }
+        Ok(broke)
     }
 
     /// With its Grid identity, if there is one.
@@ -235,20 +367,42 @@ impl Reporting {
 
     async fn send(
         &mut self,
-        batch: &[(u64, Box<Entry>)],
-        file: &str,
-        rejects: &mut Rejects,
+        batch: Vec<(u64, Box<Entry>)>,
+        from: &mut Origin<'_>,
     ) -> anyhow::Result<()> {
-        let mut from = Origin { file, rejects };
-        self.way.send(batch, &mut from, &mut self.tally).await
+        let read = batch.len() as u64;
+        self.way.send(batch, from, &mut self.tally).await?;
+        self.tally.report.read += read;
+        Ok(())
     }
+}
+
+/// Whether this names a file itself: no link, no pipe, not standard input.
+fn is_plain(file: &Path) -> bool {
+    file.symlink_metadata().is_ok_and(|file| file.is_file())
+}
+
+/// The files of rejects in the current folder.
+fn rejects_here() -> anyhow::Result<Vec<PathBuf>> {
+    let names = std::fs::read_dir(".").context("cannot read this folder")?;
+    let names = names
+        .flatten()
+        .map(|entry| PathBuf::from(entry.file_name()));
+    let mut files: Vec<PathBuf> = names
+        .filter(|name| name.extension().is_some_and(|end| end == "rejects"))
+        .collect();
+    files.sort();
+    if files.is_empty() {
+        eprintln!("there is no file of rejects in this folder");
+    }
+    Ok(files)
 }
 
 /// Reads BLAH's logs; lines that make no sense are told.
 fn read_identities(files: &[PathBuf]) -> anyhow::Result<GridIdentities> {
     let mut identities = GridIdentities::default();
     for file in files {
-        let (input, _, _) = source::unpacked(file, Arc::default())?;
+        let (input, _, _) = unpack::unpacked(file, Arc::default())?;
         for error in identities.read(input) {
             eprintln!(
                 "fairmesh: {}:{}: {}",

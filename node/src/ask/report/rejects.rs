@@ -1,23 +1,37 @@
-//! The records that could not be counted, kept whole so that they can be looked at and sent again.
+//! The records that could not be counted, kept whole so that they can be corrected and reported again.
 //!
-//! Before each stands where it was and why, behind `#`, which [`Kept`] leaves out when they are sent again. The file is made with the first of them, for nobody else to read: it has lines of all users. Without `--rejects` it is `<file>.rejects`, beside the
-//! file or, where that folder is not ours to write, in the current one; standard input has none, and
-//! neither has a dry run. It is made through no link that lies there.
+//! The file begins with the options to read it with, and the header line of a list; before each record stands where it
+//! was and why it was refused, behind `#` ([`Kept`](super::kept::Kept) reads it again). It is made with the first record,
+//! for nobody else to read: it has lines of all users. Without `--rejects-to` it is `<file>.rejects`, beside the file or,
+//! where that folder is not ours to write, in the current one; standard input has none, and neither has a dry run. It is
+//! made through no link that lies there. A file of rejects is replaced by what is still refused of it, when all of it was
+//! read.
 //!
 //! Invariant: that rejects cannot be kept is said once, and never stops the rest.
 
-use std::fs::File;
-use std::io::{self, BufRead, Cursor, Read, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::fs::{File, Metadata};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::OFlags;
+use tempfile::NamedTempFile;
+
+use super::read_options::OPTIONS_MARK;
 
 pub(super) struct Rejects {
     places: Vec<PathBuf>,
     is_given: bool,
     append: bool,
     file: Option<File>,
+    /// The file that a new one is to replace, as it was before it was read.
+    replaced: Option<(PathBuf, Metadata)>,
+    /// That one.
+    new: Option<NamedTempFile>,
+    /// What the records that were kept last are to be read with.
+    section: String,
+    /// Which file was appended to last, and how long it was then.
+    appended: Option<(u64, u64)>,
     /// Where they are.
     pub(super) path: Option<PathBuf>,
 }
@@ -39,38 +53,74 @@ impl Rejects {
             is_given: given.is_some(),
             append,
             file: None,
+            replaced: None,
+            new: None,
+            section: String::new(),
+            appended: None,
             path: None,
         }
     }
 
-    /// Keeps a record. `why` is one line.
-    pub(super) fn keep(&mut self, place: &str, why: &str, text: &[u8]) {
+    /// Of a file of rejects, which is to hold in the end what is still refused of it.
+    pub(super) fn replacing(file: &Path) -> io::Result<Self> {
+        let replaced = Some((file.to_owned(), std::fs::symlink_metadata(file)?));
+        Ok(Self {
+            replaced,
+            ..Self::of(file, Some(file), true, false)
+        })
+    }
+
+    /// Keeps a record. `section` is what to read it with, whole lines; `why` is one line.
+    pub(super) fn keep(&mut self, section: &str, place: &str, why: &str, text: &[u8]) {
         if self.file.is_none() && !self.places.is_empty() {
             self.open();
         }
         let Some(file) = &mut self.file else { return };
-        let mut lines = format!("# {place}: {why}\n").into_bytes();
-        lines.extend_from_slice(text);
-        if !text.is_empty() {
+        let mut lines = Vec::new();
+        if self.section != section {
+            section.clone_into(&mut self.section);
+            lines.extend_from_slice(section.as_bytes());
+        }
+        lines.extend_from_slice(format!("# {place}: {why}\n").as_bytes());
+        for line in text
+            .split(|byte| *byte == b'\n')
+            .filter(|_| !text.is_empty())
+        {
+            // A user's line must not look like options.
+            if line.starts_with(OPTIONS_MARK) {
+                lines.push(b' ');
+            }
+            lines.extend_from_slice(line);
             lines.push(b'\n');
         }
-        if let Err(error) = file.write_all(&lines) {
-            eprintln!("fairmesh: rejected lines can no longer be kept: {error}");
-            (self.file, self.places) = (None, Vec::new());
+        let written = file.write_all(&lines);
+        let appended = written.and_then(|()| {
+            let metadata = self.append.then(|| file.metadata()).transpose()?;
+            Ok(metadata.map(|metadata| (metadata.ino(), metadata.len())))
+        });
+        match appended {
+            // Who reports the file again may replace it meanwhile.
+            Ok(Some(appended)) => {
+                self.appended = Some(appended);
+                self.file = None;
+                self.places = self.path.iter().cloned().collect();
+            }
+            Ok(None) => {}
+            Err(error) => {
+                eprintln!("fairmesh: rejected lines can no longer be kept: {error}");
+                (self.file, self.new, self.places) = (None, None, Vec::new());
+            }
         }
     }
 
     fn open(&mut self) {
-        let mut options = File::options();
-        options.create(true).write(true).mode(0o600);
-        if !self.is_given {
-            // Somebody else may write in that folder.
-            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
-        }
-        options.append(self.append).truncate(!self.append);
         let mut trouble = None;
         for place in std::mem::take(&mut self.places) {
-            match options.open(&place) {
+            let opened = match &self.replaced {
+                Some((_, before)) => self.open_new(&place, before.clone()),
+                None => self.open_at(&place),
+            };
+            match opened {
                 Ok(file) => {
                     (self.file, self.path) = (Some(file), Some(place));
                     return;
@@ -80,54 +130,71 @@ impl Rejects {
         }
         if let Some((place, error)) = trouble {
             let place = place.display();
-            eprintln!("fairmesh: rejected lines are not kept: {place}: {error}; give --rejects");
+            eprintln!("fairmesh: rejected lines are not kept: {place}: {error}; give --rejects-to");
         }
     }
-}
 
-/// A longer line comes in pieces: bounds the memory that one takes.
-const PIECE_BYTES_MAX: u64 = 1 << 20;
-
-/// A file of rejects without the places and reasons above its records: a blank line is in the place of each, so that lines
-/// keep their numbers.
-pub(super) struct Kept<R> {
-    inner: R,
-    line: Cursor<Vec<u8>>,
-}
-
-impl<R: BufRead> Kept<R> {
-    pub(super) fn new(inner: R) -> Self {
-        let line = Cursor::default();
-        Self { inner, line }
+    fn open_at(&mut self, place: &Path) -> io::Result<File> {
+        let mut options = File::options();
+        options.create(true).write(true).mode(0o600);
+        if !self.is_given {
+            // Somebody else may write in that folder.
+            options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
+        }
+        options.append(self.append).truncate(!self.append);
+        let file = options.open(place)?;
+        let metadata = file.metadata()?;
+        if self.appended != Some((metadata.ino(), metadata.len())) {
+            self.section.clear();
+        }
+        Ok(file)
     }
-}
 
-impl<R: BufRead> Read for Kept<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        if self.line.get_ref().len() as u64 == self.line.position() {
-            let mut line = Vec::new();
-            let some = self.inner.by_ref().take(PIECE_BYTES_MAX);
-            { some }.read_until(b'\n', &mut line)?;
-            if is_place(&line) {
-                line = b"\n".to_vec();
+    /// Beside the file that it is to replace, and whose owner it keeps.
+    fn open_new(&mut self, place: &Path, before: Metadata) -> io::Result<File> {
+        let folder = place.parent().filter(|folder| *folder != Path::new(""));
+        let new = NamedTempFile::new_in(folder.unwrap_or(Path::new(".")))?;
+        // Only root can do that, and others own what they replace.
+        let _ = std::os::unix::fs::fchown(new.as_file(), Some(before.uid()), Some(before.gid()));
+        let file = new.as_file().try_clone()?;
+        self.new = Some(new);
+        Ok(file)
+    }
+
+    /// The file was read: if it was one of rejects, and all of it `was_read`, what is still refused replaces it.
+    ///
+    /// # Errors
+    /// If it cannot be replaced, or has changed meanwhile. It stays as it is then.
+    pub(super) fn finish(&mut self, was_read: bool) -> anyhow::Result<()> {
+        let Some((path, before)) = self.replaced.take() else {
+            return Ok(());
+        };
+        let new = self.new.take();
+        let is_lost = self.places.is_empty() && new.is_none();
+        self.path = Some(path.clone());
+        if !was_read || is_lost {
+            return Ok(());
+        }
+        let now = std::fs::symlink_metadata(&path)?;
+        let of = |metadata: &Metadata| (metadata.ino(), metadata.len(), metadata.modified().ok());
+        if of(&now) != of(&before) {
+            anyhow::bail!(
+                "{} changed while it was read: it stays as it is",
+                path.display()
+            );
+        }
+        match new {
+            Some(new) => {
+                new.as_file().sync_all()?;
+                drop(new.persist(&path)?);
             }
-            self.line = Cursor::new(line);
+            None => {
+                std::fs::remove_file(&path)?;
+                self.path = None;
+            }
         }
-        self.line.read(buffer)
+        Ok(())
     }
-}
-
-/// Whether a line is what [`Rejects::keep`] writes above a record: `# jobs.log:7: no job`.
-pub(super) fn is_place(line: &[u8]) -> bool {
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let Some(line) = line.strip_prefix(b"# ") else {
-        return false;
-    };
-    let is_number = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-    let words: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
-    let pairs = words.windows(2).skip(1);
-    let mut pairs = pairs.filter(|pair| is_number(pair[0]));
-    pairs.any(|pair| pair[1].starts_with(b" "))
 }
 
 #[cfg(test)]
@@ -142,8 +209,8 @@ mod tests {
         let log = folder.path().join("jobs.log");
         let mut rejects = Rejects::of(&log, None, true, false);
         assert!(rejects.path.is_none());
-        rejects.keep("jobs.log:7", "no job", b"nonsense");
-        rejects.keep("jobs.log:9", "no job", b"\xff");
+        rejects.keep("", "jobs.log:7", "no job", b"nonsense");
+        rejects.keep("", "jobs.log:9", "no job", b"\xff");
         let path = rejects.path.expect("made");
         assert_eq!(path, folder.path().join("jobs.log.rejects"));
         let kept = std::fs::read(path).expect("read");
@@ -163,12 +230,12 @@ mod tests {
         std::os::unix::fs::symlink(&theirs, &kept).expect("linked");
         let mut rejects = Rejects::of(&log, None, true, false);
         rejects.places.truncate(1);
-        rejects.keep("jobs.log:7", "no job", b"nonsense");
+        rejects.keep("", "jobs.log:7", "no job", b"nonsense");
         assert_eq!(rejects.path, None);
         assert_eq!(std::fs::read(&theirs).expect("read"), b"theirs");
         std::fs::remove_file(&kept).expect("removed");
         let mut rejects = Rejects::of(&log, None, true, false);
-        rejects.keep("jobs.log:7", "no job", b"nonsense");
+        rejects.keep("", "jobs.log:7", "no job", b"nonsense");
         let mode = kept.metadata().expect("made").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
@@ -177,16 +244,54 @@ mod tests {
     fn a_dry_run_keeps_none_unless_told_where() {
         let log = Path::new("/nowhere/jobs.log");
         let mut rejects = Rejects::of(log, None, false, false);
-        rejects.keep("x:1", "y", b"z");
+        rejects.keep("", "x:1", "y", b"z");
         assert!(rejects.path.is_none());
     }
 
     #[test]
-    fn a_file_of_rejects_is_read_as_it_is() {
-        let kept = b"# jobs.log:7: no job\n{}\n# a comment: of theirs\n# C:\\x:9: why: so\nlast";
-        assert!(is_place(kept) && !is_place(b"# jobs.log: 7 lines\n") && !is_place(b"7:7: x"));
-        let mut read = String::new();
-        let text = Kept::new(&kept[..]).read_to_string(&mut read).map(|_| read);
-        assert_eq!(text.expect("read"), "\n{}\n# a comment: of theirs\n\nlast");
+    fn what_is_still_refused_replaces_a_file_of_rejects() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("jobs.log.rejects");
+        std::fs::write(&path, "# a:1: why\nx\n# a:2: why\ny\n").expect("written");
+        let before = std::fs::read(&path).expect("read");
+        // Broken off, or changed meanwhile.
+        let mut rejects = Rejects::replacing(&path).expect("there");
+        rejects.keep("", "b:1", "no job", b"x");
+        rejects.finish(false).expect("nothing to do");
+        assert_eq!(std::fs::read(&path).expect("read"), before);
+        let mut rejects = Rejects::replacing(&path).expect("there");
+        let mut file = File::options().append(true).open(&path).expect("open");
+        file.write_all(b"# a:3: why\nz\n").expect("appended");
+        assert!(rejects.finish(true).is_err());
+        // Some is refused again, then none.
+        let mut rejects = Rejects::replacing(&path).expect("there");
+        rejects.keep("", "b:1", "no job", b"x");
+        rejects.finish(true).expect("replaced");
+        assert_eq!(rejects.path.as_ref(), Some(&path));
+        assert_eq!(std::fs::read(&path).expect("read"), b"# b:1: no job\nx\n");
+        let mut rejects = Rejects::replacing(&path).expect("there");
+        rejects.finish(true).expect("removed");
+        let left = std::fs::read_dir(folder.path()).expect("a folder").count();
+        assert_eq!((rejects.path, left), (None, 0));
+    }
+
+    #[test]
+    fn what_records_are_read_with_stands_before_them() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let log = folder.path().join("jobs.log");
+        let path = folder.path().join("jobs.log.rejects");
+        let mut rejects = Rejects::of(&log, None, true, true);
+        let mut keep = |section: &str, text: &str| {
+            rejects.keep(section, "a:1", "why", text.as_bytes());
+            std::fs::read_to_string(&path).expect("read")
+        };
+        keep("#one\nJobID\n", "x");
+        keep("#one\nJobID\n", "y");
+        let kept = keep("#two\n", "a\n# fairmesh report: {}");
+        let expected = "#one\nJobID\n# a:1: why\nx\n# a:1: why\ny\n#two\n# a:1: why\na\n # fairmesh report: {}\n";
+        assert_eq!(kept, expected);
+        // Somebody else was there.
+        std::fs::remove_file(&path).expect("removed");
+        assert_eq!(keep("#two\n", "z"), "#two\n# a:1: why\nz\n");
     }
 }

@@ -4,23 +4,29 @@
 //! acknowledged may be sent again: nothing counts twice.
 
 use std::collections::BTreeSet;
+use std::path::Path;
 
-use fairmesh_model::WallTime;
-use fairmesh_records::{BatchRecord, ChargeRule, Job, Skip};
-use serde::Serialize;
+use fairmesh_records::{ChargeRule, Format, Job, Skip};
+use fairmesh_schedulers::feed::BATCH_RECORDS;
 
 use super::super::{AskError, Control};
+use super::dry_run::DryRun;
+use super::read_options::ReadOptions;
 use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
 use crate::control::answer::{AccountingBody, Answer};
 use crate::control::clean;
+use crate::driver::wall_now;
+
+/// Where usage records go; all others go with all that is known of a job.
+const RECORDS: &str = "/v1/records";
 
 /// To whom, and whether in earnest.
 pub(super) struct Way {
     /// Nobody: a dry run where no node answers.
     pub(super) control: Option<Control>,
-    pub(super) dry_run: bool,
+    pub(super) dry_run: Option<DryRun>,
     /// Whether records that the node refuses for now are sent again later.
     pub(super) follows: bool,
     /// Whose price list a dry run goes by, if not the node's own.
@@ -30,13 +36,44 @@ pub(super) struct Way {
 /// Where records come from, and where the refused ones go.
 pub(super) struct Origin<'a> {
     pub(super) file: &'a str,
-    pub(super) rejects: &'a mut Rejects,
+    rejects: &'a mut Rejects,
+    /// What to read their texts with.
+    section: &'a str,
+}
+
+impl<'a> Origin<'a> {
+    pub(super) fn new(file: &'a str, rejects: &'a mut Rejects, section: &'a str) -> Self {
+        Self {
+            file,
+            rejects,
+            section,
+        }
+    }
+
+    /// Keeps what the node refused: as it was read, or as it was sent.
+    fn keep(&mut self, line: u64, why: &str, entry: &Entry) -> anyhow::Result<()> {
+        let (place, why) = (format!("{}:{line}", self.file), clean(why));
+        if !entry.text.is_empty() {
+            self.rejects.keep(self.section, &place, &why, &entry.text);
+            return Ok(());
+        }
+        let text = match &entry.usage {
+            Some(usage) => serde_json::to_vec(usage)?,
+            None => serde_json::to_vec(&entry.record)?,
+        };
+        let section = ReadOptions::of_format(Format::Json.name()).to_line();
+        self.rejects.keep(&section, &place, &why, &text);
+        Ok(())
+    }
 }
 
 /// The node refuses records that it may accept later: it has no charter yet, or its clock is wrong.
 #[derive(Debug, thiserror::Error)]
 #[error("the node refuses records for now: {0}")]
 pub(super) struct RefusedForNow(String);
+
+/// Records, each with its line.
+pub(super) type Batch = Vec<(u64, Box<Entry>)>;
 
 impl Way {
     /// Sends a batch, or says what it would do.
@@ -45,29 +82,62 @@ impl Way {
     /// If the node cannot be asked. Nothing of the batch is in the tally then.
     pub(super) async fn send(
         &mut self,
+        batch: Batch,
+        from: &mut Origin<'_>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        if let Some(dry_run) = &mut self.dry_run {
+            let (batch, known) = dry_run.sift(batch, from.file);
+            tally.report.known += known;
+            return self.try_out(&batch, from, tally).await;
+        }
+        let (plain, full): (Vec<_>, Vec<_>) =
+            batch.iter().partition(|(_, entry)| entry.usage.is_some());
+        self.post(RECORDS, &[], &plain, from, tally).await?;
+        self.post("/v1/accounting", &[], &full, from, tally).await?;
+        Ok(())
+    }
+
+    /// There is nothing more to send: says what a dry run has kept back.
+    ///
+    /// # Errors
+    /// If the node cannot be asked.
+    pub(super) async fn finish(
+        &mut self,
+        rejects: Option<&mut Rejects>,
+        tally: &mut Tally,
+    ) -> anyhow::Result<()> {
+        let Some(dry_run) = &mut self.dry_run else {
+            return Ok(());
+        };
+        let mut nowhere = Rejects::of(Path::new("-"), None, false, false);
+        let rejects = rejects.unwrap_or(&mut nowhere);
+        for (file, batch) in dry_run.instalments() {
+            let mut from = Origin::new(&file, rejects, "");
+            for batch in batch.chunks(BATCH_RECORDS) {
+                self.try_out(batch, &mut from, tally).await?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Says what would become of a batch, and adds up its jobs.
+    async fn try_out(
+        &mut self,
         batch: &[(u64, Box<Entry>)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
-        if self.dry_run {
-            let refused = self.estimate(batch, from, tally).await?;
-            if let Some(summary) = &mut tally.summary {
-                let kept = batch.iter().filter(|(line, _)| !refused.contains(line));
-                for (_, entry) in kept {
-                    summary.add(&Job::of(&entry.record, None));
-                }
-            }
-            return Ok(());
+        let refused = self.estimate(batch, from, tally).await?;
+        if let Some(dry_run) = &mut self.dry_run {
+            dry_run.forget(batch.iter().filter(|(line, _)| refused.contains(line)));
         }
-        let (mut plain, mut full) = (Vec::new(), Vec::new());
-        for (line, entry) in batch {
-            match &entry.usage {
-                Some(usage) => plain.push((*line, usage)),
-                None => full.push((*line, &entry.record)),
+        if let Some(summary) = &mut tally.summary {
+            let kept = batch.iter().filter(|(line, _)| !refused.contains(line));
+            for (_, entry) in kept {
+                summary.add(&Job::of(&entry.record, None));
             }
         }
-        self.post("/v1/records", &[], &plain, from, tally).await?;
-        self.post("/v1/accounting", &[], &full, from, tally).await?;
         Ok(())
     }
 
@@ -76,7 +146,7 @@ impl Way {
         &self,
         path: &str,
         parameters: &[(&str, Option<&str>)],
-        items: &[(u64, impl Serialize)],
+        items: &[&(u64, Box<Entry>)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
     ) -> anyhow::Result<BTreeSet<u64>> {
@@ -85,8 +155,11 @@ impl Way {
             return Ok(refused);
         };
         let mut body = Vec::new();
-        for (_, item) in items {
-            serde_json::to_writer(&mut body, item)?;
+        for (_, entry) in items {
+            match entry.usage.as_ref().filter(|_| path == RECORDS) {
+                Some(usage) => serde_json::to_writer(&mut body, usage)?,
+                None => serde_json::to_writer(&mut body, &entry.record)?,
+            }
             body.push(b'\n');
         }
         let answer: Answer<AccountingBody> = control.post_with(path, parameters, body).await?;
@@ -101,15 +174,13 @@ impl Way {
         tally.add(&answer.body);
         for refusal in &answer.body.report.refusals {
             let index = usize::try_from(refusal.line).unwrap_or(0).saturating_sub(1);
-            let Some((line, item)) = items.get(index) else {
+            let Some((line, entry)) = items.get(index) else {
                 tally.refuse(&refusal.reason, from.file, refusal.line);
                 continue;
             };
             refused.insert(*line);
             tally.refuse(&refusal.reason, from.file, *line);
-            let place = format!("{}:{line}", from.file);
-            let text = serde_json::to_vec(item)?;
-            from.rejects.keep(&place, &clean(&refusal.reason), &text);
+            from.keep(*line, &refusal.reason, entry)?;
         }
         let report = &answer.body.report;
         tally.report.refused += report.refused.saturating_sub(report.refusals.len() as u64);
@@ -124,8 +195,7 @@ impl Way {
         tally: &mut Tally,
     ) -> anyhow::Result<BTreeSet<u64>> {
         if self.control.is_some() {
-            let items = batch.iter().map(|(line, entry)| (*line, &entry.record));
-            let items: Vec<(u64, &BatchRecord)> = items.collect();
+            let items: Vec<&(u64, Box<Entry>)> = batch.iter().collect();
             let at_site = self.at_site.as_deref();
             let parameters = [("dry_run", Some("true")), ("at_site", at_site)];
             let sent = self.post("/v1/accounting", &parameters, &items, from, tally);
@@ -141,14 +211,15 @@ impl Way {
             self.control = None;
         }
         let mut refused = BTreeSet::new();
-        let rule = ChargeRule::default();
+        let (rule, now) = (ChargeRule::default(), wall_now());
         for (line, entry) in batch {
-            match rule.usage(&entry.record, WallTime(u64::MAX)) {
+            match rule.usage(&entry.record, now) {
                 Ok(_) => tally.report.counted += 1,
                 Err(Skip::Invalid(why)) => {
                     let why = why.to_string();
                     refused.insert(*line);
                     tally.refuse(&why, from.file, *line);
+                    from.keep(*line, &why, entry)?;
                 }
                 Err(skip) => tally.skip(skip.name(), 1),
             }

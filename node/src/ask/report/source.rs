@@ -3,23 +3,25 @@
 //! Invariant: a bad line is an item of its own and stops nothing; a file whose format cannot be told
 //! is an error and not a guess. Deliberately not here: sending (`send`), growing files (`follow`).
 
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
-use std::fs::File;
-use std::io::{self, BufRead, BufReader, Cursor, Read};
-use std::path::Path;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::UsageRecord;
 use fairmesh_records::format::DETECT_BYTES_MAX;
-use fairmesh_records::{BatchRecord, Format, Options, Records};
+use fairmesh_records::{BatchRecord, Format, Options, Reason, Records};
 use fairmesh_schedulers::follow::usage_of;
-use flate2::bufread::MultiGzDecoder;
 
 use super::arc::{self, Archive, is_archive};
-use super::rejects::{Kept, is_place};
-use super::swf::{self, lacks_start};
+use super::kept::{Kept, Section, is_kept};
+use super::read_options::ReadOptions;
+use super::swf;
+use super::unpack::{peek, unpacked};
 
 /// How a file is to be read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -71,10 +73,27 @@ pub(in crate::ask) struct Entry {
     pub(in crate::ask) record: BatchRecord,
     /// The usage record that it was read from, if it was one: sent as it is.
     pub(in crate::ask) usage: Option<UsageRecord>,
+    /// As it was read, where that is asked for and there is such a text.
+    pub(in crate::ask) text: Vec<u8>,
 }
 
-/// What was found at a line: a job, or why there is none and what stands there.
-pub(in crate::ask) type Item = (u64, Result<Box<Entry>, (String, Vec<u8>)>);
+/// Why there is no job where one should be.
+#[derive(Debug)]
+pub(in crate::ask) struct Bad {
+    pub(in crate::ask) why: String,
+    /// What stands there.
+    pub(in crate::ask) text: Vec<u8>,
+    /// Whether the file cannot be read on.
+    pub(in crate::ask) is_end: bool,
+}
+
+/// What was found at a line.
+pub(in crate::ask) type Item = (u64, Result<Box<Entry>, Bad>);
+
+type Input = Box<dyn BufRead>;
+
+/// Where a file of rejects has shown what it is: a path of 4 KiB, a number and a reason.
+const PLACE_BYTES_MAX: usize = 8 << 10;
 
 /// A file that is open.
 pub(in crate::ask) struct Source {
@@ -85,153 +104,220 @@ pub(in crate::ask) struct Source {
     pub(in crate::ask) packed: Option<&'static str>,
     /// Its size as it lies on disk; 0 where that is not known.
     pub(in crate::ask) bytes: u64,
+    path: PathBuf,
+    /// What the command line has.
+    given: ReadOptions,
+    /// With which options what is read now is read.
+    used: ReadOptions,
+    /// Whether the texts of good records are kept.
+    keeps_all: bool,
+    /// Of a file of rejects.
+    sections: Option<Rc<RefCell<Kept<Input>>>>,
+    lines_before: u64,
+    /// With what the records are to be read again, and the header line in that.
+    section: Option<(Rc<str>, Option<String>)>,
+    ignored: u64,
+    /// The same of logs that are not read by `fairmesh-records`.
+    passed_over: Rc<Cell<u64>>,
+    unread: BTreeMap<String, u64>,
 }
 
 enum Reader {
-    Records(Box<Records<Box<dyn BufRead>>>),
-    /// Jobs, and the number of lines that were ignored.
-    Jobs(Box<dyn Iterator<Item = Item>>, Arc<AtomicU64>),
-}
-
-struct Counting<R> {
-    inner: R,
-    position: Arc<AtomicU64>,
-}
-
-impl<R: Read> Read for Counting<R> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        let read = self.inner.read(buffer)?;
-        self.position.fetch_add(read as u64, Ordering::Relaxed);
-        Ok(read)
-    }
-}
-
-/// A file as it is inside, what it was packed with, and its size outside. `-` is standard input.
-pub(in crate::ask) fn unpacked(
-    path: &Path,
-    position: Arc<AtomicU64>,
-) -> anyhow::Result<(Box<dyn BufRead>, Option<&'static str>, u64)> {
-    let cannot = || format!("cannot read {}", path.display());
-    let (raw, bytes): (Box<dyn Read>, u64) = if path == Path::new("-") {
-        (Box::new(io::stdin()), 0)
-    } else {
-        let file = File::open(path).with_context(cannot)?;
-        let bytes = file.metadata().map_or(0, |metadata| metadata.len());
-        (Box::new(file), bytes)
-    };
-    let mut input = BufReader::new(Counting {
-        inner: raw,
-        position,
-    });
-    let magic = input.fill_buf().with_context(cannot)?;
-    let (is_gzip, is_zstd) = (
-        magic.starts_with(&[0x1f, 0x8b]),
-        magic.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]),
-    );
-    Ok(if is_gzip {
-        let inside = BufReader::new(MultiGzDecoder::new(input));
-        (Box::new(inside), Some("gzip"), bytes)
-    } else if is_zstd {
-        let decoder = zstd::Decoder::with_buffer(input).with_context(cannot)?;
-        (Box::new(BufReader::new(decoder)), Some("zstd"), bytes)
-    } else {
-        (Box::new(input), None, bytes)
-    })
+    Records(Box<Records<Input>>),
+    Jobs(Box<dyn Iterator<Item = Item>>),
 }
 
 impl Source {
-    /// Opens a file; `kind` is what it is, unless its beginning is to tell. `swf_start_s` is when an
-    /// SWF log began that does not say so.
+    /// Opens a file; `given` is what the command line says of it. With `keeps_all` entries have their texts.
     pub(in crate::ask) fn open(
         path: &Path,
-        kind: Option<Kind>,
-        options: &Options,
-        swf_start_s: Option<u64>,
+        given: &ReadOptions,
+        keeps_all: bool,
         position: Arc<AtomicU64>,
     ) -> anyhow::Result<Self> {
-        let (mut input, packed, bytes) = unpacked(path, position)?;
-        let begins = input.fill_buf();
-        if is_place(begins.with_context(|| format!("cannot read {}", path.display()))?) {
-            input = Box::new(BufReader::new(Kept::new(input)));
+        let (input, packed, bytes) = unpacked(path, position)?;
+        let cannot = || format!("cannot read {}", path.display());
+        let (beginning, _, input) = peek(input, PLACE_BYTES_MAX);
+        let mut source = Self {
+            reader: Reader::Jobs(Box::new(std::iter::empty())),
+            kind: Kind::Records(Format::Json),
+            packed,
+            bytes,
+            path: path.to_owned(),
+            given: given.clone(),
+            used: given.clone(),
+            keeps_all,
+            sections: None,
+            lines_before: 0,
+            section: None,
+            ignored: 0,
+            passed_over: Rc::default(),
+            unread: BTreeMap::new(),
+        };
+        if !is_kept(&beginning) {
+            source.begin(input)?;
+            return Ok(source);
         }
-        let mut beginning = Vec::new();
-        let looked_at = input.by_ref().take(DETECT_BYTES_MAX as u64);
-        // What fails here fails again behind it, where it is an item.
-        let broke = { looked_at }.read_to_end(&mut beginning).err();
-        let Some(kind) = kind.or_else(|| recognised(&beginning)) else {
-            if let Some(error) = broke {
-                return Err(error).with_context(|| format!("cannot read {}", path.display()));
-            }
+        let mut kept = Kept::new(input);
+        let first = kept.next_section().with_context(cannot)?;
+        let sections = source.sections.insert(Rc::new(RefCell::new(kept)));
+        let section = Section(Rc::clone(sections));
+        if let Some((options, lines)) = first {
+            source.used = given.clone().or(options);
+            source.lines_before = lines;
+        }
+        source.begin(Box::new(BufReader::new(section)))?;
+        Ok(source)
+    }
+
+    /// Begins to read with the options that are set.
+    fn begin(&mut self, input: Input) -> anyhow::Result<()> {
+        let path = self.path.as_path();
+        let (beginning, read, input) = peek(input, DETECT_BYTES_MAX);
+        let Some(kind) = self.used.kind()?.or_else(|| recognised(&beginning)) else {
+            // What breaks off elsewhere is an item behind what could be read.
+            read.with_context(|| format!("cannot read {}", path.display()))?;
             if beginning.len() < DETECT_BYTES_MAX && beginning.trim_ascii().is_empty() {
-                return Ok(Self::empty(packed, bytes));
+                self.reader = Reader::Jobs(Box::new(std::iter::empty()));
+                return Ok(());
             }
             return Err(unrecognised(path, &beginning));
         };
-        if kind == Kind::Swf && swf_start_s.is_none() && lacks_start(&beginning) {
-            bail!(
-                "{}: the header has no UnixStartTime, from which the log's times count: give it with \
-                 --unix-start (0 if they are seconds since 1970 already)",
-                path.display()
-            );
-        }
-        let whole: Box<dyn BufRead> = Box::new(BufReader::new(Cursor::new(beginning).chain(input)));
-        let ignored = Arc::default();
-        let reader = match kind {
+        let options = self.used.for_reader()?;
+        self.reader = match kind {
             Kind::Records(format) => {
-                Reader::Records(Box::new(Records::new(whole, format, options)))
+                let records = Records::new(input, format, &options);
+                Reader::Records(Box::new(match self.keeps_all {
+                    true => records.keeping_all(),
+                    false => records,
+                }))
             }
             Kind::Arc => {
                 let archive = Archive::open(path, &options.cluster);
                 let archive = archive.with_context(|| format!("cannot read {}", path.display()))?;
-                Reader::Jobs(Box::new(arc::all_jobs(archive)), ignored)
+                Reader::Jobs(Box::new(arc::all_jobs(archive)))
             }
-            Kind::Swf => {
-                let cluster = if options.cluster.is_empty() {
-                    stem(path)
-                } else {
-                    options.cluster.clone()
-                };
-                let counted = Arc::clone(&ignored);
-                let jobs = swf::all_jobs(whole, cluster, swf_start_s, counted);
-                Reader::Jobs(Box::new(jobs), ignored)
-            }
+            Kind::Swf => Reader::Jobs(self.swf(&beginning, input, options)?),
         };
-        Ok(Self {
-            reader,
-            kind,
-            packed,
-            bytes,
-        })
+        self.kind = kind;
+        self.section = None;
+        self.used.format = Some(kind.name().to_owned());
+        Ok(())
     }
 
-    fn empty(packed: Option<&'static str>, bytes: u64) -> Self {
-        let kind = Kind::Records(Format::Json);
-        let nothing: Box<dyn BufRead> = Box::new(io::empty());
-        let records = Records::new(nothing, Format::Json, &Options::default());
-        Self {
-            reader: Reader::Records(Box::new(records)),
-            kind,
-            packed,
-            bytes,
+    fn swf(
+        &mut self,
+        beginning: &[u8],
+        input: Input,
+        options: Options,
+    ) -> anyhow::Result<Box<dyn Iterator<Item = Item>>> {
+        let cluster = match options.cluster.is_empty() {
+            true => stem(&self.path),
+            false => options.cluster,
+        };
+        match swf::start_of(beginning) {
+            Some(Some(start_s)) => self.used.unix_start = Some(start_s),
+            Some(None) if self.used.unix_start.is_none() => bail!(
+                "{}: the header has no UnixStartTime, from which the log's times count: give it with \
+                 --unix-start (0 if they are seconds since 1970 already)",
+                self.path.display()
+            ),
+            _ => {}
+        }
+        self.used.cluster = Some(cluster.clone());
+        let (start_s, keeps_all) = (self.used.unix_start, self.keeps_all);
+        let passed_over = Rc::clone(&self.passed_over);
+        let jobs = swf::all_jobs(input, cluster, start_s, keeps_all, passed_over);
+        Ok(Box::new(jobs))
+    }
+
+    /// Whether it holds records that were refused before.
+    pub(super) fn is_of_rejects(&self) -> bool {
+        self.sections.is_some()
+    }
+
+    /// What to read the records with that are read now: whole lines. The same `Rc` as long as that is the same.
+    pub(super) fn section(&mut self) -> Rc<str> {
+        let header = match &self.reader {
+            Reader::Records(records) => records.header(),
+            Reader::Jobs(_) => None,
+        };
+        match &self.section {
+            Some((section, of)) if of.as_deref() == header => Rc::clone(section),
+            _ => {
+                let options = self.used.clone().with_zone().to_line();
+                let line = header.map_or_else(String::new, |header| format!("{header}\n"));
+                let section: Rc<str> = (options + &line).into();
+                self.section = Some((Rc::clone(&section), header.map(str::to_owned)));
+                section
+            }
         }
     }
 
     /// How many lines were passed over.
     pub(in crate::ask) fn ignored(&self) -> u64 {
-        match &self.reader {
+        let of_reader = match &self.reader {
             Reader::Records(records) => records.ignored().values().sum(),
-            Reader::Jobs(_, ignored) => ignored.load(Ordering::Relaxed),
-        }
+            Reader::Jobs(_) => self.passed_over.get(),
+        };
+        self.ignored + of_reader
     }
-}
 
-impl Source {
     /// Records of which a field that decides nothing could not be read, by the field's name.
     pub(super) fn unread(&self) -> BTreeMap<String, u64> {
-        match &self.reader {
-            Reader::Records(records) => records.unread().clone(),
-            Reader::Jobs(..) => BTreeMap::new(),
+        let mut unread = self.unread.clone();
+        if let Reader::Records(records) = &self.reader {
+            for (field, count) in records.unread() {
+                *unread.entry(field.clone()).or_default() += count;
+            }
         }
+        unread
+    }
+
+    /// Goes on with the next section; `None` behind the last.
+    fn next_section(&mut self) -> Option<anyhow::Result<()>> {
+        let sections = Rc::clone(self.sections.as_ref()?);
+        let next = sections.borrow_mut().next_section().transpose()?;
+        Some(
+            next.map_err(anyhow::Error::from)
+                .and_then(|(options, lines)| {
+                    (self.ignored, self.unread) = (self.ignored(), self.unread());
+                    self.passed_over = Rc::default();
+                    self.used = self.given.clone().or(options);
+                    self.lines_before = lines;
+                    self.begin(Box::new(BufReader::new(Section(sections))))
+                }),
+        )
+    }
+
+    fn item(&mut self) -> Option<Item> {
+        let records = match &mut self.reader {
+            Reader::Jobs(jobs) => return jobs.next(),
+            Reader::Records(records) => records,
+        };
+        Some(match records.next()? {
+            Ok(record) => {
+                let usage = usage_of(&record, records.last_line());
+                let text = match self.keeps_all {
+                    true => records.rejected().to_vec(),
+                    false => Vec::new(),
+                };
+                let entry = Entry {
+                    record,
+                    usage,
+                    text,
+                };
+                (records.cursor().lines, Ok(Box::new(entry)))
+            }
+            Err(error) => {
+                let bad = Bad {
+                    is_end: matches!(error.reason, Reason::Input(_)),
+                    why: error.reason.to_string(),
+                    text: records.rejected().to_vec(),
+                };
+                (error.line, Err(bad))
+            }
+        })
     }
 }
 
@@ -239,21 +325,20 @@ impl Iterator for Source {
     type Item = Item;
 
     fn next(&mut self) -> Option<Item> {
-        let records = match &mut self.reader {
-            Reader::Jobs(jobs, _) => return jobs.next(),
-            Reader::Records(records) => records,
-        };
-        Some(match records.next()? {
-            Ok(record) => {
-                let usage = usage_of(&record, records.last_line());
-                let line = records.cursor().lines;
-                (line, Ok(Box::new(Entry { record, usage })))
+        loop {
+            if let Some((line, item)) = self.item() {
+                return Some((line + self.lines_before, item));
             }
-            Err(error) => {
-                let text = records.rejected().to_vec();
-                (error.line, Err((error.reason.to_string(), text)))
+            if let Err(error) = self.next_section()? {
+                self.reader = Reader::Jobs(Box::new(std::iter::empty()));
+                let bad = Bad {
+                    why: format!("{error:#}"),
+                    text: Vec::new(),
+                    is_end: true,
+                };
+                return Some((self.lines_before, Err(bad)));
             }
-        })
+        }
     }
 }
 
@@ -299,105 +384,4 @@ fn stem(path: &Path) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn logs_of_18_numbers_are_swf() {
-        let numbers = "1 0 -1 60 1 0.5 -1 1 60 -1 1 3 2 -1 -1 7 -1 -1";
-        let log = format!("; UnixStartTime: 1131000000\n\n  {numbers}\n");
-        assert_eq!(recognised(log.as_bytes()), Some(Kind::Swf));
-        assert_eq!(recognised(b"1 2 3\n"), None);
-        assert_eq!(recognised(b""), None);
-    }
-
-    #[test]
-    fn parts_of_a_job_in_swf_are_ignored_where_its_whole_line_is_there() {
-        let line = |job: u64, submit: &str, status: u64| {
-            format!("{job} {submit} 10 1200 4 -1 -1 4 1200 -1 {status} 1 1 -1 1 1 -1 -1\n")
-        };
-        let parts = [line(2, "0", 1), line(2, "0", 2), line(2, "-1", 3)];
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("log.swf");
-        std::fs::write(&path, parts.concat()).expect("written");
-        let source = Source::open(&path, None, &Options::default(), Some(0), Arc::default());
-        let mut source = source.expect("opened");
-        assert_eq!((source.by_ref().count(), source.ignored()), (1, 2));
-    }
-
-    #[test]
-    fn a_log_without_a_start_is_refused_as_a_whole_unless_it_is_given() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let path = folder.path().join("METACENTRUM.swf");
-        let open = |text: &str, start: Option<u64>| {
-            std::fs::write(&path, text).expect("written");
-            Source::open(&path, None, &Options::default(), start, Arc::default())
-        };
-        let job = "1 10 -1 60 1 0.5 -1 1 60 -1 1 3 2 -1 -1 7 -1 -1\n";
-        let refused = open(&format!("; Note: none\n{job}{job}"), None).err();
-        let why = refused.expect("refused").to_string();
-        for word in ["METACENTRUM.swf", "UnixStartTime", "--unix-start"] {
-            assert!(why.contains(word), "{why}");
-        }
-        let submit = |source: Source| {
-            let items: Vec<Item> = source.collect();
-            let (_, job) = &items[0];
-            let entry = job.as_ref().expect("a job");
-            entry.record.submit.expect("a time").0 / 1_000
-        };
-        let given = open(job, Some(1_000)).expect("opened");
-        assert_eq!(submit(given), 1_010);
-        let both = open(&format!("; UnixStartTime: 500\n{job}"), Some(1_000));
-        assert_eq!(submit(both.expect("opened")), 510, "the header knows best");
-        assert!(open("; nothing but a header\n", None).is_err());
-        let blank = |lines: usize| open(&("\n".repeat(lines) + job), None).map(|_| ());
-        assert!(
-            blank(DETECT_BYTES_MAX).is_err(),
-            "what lies behind is no news"
-        );
-    }
-
-    #[test]
-    fn every_format_has_a_name_on_the_command_line() {
-        for format in Format::all() {
-            let kind = Kind::parse(format.name()).expect("known");
-            assert_eq!(kind, Some(Kind::Records(format)));
-        }
-        assert_eq!(Kind::parse("auto").expect("known"), None);
-        assert!(Kind::parse("punch-cards").is_err());
-    }
-
-    #[test]
-    fn files_are_unpacked_by_their_first_bytes_however_many_parts_they_have() {
-        let line = |job: u64| {
-            format!(
-                "{{\"cluster\":\"c\",\"job\":\"{job}\",\"user\":\"u\",\"start_ms\":1,\"end_ms\":2,\"cores\":1}}\n"
-            )
-        };
-        let halves = [line(1), line(2) + "nonsense\n"];
-        let gzip = |half: &String| {
-            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), Default::default());
-            io::Write::write_all(&mut encoder, half.as_bytes()).expect("packed");
-            encoder.finish().expect("packed")
-        };
-        let zstd = |half: &String| zstd::encode_all(half.as_bytes(), 0).expect("packed");
-        let folder = tempfile::tempdir().expect("a folder");
-        for (packed, bytes) in [
-            (None, halves.concat().into_bytes()),
-            (Some("gzip"), halves.iter().flat_map(gzip).collect()),
-            (Some("zstd"), halves.iter().flat_map(zstd).collect()),
-        ] {
-            let path = folder.path().join("jobs");
-            std::fs::write(&path, bytes).expect("written");
-            let source = Source::open(&path, None, &Options::default(), None, Arc::default());
-            let source = source.expect("opened");
-            assert_eq!((source.packed, source.kind.name()), (packed, "jsonl"));
-            let items: Vec<Item> = source.collect();
-            let whole = |item: &Item| item.1.as_ref().is_ok_and(|entry| entry.usage.is_some());
-            assert!(whole(&items[0]) && whole(&items[1]), "{packed:?}");
-            let (line, bad) = &items[2];
-            let (_, text) = bad.as_ref().expect_err("nonsense");
-            assert_eq!((*line, text.as_slice()), (3, &b"nonsense"[..]));
-        }
-    }
-}
+mod tests;

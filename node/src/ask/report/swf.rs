@@ -2,52 +2,64 @@
 //!
 //! Invariant: users are `u7` and groups `g3`, as the archive anonymised them; a column that is -1 is
 //! not known; times count from the header's `UnixStartTime`, or from what the user gave where the header
-//! has none, and a log with neither is refused as a whole. Deliberately not here: reading lines
-//! (`fairmesh-cluster`).
+//! has none, and a log with neither is refused as a whole. A job that was checkpointed has a line for each burst beside
+//! the one that sums it up: bursts are passed over. Deliberately not here: reading lines (`fairmesh-cluster`).
+//!
+//! Source: the definition of the format at the Parallel Workloads Archive, "Status".
 
+use std::cell::Cell;
 use std::io::BufRead;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::rc::Rc;
 
-use fairmesh_cluster::{SwfError, SwfReader, SwfRecord};
+use fairmesh_cluster::{SwfError, SwfErrorKind, SwfReader, SwfRecord};
 use fairmesh_model::{JobKey, Millis, Origin, WallTime};
 use fairmesh_records::{BatchRecord, Format, JobState};
 
 use super::arc::entry;
-use super::source::Item;
+use super::source::{Bad, Item};
 use crate::config::quantity::parse_moment;
 
-/// All jobs of a log; `start_s_given` holds where the header has no start. `ignored` counts the parts of jobs whose whole
-/// line is there.
+/// All jobs of a log; `start_s_given` holds where the header has no start. With `keeps_all` they have their texts. Lines
+/// that are passed over are counted.
 pub(super) fn all_jobs(
     input: impl BufRead,
     cluster: String,
     start_s_given: Option<u64>,
-    ignored: Arc<AtomicU64>,
+    keeps_all: bool,
+    passed_over: Rc<Cell<u64>>,
 ) -> impl Iterator<Item = Item> {
     let mut reader = SwfReader::new(input);
     std::iter::from_fn(move || {
         let job = reader.next();
-        ignored.store(reader.parts_skipped(), Ordering::Relaxed);
+        passed_over.set(reader.parts_skipped());
         let job = job?;
-        let text = || reader.last_line().to_vec();
+        let bad = |why: String, is_end: bool| {
+            let text = reader.last_line().to_vec();
+            Bad { why, text, is_end }
+        };
         Some(match job {
             Ok(job) => {
                 let log_start_s = reader.header().unix_start_s.or(start_s_given);
                 let record = convert(&job, log_start_s, &cluster);
-                let entry = record.map(entry).map_err(|why| (why, text()));
-                (reader.line_number(), entry)
+                let mut job = record.map(entry).map_err(|why| bad(why, false));
+                if let Some(job) = job.as_mut().ok().filter(|_| keeps_all) {
+                    job.text = reader.last_line().to_vec();
+                }
+                (reader.line_number(), job)
             }
-            Err(SwfError { line, kind }) => (line, Err((kind.to_string(), text()))),
+            Err(SwfError { line, kind }) => {
+                let is_end = matches!(kind, SwfErrorKind::Input(_));
+                (line, Err(bad(kind.to_string(), is_end)))
+            }
         })
     })
 }
 
-/// Whether a log's beginning has all of its header, and that no start.
-pub(super) fn lacks_start(beginning: &[u8]) -> bool {
+/// The start that the header of a log states; `None` where the beginning does not have all of the header.
+pub(super) fn start_of(beginning: &[u8]) -> Option<Option<u64>> {
     let mut reader = SwfReader::new(beginning);
     let found = reader.by_ref().any(|job| job.is_ok());
-    found && reader.header().unix_start_s.is_none()
+    found.then(|| reader.header().unix_start_s)
 }
 
 /// `--unix-start`: seconds since 1970, or a moment.

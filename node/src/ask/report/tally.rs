@@ -48,12 +48,31 @@ pub(super) struct Tally {
 #[derive(Debug, Clone, Serialize)]
 pub(super) struct FileBody {
     pub(super) file: String,
-    pub(super) format: &'static str,
+    /// None where it could not be recognised.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) format: Option<&'static str>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) packed: Option<&'static str>,
     pub(super) read: u64,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) rejects: Option<String>,
+    /// Why it was not read, or not to its end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) error: Option<String>,
+}
+
+impl FileBody {
+    /// Of a file of which nothing was read.
+    pub(super) fn failed(file: String, error: &anyhow::Error) -> Self {
+        Self {
+            file,
+            format: None,
+            packed: None,
+            read: 0,
+            rejects: None,
+            error: Some(format!("{error:#}")),
+        }
+    }
 }
 
 /// `fairmesh.report/1` as the command gives it: the node's words on all requests, and its own.
@@ -153,7 +172,11 @@ impl Tally {
         }
         for file in &self.files {
             if let Some(rejects) = &file.rejects {
-                eprintln!("the refused lines of {} are in {rejects}", file.file);
+                eprintln!(
+                    "the refused lines of {} are in {rejects}: correct them there, then run `fairmesh report --rejects \
+                     {rejects}`",
+                    file.file
+                );
             }
         }
         if self.report.late > 0 {
@@ -170,7 +193,7 @@ impl Tally {
             let packed = file
                 .packed
                 .map_or_else(String::new, |packed| format!(" in {packed}"));
-            let (name, format) = (&file.file, file.format);
+            let (name, format) = (&file.file, file.format.unwrap_or("not read"));
             writeln!(
                 out,
                 "{name}: {format}{packed}, {}",

@@ -1,0 +1,154 @@
+//! What a dry run knows of the jobs that it has met: each counts once, however often it is in the input.
+//!
+//! Invariant: a job is tried out once. Instalments of a job that runs wait for a later word until the input ends, so
+//! that what its final record replaces is not counted beside it. Of a job that has ended nothing is kept but a hash.
+
+use std::collections::HashSet;
+use std::collections::btree_map::{BTreeMap, Entry as Place};
+use std::hash::BuildHasher as _;
+
+use fairmesh_model::Millis;
+use fairmesh_records::BatchRecord;
+use foldhash::quality::FixedState;
+
+use super::send::Batch;
+use super::source::Entry;
+
+#[derive(Default)]
+pub(super) struct DryRun {
+    hasher: FixedState,
+    /// Jobs that have ended.
+    ended: HashSet<u64, FixedState>,
+    /// The longest instalment of each job that has not: its file, its line and itself.
+    running: BTreeMap<u64, (String, u64, Box<Entry>)>,
+}
+
+/// For how long a job that runs has held its resources; for all of the time where its record does not say.
+fn held(entry: &Entry) -> Millis {
+    entry.record.wall.unwrap_or(Millis(u64::MAX))
+}
+
+impl DryRun {
+    fn hash(&self, record: &BatchRecord) -> u64 {
+        let key = &record.key;
+        self.hasher.hash_one((&key.cluster, &key.job, key.instance))
+    }
+
+    /// What of a batch is to be tried out now, and how many others say nothing that counts.
+    pub(super) fn sift(&mut self, batch: Batch, file: &str) -> (Batch, u64) {
+        let (mut fresh, mut known) = (Vec::new(), 0);
+        for (line, entry) in batch {
+            // What waits, and what never ran, is no word on what a job held.
+            if entry.record.start.is_none() {
+                fresh.push((line, entry));
+                continue;
+            }
+            let job = self.hash(&entry.record);
+            if self.ended.contains(&job) {
+                known += 1;
+            } else if entry.record.state.has_ended() {
+                self.ended.insert(job);
+                known += u64::from(self.running.remove(&job).is_some());
+                fresh.push((line, entry));
+            } else {
+                match self.running.entry(job) {
+                    Place::Vacant(place) => {
+                        place.insert((file.to_owned(), line, entry));
+                    }
+                    Place::Occupied(mut place) => {
+                        known += 1;
+                        if held(&entry) > held(&place.get().2) {
+                            place.insert((file.to_owned(), line, entry));
+                        }
+                    }
+                }
+            }
+        }
+        (fresh, known)
+    }
+
+    /// These are refused: another record of such a job may be good.
+    pub(super) fn forget<'a>(&mut self, refused: impl Iterator<Item = &'a (u64, Box<Entry>)>) {
+        for (_, entry) in refused {
+            let job = self.hash(&entry.record);
+            self.ended.remove(&job);
+        }
+    }
+
+    /// The last word on jobs that still run, by files.
+    pub(super) fn instalments(&mut self) -> BTreeMap<String, Batch> {
+        let mut files = BTreeMap::<String, Batch>::new();
+        for (file, line, entry) in std::mem::take(&mut self.running).into_values() {
+            files.entry(file).or_default().push((line, entry));
+        }
+        for batch in files.values_mut() {
+            batch.sort_by_key(|(line, _)| *line);
+        }
+        files
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fairmesh_model::{JobKey, WallTime};
+    use fairmesh_records::{Format, JobState};
+
+    use super::*;
+
+    /// Of a job, after so long; what has not started where that is `None`.
+    fn word(job: &str, state: JobState, held_ms: Option<u64>) -> Box<Entry> {
+        let key = JobKey {
+            cluster: "c".to_owned(),
+            job: job.to_owned(),
+            instance: 1,
+        };
+        let mut record = BatchRecord::new(Format::SlurmSacct, key, state);
+        record.start = held_ms.map(|_| WallTime(1));
+        record.wall = held_ms.map(Millis);
+        Box::new(Entry {
+            record,
+            usage: None,
+            text: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn a_job_counts_by_its_final_record_or_its_longest_instalment() {
+        let (runs, done) = (JobState::Running, JobState::Completed);
+        let mut dry_run = DryRun::default();
+        let mut sift = |file: &str, words: Vec<Box<Entry>>| {
+            let (fresh, known) = dry_run.sift((1..).zip(words).collect(), file);
+            let fresh = fresh
+                .into_iter()
+                .map(|(line, entry)| (line, entry.record.key.job));
+            (fresh.collect::<Vec<_>>(), known)
+        };
+        let first = vec![
+            word("a", runs, Some(5)),
+            word("b", runs, Some(9)),
+            word("waits", JobState::Pending, None),
+            word("c", done, Some(1)),
+        ];
+        let of = |line: u64, job: &str| (line, job.to_owned());
+        assert_eq!(sift("one", first), (vec![of(3, "waits"), of(4, "c")], 0));
+        let second = vec![
+            word("b", runs, Some(3)),
+            word("a", runs, Some(6)),
+            word("c", done, Some(2)),
+            word("d", runs, Some(4)),
+            word("d", done, Some(4)),
+            word("d", runs, Some(1)),
+        ];
+        assert_eq!(sift("two", second), (vec![of(5, "d")], 5));
+        let left = dry_run.instalments();
+        let left: Vec<(&str, u64)> = left
+            .iter()
+            .flat_map(|(file, batch)| batch.iter().map(|(line, _)| (file.as_str(), *line)))
+            .collect();
+        assert_eq!(left, [("one", 2), ("two", 2)]);
+        // One that was refused may come again, corrected.
+        let again = (7, word("c", done, Some(1)));
+        dry_run.forget([&again].into_iter());
+        assert_eq!(dry_run.sift(vec![again], "two").0.len(), 1);
+    }
+}
