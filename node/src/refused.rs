@@ -320,7 +320,7 @@ impl Refused {
         let written = inner.database.execute(
             "INSERT INTO rejects SELECT ?1, ?2, ?3, ?4
              WHERE (SELECT count(*) FROM rejects WHERE file <> ?1) < ?5
-             ON CONFLICT DO UPDATE SET lines = ?2, since = ?3, reason = ?4",
+             ON CONFLICT DO UPDATE SET lines = ?2, since = min(since, ?3), reason = ?4",
             params![
                 file,
                 lines.cast_signed(),

@@ -74,17 +74,53 @@ impl Origin {
     }
 }
 
-/// Bytes of a batch system as text. Each byte that is no UTF-8 becomes U+FFFD and its number, so that two names stay two.
+/// Stands for a byte from 0x80 on that is no UTF-8, and is followed by those for the others: of Unicode's private use.
+const MARKED_BYTE: u32 = 0xf700;
+
+/// The byte that a character stands for, if it does.
+fn marked_byte(c: char) -> Option<u8> {
+    let byte = u8::try_from(u32::from(c).checked_sub(MARKED_BYTE)?).ok()?;
+    (byte >= 0x80).then_some(byte)
+}
+
+/// Bytes of a batch system as text. Each byte that is no UTF-8 becomes a character that stands for it, so that two names
+/// stay two; [`numbered`] shows it.
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
-    if let Ok(text) = std::str::from_utf8(bytes) {
-        return Cow::Borrowed(text);
-    }
-    let mut text = String::with_capacity(bytes.len() + 8);
+    let mut text = String::new();
+    let mark = |bytes: &[u8], text: &mut String| {
+        let marks = bytes.iter().map(|byte| MARKED_BYTE + u32::from(*byte));
+        text.extend(marks.filter_map(char::from_u32));
+    };
     for chunk in bytes.utf8_chunks() {
-        text.push_str(chunk.valid());
-        push_numbers(&mut text, chunk.invalid());
+        // What looks like such a character is no UTF-8 of a name either.
+        let is_plain = !chunk.valid().contains(|c| marked_byte(c).is_some());
+        if is_plain && chunk.valid().len() == bytes.len() {
+            return String::from_utf8_lossy(bytes);
+        }
+        for c in chunk.valid().chars() {
+            match marked_byte(c) {
+                None => text.push(c),
+                Some(_) => mark(c.encode_utf8(&mut [0; 4]).as_bytes(), &mut text),
+            }
+        }
+        mark(chunk.invalid(), &mut text);
     }
     Cow::Owned(text)
+}
+
+/// The same with U+FFFD and the number of each byte that is no UTF-8, as names are shown.
+pub fn numbered(name: String) -> String {
+    if !name.contains(|c| marked_byte(c).is_some()) {
+        return name;
+    }
+    let mut shown = String::with_capacity(name.len());
+    for c in name.chars() {
+        match marked_byte(c) {
+            None => shown.push(c),
+            Some(byte) => push_numbers(&mut shown, &[byte]),
+        }
+    }
+    shown
 }
 
 fn push_numbers(text: &mut String, bytes: &[u8]) {
@@ -111,9 +147,10 @@ pub fn fit(name: &str) -> Cow<'_, str> {
     }
     let mut shown = String::with_capacity(name.len());
     for c in name.chars() {
-        match is_visible(c) {
-            true => shown.push(c),
-            false => push_numbers(&mut shown, c.encode_utf8(&mut [0; 4]).as_bytes()),
+        match marked_byte(c) {
+            Some(byte) => push_numbers(&mut shown, &[byte]),
+            None if is_visible(c) => shown.push(c),
+            None => push_numbers(&mut shown, c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
     Cow::Owned(cut(shown, NAME_BYTES_MAX))
@@ -146,7 +183,8 @@ pub fn word_of(element: &str) -> String {
 }
 
 fn is_fitting(name: &str) -> bool {
-    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(is_visible)
+    let shows = |c| is_visible(c) && marked_byte(c).is_none();
+    !name.is_empty() && name.len() <= NAME_BYTES_MAX && name.chars().all(shows)
 }
 
 /// One report about one job. A key that is not among these is refused: a misspelt one would charge somebody

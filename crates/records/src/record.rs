@@ -6,7 +6,7 @@
 //!
 //! Deliberately not here: whether it is charged ([`crate::ChargeRule`]).
 
-use fairmesh_model::record::cut;
+use fairmesh_model::record::{cut, numbered};
 use fairmesh_model::{Chunk, Importance, JobKey, Millis, Origin, Terms, UsageRecord, WallTime};
 use serde::{Deserialize, Serialize};
 
@@ -301,7 +301,7 @@ impl BatchRecord {
             &mut self.machine,
         ];
         for name in names.into_iter().flatten().chain(&mut self.fqans) {
-            *name = cut(std::mem::take(name), NAME_BYTES_MAX);
+            *name = cut(numbered(std::mem::take(name)), NAME_BYTES_MAX);
         }
     }
 }

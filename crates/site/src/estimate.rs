@@ -40,9 +40,6 @@ impl Site {
     pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
         let account = self.view().account(record);
         let vo = account.as_ref().and_then(|account| account.vo);
-        if let Err(why) = self.check_capacity(vo, record) {
-            return Estimate::Refused(why);
-        }
         let (mark, is_known) = match self.after_correction(record, mark) {
             AfterCorrection::Counted(told) => {
                 let mark = self.mark_behind_loss(vo, record, told);
@@ -51,6 +48,11 @@ impl Site {
             AfterCorrection::Again(mark) => (mark, false),
             AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
         };
+        if mark.is_none_or(|mark| !mark.ended)
+            && let Err(why) = self.check_capacity(vo, record)
+        {
+            return Estimate::Refused(why);
+        }
         let charging = &self.config.charging;
         self.estimate_by(now, (record, account), (mark, is_known), charging)
     }

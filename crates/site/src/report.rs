@@ -126,9 +126,12 @@ impl Site {
             }
         };
         let charging = &self.config.charging;
+        // A job that counts already stays known if the charter gives this site less now.
+        let is_new = mark.is_none_or(|mark| !mark.ended);
+        let has_room = || is_new.then(|| self.check_capacity(vo, record));
         let charged = self
             .check(record)
-            .and_then(|()| self.check_capacity(vo, record))
+            .and_then(|()| has_room().unwrap_or(Ok(())))
             .and_then(|()| self.charge_of(record, mark, (vo, &payer.rules), charging));
         let charge = match charged {
             Err(why) => {

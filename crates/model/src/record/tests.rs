@@ -84,7 +84,9 @@ fn a_name_that_had_to_be_changed_fits_and_is_nobody_elses() {
 
 #[test]
 fn two_names_stay_two_whatever_cannot_be_shown_of_them() {
-    let names: [&[u8]; 9] = [
+    assert_eq!(fitting(text(b"j\xfcrg")), "j\u{fffd}fcrg");
+    let names: [&[u8]; 10] = [
+        "j\u{f7fc}rg".as_bytes(),
         b"j\xfcrg",
         b"j\xe4rg",
         "j\u{fffd}rg".as_bytes(),

@@ -265,7 +265,7 @@ fn a_name_without_end_is_kept_in_part() {
     let record = good(Format::Pbs, &text).remove(0);
     let kept = record.name.clone().expect("a name");
     assert!(
-        kept.starts_with("žž") && kept.ends_with('\u{fffd}'),
+        kept.starts_with("žž") && kept.contains('\u{fffd}'),
         "{kept}"
     );
     assert!(serde_json::to_string(&record).expect("JSON").len() < 10_000);

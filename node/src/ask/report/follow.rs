@@ -233,6 +233,7 @@ impl Followed {
                 self.rejects
                     .keep(&section, &place, &clean(&bad.why), &bad.text);
             }
+            job.way.tell_of(&mut self.rejects).await;
             self.read += count;
             job.tally.report.read += read.bad.len() as u64;
             let mut next = self.progress.clone();
@@ -281,6 +282,7 @@ impl Followed {
             let count = batch.len() as u64;
             let mut from = Origin::new(&self.name, &mut self.rejects, "");
             job.send(batch, &mut from).await?;
+            job.way.tell_of(&mut self.rejects).await;
             self.read += count;
             self.sent.extend(places);
             if self.progress.ended_s < Some(place.0) {

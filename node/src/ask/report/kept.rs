@@ -96,17 +96,23 @@ impl<R: BufRead> Read for Kept<R> {
     }
 }
 
-/// Whether a line is the place and reason above a record: `# jobs.log:7: no job`.
+/// Whether a line is the place and reason above a record.
 fn is_place(line: &[u8]) -> bool {
-    let line = line.split(|byte| *byte == b'\n').next().unwrap_or_default();
-    let Some(line) = line.strip_prefix(b"# ") else {
-        return false;
-    };
-    let is_number = |word: &[u8]| !word.is_empty() && word.iter().all(u8::is_ascii_digit);
-    let words: Vec<&[u8]> = line.split(|byte| *byte == b':').collect();
-    let pairs = words.windows(2).skip(1);
-    let mut pairs = pairs.filter(|pair| is_number(pair[0]));
-    pairs.any(|pair| pair[1].starts_with(b" "))
+    reason(line).is_some()
+}
+
+/// The reason of a line that stands above a record: `# jobs.log:7: no job`.
+pub(super) fn reason(line: &[u8]) -> Option<&[u8]> {
+    let line = line.split(|byte| *byte == b'\n').next()?;
+    let line = line.strip_prefix(b"# ")?;
+    let colons = line.iter().enumerate().filter(|(_, byte)| **byte == b':');
+    let colons: Vec<usize> = colons.map(|(at, _)| at).collect();
+    let mut pairs = colons.windows(2);
+    pairs.find_map(|pair| {
+        let number = &line[pair[0] + 1..pair[1]];
+        let is_number = !number.is_empty() && number.iter().all(u8::is_ascii_digit);
+        line[pair[1] + 1..].strip_prefix(b" ").filter(|_| is_number)
+    })
 }
 
 #[cfg(test)]

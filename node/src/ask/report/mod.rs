@@ -18,6 +18,7 @@ pub(super) mod source;
 mod swf;
 mod tally;
 mod unpack;
+mod waiting;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -271,6 +272,7 @@ impl Reporting {
         if let Err(error) = rejects.finish(was_read) {
             eprintln!("fairmesh: the file of rejects cannot be replaced: {error:#}");
         }
+        self.way.tell_of(&mut rejects).await;
         let error = read.as_ref().map_or_else(Some, Option::as_ref);
         self.tally.files.push(FileBody {
             file: name,

@@ -18,6 +18,7 @@ use rustix::fs::OFlags;
 use tempfile::NamedTempFile;
 
 use super::read_options::OPTIONS_MARK;
+use super::waiting::Waiting;
 
 pub(super) struct Rejects {
     places: Vec<PathBuf>,
@@ -34,6 +35,8 @@ pub(super) struct Rejects {
     appended: Option<(u64, u64)>,
     /// Where they are.
     pub(super) path: Option<PathBuf>,
+    /// How many there are.
+    pub(super) waiting: Waiting,
 }
 
 impl Rejects {
@@ -58,6 +61,7 @@ impl Rejects {
             section: String::new(),
             appended: None,
             path: None,
+            waiting: Waiting::default(),
         }
     }
 
@@ -94,6 +98,7 @@ impl Rejects {
             lines.push(b'\n');
         }
         let written = file.write_all(&lines);
+        self.waiting.add(why);
         let appended = written.and_then(|()| {
             let metadata = self.append.then(|| file.metadata()).transpose()?;
             Ok(metadata.map(|metadata| (metadata.ino(), metadata.len())))
@@ -144,6 +149,9 @@ impl Rejects {
         options.append(self.append).truncate(!self.append);
         let file = options.open(place)?;
         let metadata = file.metadata()?;
+        if self.append && self.appended.is_none() {
+            self.waiting = Waiting::of_file(place)?;
+        }
         if self.appended != Some((metadata.ino(), metadata.len())) {
             self.section.clear();
         }

@@ -15,12 +15,15 @@ use super::read_options::ReadOptions;
 use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
-use crate::control::answer::{AccountingBody, Answer};
+use crate::control::answer::{AccountingBody, Answer, RejectsBody};
 use crate::control::clean;
 use crate::driver::wall_now;
 
 /// Where usage records go; all others go with all that is known of a job.
 const RECORDS: &str = "/v1/records";
+
+/// Where the node is told of rejects.
+const REJECTS: &str = "/v1/rejects";
 
 /// To whom, and whether in earnest.
 pub(super) struct Way {
@@ -96,6 +99,26 @@ impl Way {
         self.post(RECORDS, &[], &plain, from, tally).await?;
         self.post("/v1/accounting", &[], &full, from, tally).await?;
         Ok(())
+    }
+
+    /// Tells the node how many rejects wait, where that has changed.
+    pub(super) async fn tell_of(&self, rejects: &mut Rejects) {
+        let control = self.control.as_ref().filter(|_| self.dry_run.is_none());
+        let Some((control, path)) = control.zip(rejects.path.as_deref()) else {
+            return;
+        };
+        let Some(news) = rejects.waiting.news(path) else {
+            return;
+        };
+        let told = async {
+            let body = serde_json::to_vec(&news)?;
+            let answer: Answer<RejectsBody> = control.post_with(REJECTS, &[], body).await?;
+            Ok::<_, anyhow::Error>(answer.body)
+        };
+        match told.await {
+            Ok(_) => rejects.waiting.is_told(),
+            Err(error) => eprintln!("fairmesh: the node was not told of the rejects: {error:#}"),
+        }
     }
 
     /// There is nothing more to send: says what a dry run has kept back.

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use crate::ledger::{Ledger, assert_converged, state};
 use crate::mesh::Mesh;
 use crate::random::with_seeds;
-use crate::vo::{HOUR, START, job};
+use crate::vo::{HOUR, START, job, next_charter, sign_charter};
 
 #[test]
 fn feeding_the_same_records_again_changes_nothing() {
@@ -240,4 +240,22 @@ fn rules_that_change_while_a_job_runs_are_no_contradiction() {
     super::corrections::charge_thousandths(&mut mesh, 3_000);
     let reported = mesh.report(0, &[run(2, false)]).expect("acknowledged");
     assert_eq!((reported.charge, reported.credited), (3 * HOUR.0, 0));
+}
+
+#[test]
+fn a_job_that_counts_stays_known_when_the_charter_gives_its_site_less() {
+    let mut mesh = Mesh::found(1, 1);
+    let job = job("j", "grid", "g0", "u0", (START.before(HOUR), START), 900);
+    mesh.report(0, std::slice::from_ref(&job)).expect("counted");
+    let mut charter = next_charter(&mesh.charter);
+    charter.sites[0].cores = 800;
+    let charter = sign_charter(charter);
+    mesh.publish(0, charter.bytes()).expect("in force");
+    let again = mesh
+        .report(0, std::slice::from_ref(&job))
+        .expect("answered");
+    assert_eq!((again.known, again.refused.len()), (1, 0));
+    let mut other = job;
+    other.key.job = "k".to_owned();
+    assert_eq!(mesh.report(0, &[other]).expect("answered").refused.len(), 1);
 }

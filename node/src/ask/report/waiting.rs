@@ -1,0 +1,68 @@
+//! Rejects that wait to be corrected, as the node is told of them: `status` and `doctor` report them.
+//!
+//! Invariant: what the node is told counts all records of the file, also those of earlier runs.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufRead as _, BufReader};
+use std::path::Path;
+
+use super::kept::reason;
+use crate::control::answer::{RejectsBody, WaitingBody};
+use crate::driver::wall_now;
+
+/// Most reasons that are counted one by one.
+const REASONS_MAX: usize = 100;
+
+/// How many records wait in a file of rejects, and why.
+#[derive(Debug, Default)]
+pub(super) struct Waiting {
+    count: u64,
+    reasons: BTreeMap<String, u64>,
+    /// What the node was told last.
+    told: Option<u64>,
+}
+
+impl Waiting {
+    /// Those of a file that has some already.
+    pub(super) fn of_file(path: &Path) -> io::Result<Self> {
+        let mut waiting = Self::default();
+        let mut lines = BufReader::new(File::open(path)?);
+        let mut line = Vec::new();
+        while lines.read_until(b'\n', &mut line)? > 0 {
+            if let Some(why) = reason(&line) {
+                waiting.add(&String::from_utf8_lossy(why));
+            }
+            line.clear();
+        }
+        Ok(waiting)
+    }
+
+    pub(super) fn add(&mut self, why: &str) {
+        self.count += 1;
+        let is_known = self.reasons.len() < REASONS_MAX || self.reasons.contains_key(why);
+        let why = if is_known { why } else { "other reasons" };
+        *self.reasons.entry(why.to_owned()).or_default() += 1;
+    }
+
+    /// What the node is to be told, if that is news.
+    pub(super) fn news(&self, path: &Path) -> Option<RejectsBody> {
+        if self.told == Some(self.count) {
+            return None;
+        }
+        let file = std::path::absolute(path).ok()?;
+        let most = self.reasons.iter().max_by_key(|(_, count)| **count);
+        Some(RejectsBody {
+            file: file.to_str()?.to_owned(),
+            lines: WaitingBody {
+                count: self.count,
+                since_ms: wall_now().0,
+                reason: most.map(|(why, _)| why.clone()).unwrap_or_default(),
+            },
+        })
+    }
+
+    pub(super) fn is_told(&mut self) {
+        self.told = Some(self.count);
+    }
+}
