@@ -35,7 +35,7 @@ pub(crate) fn bar(target: &str, used: &str) -> String {
     };
     let (target, used) = (cells(target), cells(used));
     let cell = |at: usize| match (at + 1 == target.max(1), at < used) {
-        (true, _) => '|',
+        (true, _) => '+',
         (_, true) => '#',
         (_, false) => '.',
     };

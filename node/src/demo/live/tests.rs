@@ -61,7 +61,7 @@ fn shares_stand_beside_sites_and_what_happened_above_the_keys() {
     let lines: Vec<String> = cells.map(text).collect();
     assert_eq!(lines[0], "7 of 60 s");
     assert!(lines[2].starts_with("VO-A"), "{lines:#?}");
-    assert!(lines[2].contains("31.40  #####|"), "{lines:#?}");
+    assert!(lines[2].contains("31.40  #####+"), "{lines:#?}");
     assert!(lines[3].starts_with("  P-A1"), "{lines:#?}");
     assert!(lines[4].ends_with("stopped"), "{lines:#?}");
     assert!(

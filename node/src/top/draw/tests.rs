@@ -76,7 +76,7 @@ fn shares_fit_eighty_columns_in_the_order_of_service() {
     // Rank 1 first, without the escape sequence that a name had.
     assert!(lines[3].starts_with("chem\u{fffd}[2J"), "{}", lines[3]);
     assert!(
-        lines[3].contains("20.0 %   28.5 %   ###|##.............."),
+        lines[3].contains("20.0 %   28.5 %   ###+##.............."),
         "{}",
         lines[3]
     );
@@ -85,7 +85,7 @@ fn shares_fit_eighty_columns_in_the_order_of_service() {
         "{}",
         lines[4]
     );
-    assert!(lines[4].contains("##############.|...."), "{}", lines[4]);
+    assert!(lines[4].contains("##############.+...."), "{}", lines[4]);
     assert!(lines[23].contains("q quit"));
 }
 
@@ -175,9 +175,8 @@ fn without_a_terminal_it_is_lines() {
     )
     .expect("writes");
     let text = String::from_utf8(out).expect("UTF-8");
-    // The mark of the bar is what separates cells here.
     assert!(
-        text.contains("physics/|80.0 %|71.4 %|##############. ....|0.71997|2\n"),
+        text.contains("physics/|80.0 %|71.4 %|##############.+....|0.71997|2\n"),
         "{text}"
     );
     assert!(
