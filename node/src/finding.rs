@@ -66,6 +66,7 @@ pub enum Code {
     OverBudget,
     RecordsRefused,
     RejectsWait,
+    LogLost,
     BadRow,
     CountersRecovered,
     DiskFull,

@@ -99,6 +99,8 @@ pub struct Portion {
     pub again_from_s: Option<u64>,
     /// Whether there is more.
     pub more: bool,
+    /// Whether a log was gone before it was known to be read to its end.
+    pub is_lost: bool,
 }
 
 impl Portion {
@@ -124,6 +126,7 @@ impl Portion {
             bad: bad.collect(),
             records: read.records,
             more: read.more,
+            is_lost: read.lost.is_some(),
             cursor: Cursor {
                 file: Some(read.next),
                 ..cursor.clone()
@@ -150,6 +153,8 @@ pub struct Done {
     pub refused: u64,
     /// Of these, what it refused for now only.
     pub for_now: u64,
+    /// Logs that were gone before they were read to their end.
+    pub lost: u64,
 }
 
 /// What the node answers to records, as far as it matters here.
@@ -282,6 +287,7 @@ impl<S: Scheduler> Feed<S> {
             complain(&self.name(), "a record makes no sense", &taken.bad);
             let files = std::mem::take(&mut taken.files);
             let (more, again_from_s) = (taken.more, taken.again_from_s);
+            done.lost += u64::from(taken.is_lost);
             let place = std::mem::take(&mut taken.cursor);
             let mut next = cursor.clone();
             let without = about.lack.is_some();
@@ -504,6 +510,7 @@ impl<S: Scheduler> Rounds for Feed<S> {
         told.known += done.known;
         told.refused += done.refused;
         told.running = done.running;
+        told.lost += done.lost;
         // Whatever had ended by then is acknowledged.
         told.until_ms = Some(began);
         if done.counted > 0 || done.refused > 0 {

@@ -12,7 +12,7 @@ mod place;
 use std::fs::File;
 use std::io::{self, BufReader, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use fairmesh_model::{Millis, UsageRecord, WallTime};
 use fairmesh_records::{BatchRecord, Format, Options, Records};
@@ -34,6 +34,8 @@ pub struct Portion {
     pub next: FilePosition,
     /// Whether there may be more.
     pub more: bool,
+    /// A log that was gone before it was known to be read to its end.
+    pub lost: Option<PathBuf>,
 }
 
 /// A line that made no sense.
@@ -66,9 +68,9 @@ pub fn read(
     if from.inode == inode && from.fits(&mut newest)? {
         return portion(newest, inode, Some(from), format, options, most);
     }
-    if let Some((old, old_inode)) = from.find_beside(path) {
-        let done = old.metadata()?;
-        let mut rest = portion(old, old_inode, Some(from), format, options, most)?;
+    let mut lost = None;
+    if let Some((old, done)) = from.find_beside(path) {
+        let mut rest = portion(old, done.ino(), Some(from), format, options, most)?;
         // Some batch systems write to the old file until they are told of the new one.
         if rest.more || !rest.records.is_empty() || !rest.bad.is_empty() {
             rest.more = true;
@@ -95,8 +97,10 @@ pub fn read(
             "the file that was followed is gone; what was not read of it is lost unless \
              `fairmesh report` is given it"
         );
+        lost = Some(path.to_owned());
     }
-    portion(newest, inode, None, format, options, most)
+    let newest = portion(newest, inode, None, format, options, most)?;
+    Ok(Portion { lost, ..newest })
 }
 
 /// Whether a log is named by a day (`20260101`) that has not come anywhere on Earth. A server whose clock was wrong may
@@ -113,9 +117,53 @@ pub fn is_day(name: &str) -> bool {
     name.len() == 8 && name.bytes().all(|it| it.is_ascii_digit())
 }
 
+/// Earlier logs that are looked at again.
+const LEFT_MAX: usize = 7;
+
+/// Leaves the log that was read up to `place`, so that it is read on if it grows.
+pub fn leave(left: &mut Vec<FilePosition>, place: FilePosition) {
+    left.push(FilePosition {
+        left: Vec::new(),
+        ..place
+    });
+    left.drain(..left.len().saturating_sub(LEFT_MAX));
+}
+
+/// What came to an earlier log of a folder since it was left. Its place among `left` moves on.
+///
+/// # Errors
+/// If a log cannot be read. Nothing is lost by trying again.
+pub fn grown(
+    folder: &Path,
+    left: &mut [FilePosition],
+    format: Format,
+    options: &Options,
+    most: usize,
+) -> io::Result<Option<Portion>> {
+    for place in left {
+        let name = place.name.clone().unwrap_or_default();
+        let Ok(mut log) = File::open(folder.join(&name)) else {
+            continue;
+        };
+        let (inode, bytes) = (log.metadata()?.ino(), log.metadata()?.len());
+        if bytes <= place.position.bytes || !place.fits(&mut log)? {
+            continue;
+        }
+        let mut read = portion(log, inode, Some(place), format, options, most)?;
+        if read.records.is_empty() && read.bad.is_empty() {
+            continue;
+        }
+        read.next.name = Some(name);
+        place.clone_from(&read.next);
+        read.more = true;
+        return Ok(Some(read));
+    }
+    Ok(None)
+}
+
 /// Reads up to `most` records on from `from` in a folder with a log for each day, whose names are in the order of the
-/// days. Nothing more comes to a log once there is a later one. From a place in what is no log, the newest one is read
-/// from its beginning.
+/// days. Of earlier logs, which seldom grow, it reads what came to the last ones. From a place in what is no log, the
+/// newest one is read from its beginning.
 ///
 /// # Errors
 /// If the folder or a log cannot be read. Nothing is lost by trying again.
@@ -127,6 +175,12 @@ pub fn read_days(
     options: &Options,
     most: usize,
 ) -> io::Result<Portion> {
+    let mut left = from.map_or_else(Vec::new, |from| from.left.clone());
+    if let Some(mut read) = grown(folder, &mut left, format, options, most)? {
+        let from = from.cloned().unwrap_or_default();
+        read.next = FilePosition { left, ..from };
+        return Ok(read);
+    }
     let at = from.and_then(|from| from.name.clone());
     let is_lost = at.as_ref().is_some_and(|at| !is_log(at));
     let mut names = Vec::new();
@@ -148,10 +202,13 @@ pub fn read_days(
             bad: Vec::new(),
             next: from.cloned().unwrap_or_default(),
             more: false,
+            lost: None,
         });
     };
     let from = from.filter(|_| at.as_ref() == Some(&name));
+    let mut lost = None;
     if let Some(other) = at.filter(|_| from.is_none()) {
+        lost = Some(folder.join(&other));
         let folder = folder.display();
         let what = if is_lost {
             "of no day that has come, so this goes on in the newest log"
@@ -166,14 +223,18 @@ pub fn read_days(
     for bad in &mut read.bad {
         bad.why = format!("{} ({name})", bad.why);
     }
+    read.lost = lost.or(read.lost);
     match names.next() {
         Some(later) if !read.more => {
+            let name = Some(name);
+            leave(&mut left, FilePosition { name, ..read.next });
             read.next = FilePosition::default();
             read.next.name = Some(later);
             read.more = true;
         }
         _ => read.next.name = Some(name),
     }
+    read.next.left = left;
     Ok(read)
 }
 
@@ -212,6 +273,7 @@ fn portion(
         records,
         usage,
         bad,
+        lost: None,
         next: FilePosition::of(&mut file, inode, position)?,
     })
 }

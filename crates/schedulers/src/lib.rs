@@ -31,6 +31,7 @@ pub mod slurm;
 mod capacity;
 mod ended;
 mod mark;
+pub mod packing;
 mod parts;
 
 use std::collections::BTreeMap;

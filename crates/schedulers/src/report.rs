@@ -67,6 +67,9 @@ pub struct FeedReport {
     pub refused: u64,
     /// Running jobs in the last round that came to its end.
     pub running: u64,
+    /// Logs that were gone before they were read to their end.
+    #[serde(default)]
+    pub lost: u64,
     /// Whatever had ended by then is acknowledged, in milliseconds since the Unix epoch.
     pub until_ms: Option<u64>,
 }

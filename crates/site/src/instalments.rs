@@ -15,6 +15,7 @@ use fairmesh_model::{
 };
 
 use crate::charge::{Charge, Rules, spread};
+use crate::report::Refunds;
 use crate::site::Site;
 use crate::store::{JobMark, Table, Write};
 
@@ -79,12 +80,7 @@ impl Instalments {
     }
 
     /// What `whole` adds to them, by span, and what of them is to be refunded.
-    fn replaced_by(
-        &self,
-        whole: Charge,
-        mark: JobMark,
-        rules: &Rules,
-    ) -> (Charge, Vec<(Span, u64)>) {
+    fn replaced_by(&self, whole: Charge, mark: JobMark, rules: &Rules) -> (Charge, Refunds) {
         let [cpu_ms, gpu_ms, mib_ms] = self.until(mark.charged_until);
         let charged = Counters {
             charge: mark.charge,
@@ -144,7 +140,7 @@ impl Site {
         mark: Option<JobMark>,
         charge: Charge,
         (payer, rules): (u64, &Rules),
-    ) -> (Charge, Vec<(Span, u64)>) {
+    ) -> (Charge, Refunds) {
         let charged = mark
             .zip(self.instalments.get(key))
             .filter(|(mark, charged)| {

@@ -476,6 +476,9 @@ impl Payer {
     }
 }
 
+/// How much of a charge is refunded in which span.
+pub(crate) type Refunds = Vec<(Span, u64)>;
+
 /// What is gathered while a report is read: one change of the store, and the answer behind it.
 #[derive(Debug, Default)]
 pub(crate) struct Reporting {
@@ -485,5 +488,5 @@ pub(crate) struct Reporting {
     /// Jobs that have ended, where quotas are charged for them.
     pub(crate) ended: Vec<Ended>,
     /// What instalments charged beyond the final records of their jobs: of whom, by which rules, how much in which span.
-    pub(crate) refunds: Vec<(Account, Rules, Vec<(Span, u64)>)>,
+    pub(crate) refunds: Vec<(Account, Rules, Refunds)>,
 }

@@ -253,7 +253,10 @@ mod tests {
         let plain = OutputArgs::default();
         assert_eq!(written(plain, false), "a|b cms 0.5\nbob cms unknown\n");
         assert_eq!(written(plain, true), "a|b\tcms\t0.5\nbob\tcms\tunknown\n");
-        assert_eq!(written(parsable, true), "a\\x7cb|cms|0.5\nbob|cms|unknown\n");
+        assert_eq!(
+            written(parsable, true),
+            "a\\x7cb|cms|0.5\nbob|cms|unknown\n"
+        );
         let json: serde_json::Value = serde_json::from_str(&written(json, false)).expect("JSON");
         assert_eq!(json["schema"], "fairmesh.priorities/1");
         assert_eq!(json["priorities"][0]["user"], "a|b");

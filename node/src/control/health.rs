@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, WallTime};
+use fairmesh_schedulers::report::LoopsReport;
 use fairmesh_site::{Severity, Site, Timing};
 
 use super::answer::{PeerBody, VoBody};
@@ -174,6 +175,22 @@ pub(super) fn of_rejects((file, lines): (&String, &Waiting)) -> Finding {
     let text =
         format!("{count} rejects wait in {file}, the first since {since}; most of them: {reason}");
     Finding::new(Code::RejectsWait, Severity::Warning, &text)
+}
+
+/// That a log of a batch system was gone before it was read to its end.
+pub(super) fn of_loops(
+    loops: &BTreeMap<&'static str, LoopsReport>,
+) -> impl Iterator<Item = Finding> {
+    let lost = loops.iter().filter_map(|(system, heard)| {
+        let lost = heard.feed?.lost;
+        (lost > 0).then_some((system, lost))
+    });
+    lost.map(|(system, lost)| {
+        let text = format!(
+            "{lost} logs of {system} were gone before they were read to their end: records may be missing"
+        );
+        Finding::new(Code::LogLost, Severity::Error, &text)
+    })
 }
 
 /// What is wrong with the disk of the data folder.

@@ -29,7 +29,12 @@ impl Loops {
         let mut heard = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let heard = heard.entry(system).or_default();
         heard.sync = report.sync.or(heard.sync);
+        let lost = heard.feed.map_or(0, |feed| feed.lost);
         heard.feed = report.feed.or(heard.feed);
+        // Also when the loop was started again since.
+        if let Some(feed) = &mut heard.feed {
+            feed.lost = feed.lost.max(lost);
+        }
     }
 
     /// The last word of each.

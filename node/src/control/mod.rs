@@ -222,9 +222,12 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
 const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, namesakes, accounting, audit, refused, \
     documents, forward, forward/here, quota, quota/history, quota/summary, \
     metrics; POST /v1/accounting, records, running, \
-    rejects, corrections, remap, documents, slurm, gridengine, condor, pbs, lsf, occupancy, place, forward, forward/here, \
+    rejects, corrections, remap, documents, slurm, gridengine, condor, pbs, lsf, follow, occupancy, place, forward, forward/here, \
     forward/withdraw, quota/hold, quota/commit, \
     quota/release, quota/drain, quota/check, quota/quote";
+
+/// What follows files for `fairmesh report` speaks as a loop of this name.
+const FOLLOW: &str = "follow";
 
 /// Where the loops with a batch system say what they have done.
 fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
@@ -233,9 +236,12 @@ fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let of_systems = NAMES.into_iter().fold(refused::routes(), |router, system| {
-        router.route(&format!("/v1/{system}"), loops_of(system))
-    });
+    let of_systems = NAMES
+        .into_iter()
+        .chain([FOLLOW])
+        .fold(refused::routes(), |router, system| {
+            router.route(&format!("/v1/{system}"), loops_of(system))
+        });
     let writes = of_systems
         .route("/v1/records", post(records::post_records))
         .route("/v1/running", post(records::post_running))

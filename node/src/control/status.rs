@@ -88,6 +88,7 @@ pub(crate) async fn status(
     let (refused, rejects) = waiting.await?;
     notices.extend(refused.as_ref().map(health::of_refused));
     notices.extend(rejects.iter().map(health::of_rejects));
+    notices.extend(health::of_loops(&shared.loops.heard()));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
         node: node_body(shared, asked.records_counted, asked.unmapped),

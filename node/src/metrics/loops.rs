@@ -82,6 +82,10 @@ fn of_the_feed(registry: &mut Registry, feed: &FeedReport, now_ms: u64) {
     let records = counters("outcome", outcomes);
     let help = "Jobs reported, by what became of them: ended ones counted or known; refused";
     registry.register("records", help, records);
+    let lost = Counter::<u64>::default();
+    lost.inc_by(feed.lost);
+    let help = "Logs that were gone before they were read to their end";
+    registry.register("lost_logs", help, lost);
     let help = "Running jobs in the last report";
     gauge(registry, "running_jobs", help, feed.running);
     let help = "Time for which ended jobs may not have been reported yet";

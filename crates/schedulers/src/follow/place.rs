@@ -3,14 +3,17 @@
 //! Invariant: a place fits a file only if that has the same first bytes, and the same last bytes before the place, as the
 //! file in which the place was taken. The inode alone is no proof: the file system reuses it. Deliberately not here: reading.
 
+use std::cmp::Reverse;
 use std::fs::{self, File, Metadata};
-use std::io::{self, Read as _, Seek as _, SeekFrom};
+use std::io::{self, BufReader, Read as _, Seek as _, SeekFrom};
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fairmesh_records::Cursor as Position;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
+
+use crate::packing::Packing;
 
 /// Bytes by which a file is recognised: some lines with times and job ids in them.
 const BEGINNING_BYTES: u64 = 1_024;
@@ -32,6 +35,9 @@ pub struct FilePosition {
     /// the same header (`sacct > file`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Excerpt>,
+    /// In a folder with a log for each day, where the last of the earlier logs were left: some grow later.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub left: Vec<FilePosition>,
 }
 
 /// Some bytes of a file.
@@ -61,6 +67,7 @@ impl FilePosition {
             position,
             beginning: beginning.filter(|_| bytes > 0),
             last,
+            left: Vec::new(),
         })
     }
 
@@ -78,10 +85,10 @@ impl FilePosition {
     }
 
     /// The file beside `path` in which this is a place, which is where logs are rotated to: renamed,
-    /// or copied before `path` was emptied. With its number.
-    pub(super) fn find_beside(&self, path: &Path) -> Option<(File, u64)> {
+    /// or copied before `path` was emptied. With what its folder says of it.
+    pub(super) fn find_beside(&self, path: &Path) -> Option<(File, Metadata)> {
         let mut copy = None;
-        for (kin, metadata) in kin(path) {
+        for (kin, metadata) in kin(path, is_log_name) {
             let Ok(mut file) = File::open(kin) else {
                 continue;
             };
@@ -89,45 +96,79 @@ impl FilePosition {
                 continue;
             }
             if metadata.ino() == self.inode {
-                return Some((file, self.inode));
+                return Some((file, metadata));
             }
             // Without a beginning to compare any file would do for a copy.
             if self.beginning.is_some() {
-                copy = Some((file, metadata.ino()));
+                copy = Some((file, metadata));
             }
         }
-        copy
+        copy.or_else(|| self.find_packed(path))
+    }
+
+    /// The same among files that were packed when they were rotated.
+    fn find_packed(&self, path: &Path) -> Option<(File, Metadata)> {
+        let beginning = self.beginning.as_ref()?;
+        let mut packed = kin(path, is_packed_name);
+        packed.sort_unstable_by_key(|(_, metadata)| Reverse(age(metadata)));
+        packed.into_iter().find_map(|(kin, metadata)| {
+            // Most are other days' logs.
+            let begins = unpacked(&kin, Some(beginning.bytes)).and_then(|mut file| {
+                Ok(hash(&mut file, 0, beginning.bytes)?.as_ref() == Some(beginning))
+            });
+            begins.ok().filter(|begins| *begins)?;
+            let mut file = unpacked(&kin, None).ok()?;
+            let fits = self.fits(&mut file).unwrap_or(false);
+            fits.then_some((file, metadata))
+        })
     }
 }
 
 /// The log beside `path` that was written to next after `done`, if there is one: while nobody looked
 /// more than one may have been rotated. With its number.
 pub(super) fn next_beside(path: &Path, done: &Metadata) -> Option<(File, u64)> {
-    let age = |metadata: &Metadata| (metadata.mtime(), metadata.mtime_nsec(), metadata.ino());
     let newest = fs::metadata(path).map_or(0, |metadata| metadata.ino());
-    let later = kin(path)
+    let is_any = |name: &str| is_log_name(name) || is_packed_name(name);
+    let later = kin(path, is_any)
         .into_iter()
         .filter(|(_, metadata)| metadata.ino() != newest && age(metadata) > age(done));
     let (next, metadata) = later.min_by_key(|(_, metadata)| age(metadata))?;
-    Some((File::open(next).ok()?, metadata.ino()))
+    Some((unpacked(&next, None).ok()?, metadata.ino()))
+}
+
+/// Packing keeps the time of the last change.
+fn age(metadata: &Metadata) -> (i64, i64, u64) {
+    (metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
+}
+
+/// A file as it is inside, or the first bytes of that.
+fn unpacked(path: &Path, most: Option<u64>) -> io::Result<File> {
+    let mut file = File::open(path)?;
+    let mut head = Vec::new();
+    file.by_ref().take(8).read_to_end(&mut head)?;
+    file.rewind()?;
+    let Some(packing) = Packing::of(&head) else {
+        return Ok(file);
+    };
+    let inside = packing.unpack(BufReader::new(file))?;
+    let mut copy = tempfile::tempfile()?;
+    io::copy(&mut inside.take(most.unwrap_or(u64::MAX)), &mut copy)?;
+    Ok(copy)
 }
 
 /// Whether a file of this name may be a log: not packed, not hidden, and none of our own.
 pub fn is_log_name(name: &str) -> bool {
-    let ends = [
-        ".gz",
-        ".zst",
-        ".xz",
-        ".bz2",
-        ".rejects",
-        ".fairmesh-cursor",
-        ".new",
-    ];
-    !name.starts_with('.') && !ends.iter().any(|end| name.ends_with(end))
+    let ends = [".rejects", ".fairmesh-cursor", ".new"];
+    let is_other = ends.iter().any(|end| name.ends_with(end));
+    !name.starts_with('.') && !is_other && !is_packed_name(name)
+}
+
+fn is_packed_name(name: &str) -> bool {
+    Packing::ENDS.iter().any(|end| name.ends_with(end))
 }
 
 /// The logs beside `path` whose names begin with its own.
-fn kin(path: &Path) -> Vec<(PathBuf, Metadata)> {
+fn kin(path: &Path, is_log: impl Fn(&str) -> bool) -> Vec<(PathBuf, Metadata)> {
     let folder = path
         .parent()
         .filter(|folder| !folder.as_os_str().is_empty());
@@ -137,7 +178,7 @@ fn kin(path: &Path) -> Vec<(PathBuf, Metadata)> {
     };
     let is_kin = |entry: &fs::DirEntry| {
         let other = entry.file_name().to_string_lossy().into_owned();
-        other.starts_with(&*name) && other != name && is_log_name(&other)
+        other.starts_with(&*name) && other != name && is_log(&other)
     };
     let kin = entries.flatten().filter(is_kin);
     let kin = kin.filter_map(|entry| Some((entry.path(), entry.metadata().ok()?)));

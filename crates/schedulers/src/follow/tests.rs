@@ -213,6 +213,19 @@ fn a_log_of_a_day_to_come_ends_none_of_the_days_before() -> anyhow::Result<()> {
     assert_eq!(read_on(at, &is_log)?.1, ["2"]);
     let (at, jobs) = read_on(ahead, &is_log)?;
     assert_eq!(jobs, ["2"]);
+    let (at, jobs) = read_on(at, &is_log)?;
+    assert_eq!(jobs, [""; 0]);
+    // A server whose clock was ahead goes on in the log of the day before.
+    write("20260103", &line(3))?;
+    let (at, jobs) = read_on(at, &is_log)?;
+    assert_eq!(jobs, ["3"]);
+    let second = line(2) + &line(4);
+    write("20260102", &second[..second.len() - 9])?;
+    let (at, jobs) = read_on(at, &is_log)?;
+    assert_eq!(jobs, [""; 0], "half a line");
+    write("20260102", &second)?;
+    let (at, jobs) = read_on(at, &is_log)?;
+    assert_eq!(jobs, ["4"]);
     assert_eq!(read_on(at, &is_log)?.1, [""; 0]);
     Ok(())
 }
@@ -228,4 +241,71 @@ fn a_file_that_is_rewritten_is_read_again_from_its_beginning() {
     assert_eq!(followed.jobs(100).len(), 10, "all of them");
     followed.write(&line(11));
     assert_eq!(followed.jobs(100), ["11"]);
+}
+
+fn pack(path: &std::path::Path, to: &str, end: &str) {
+    let text = fs::read(path).expect("read");
+    let modified = fs::metadata(path)
+        .and_then(|of| of.modified())
+        .expect("a time");
+    let packed = match end {
+        "gz" => {
+            let mut encoder = flate2::write::GzEncoder::new(Vec::new(), Default::default());
+            encoder.write_all(&text).expect("packed");
+            encoder.finish().expect("packed")
+        }
+        "bz2" => {
+            let mut encoder = bzip2::write::BzEncoder::new(Vec::new(), Default::default());
+            encoder.write_all(&text).expect("packed");
+            encoder.finish().expect("packed")
+        }
+        _ => zstd::encode_all(text.as_slice(), 0).expect("packed"),
+    };
+    let to = path.with_file_name(format!("jobcomp.log.{to}.{end}"));
+    fs::write(&to, packed).expect("written");
+    let file = File::options().write(true).open(&to).expect("opened");
+    file.set_modified(modified).expect("set");
+    fs::remove_file(path).expect("removed");
+}
+
+/// `compress` without `delaycompress`, and more than one rotation while nobody looked.
+#[test]
+fn a_log_that_was_packed_when_it_was_rotated_is_read_to_its_end_first() {
+    for end in ["gz", "bz2", "zst"] {
+        let mut file = Followed::new();
+        file.write(&line(1));
+        assert_eq!(file.jobs(10), ["1"]);
+        file.write(&line(2));
+        pack(&file.path, "1", end);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.write(&line(3));
+        pack(&file.path, "2", end);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.write(&line(4));
+        let jobs: Vec<String> = (0..4).flat_map(|_| file.jobs(10)).collect();
+        assert_eq!(jobs, ["2", "3", "4"], "{end}");
+    }
+}
+
+#[test]
+fn a_log_that_is_gone_with_what_was_not_read_is_lost() {
+    let mut file = Followed::new();
+    file.write(&line(1));
+    assert_eq!(file.jobs(10), ["1"]);
+    file.write(&line(2));
+    fs::rename(&file.path, file.path.with_file_name("elsewhere")).expect("moved");
+    file.write(&line(3));
+    let options = Options {
+        growing: true,
+        ..Options::default()
+    };
+    let read = read(
+        &file.path,
+        file.at.as_ref(),
+        Format::SlurmJobcomp,
+        &options,
+        10,
+    );
+    let read = read.expect("read");
+    assert_eq!((read.lost, read.records.len()), (Some(file.path), 1));
 }

@@ -18,7 +18,7 @@ use fairmesh_model::UsageRecord;
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{BatchRecord, Format, GridIdentities};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
-use fairmesh_schedulers::follow::{self, FilePosition};
+use fairmesh_schedulers::follow::{self, FilePosition, Portion};
 use fairmesh_schedulers::state;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -48,6 +48,9 @@ struct Progress {
     log: Option<PathBuf>,
     format: Option<Format>,
     place: Option<FilePosition>,
+    /// In a folder, where the last of the earlier logs were left.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    left: Vec<FilePosition>,
     /// In an archive, when the last of the jobs ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended_s: Option<i64>,
@@ -210,6 +213,21 @@ impl Followed {
                 self.progress.log = Some(later);
                 continue;
             };
+            let (folder, options) = (self.path.clone(), &job.options);
+            let mut left = self.progress.left.clone();
+            let places = left.clone();
+            let grown = follow::grown(&folder, &mut left, format, options, BATCH_RECORDS);
+            if let Some(mut grown) = grown.with_context(|| format!("cannot read {}", self.name))? {
+                let place = places
+                    .into_iter()
+                    .find(|place| place.name == grown.next.name);
+                let log = folder.join(grown.next.name.clone().unwrap_or_default());
+                self.take(job, &log, (place.as_ref(), &mut grown), format)
+                    .await?;
+                self.progress.left = left;
+                state::store(&self.cursor, &self.progress)?;
+                continue;
+            }
             // The log stays the same if a file with a lower name appears.
             if self.progress.place.is_none() && self.path.is_dir() {
                 self.progress.log = Some(log.clone());
@@ -217,33 +235,22 @@ impl Followed {
             let place = self.progress.place.as_ref();
             let read = follow::read(&log, place, format, &job.options, BATCH_RECORDS);
             let mut read = read.with_context(|| format!("cannot read {}", log.display()))?;
-            let name = clean(&log.display().to_string());
-            let lines_before = place.map_or(0, |place| place.position.lines);
-            let records = std::mem::take(&mut read.records);
-            let records = records.into_iter().zip(std::mem::take(&mut read.usage));
-            let batch = batch(job, records, &name, lines_before)?;
-            let count = (batch.len() + read.bad.len()) as u64;
-            let section = section(&job.given, format, &read.next);
-            let mut from = Origin::new(&name, &mut self.rejects, &section);
-            job.send(batch, &mut from).await?;
-            for bad in &read.bad {
-                job.tally.refuse(&bad.why, &name, bad.line);
-                let place = format!("{name}:{}", bad.line);
-                eprintln!("fairmesh: {place}: {}", clean(&bad.why));
-                self.rejects
-                    .keep(&section, &place, &clean(&bad.why), &bad.text);
-            }
-            job.way.tell_of(&mut self.rejects).await;
-            self.read += count;
-            job.tally.report.read += read.bad.len() as u64;
+            let from = place.cloned();
+            self.take(job, &log, (from.as_ref(), &mut read), format)
+                .await?;
             let mut next = self.progress.clone();
             next.place = Some(read.next);
             if !read.more
                 && let Some(later) = later
             {
+                let (mut left, name) = (next.left, log.file_name());
+                let name = name.map(|name| name.to_string_lossy().into_owned());
+                let place = next.place.unwrap_or_default();
+                follow::leave(&mut left, FilePosition { name, ..place });
                 next = Progress {
                     log: Some(later),
                     format: next.format,
+                    left,
                     ..Progress::default()
                 };
                 read.more = true;
@@ -256,6 +263,39 @@ impl Followed {
                 return Ok(());
             }
         }
+    }
+
+    /// Reports what was read of a log from a place on.
+    async fn take(
+        &mut self,
+        job: &mut Reporting,
+        log: &Path,
+        (place, read): (Option<&FilePosition>, &mut Portion),
+        format: Format,
+    ) -> anyhow::Result<()> {
+        if read.lost.is_some() {
+            job.way.tell_of_lost_log().await;
+        }
+        let name = clean(&log.display().to_string());
+        let lines_before = place.map_or(0, |place| place.position.lines);
+        let records = std::mem::take(&mut read.records).into_iter();
+        let records = records.zip(std::mem::take(&mut read.usage));
+        let batch = batch(job, records, &name, lines_before)?;
+        let count = (batch.len() + read.bad.len()) as u64;
+        let section = section(&job.given, format, &read.next);
+        let mut from = Origin::new(&name, &mut self.rejects, &section);
+        job.send(batch, &mut from).await?;
+        for bad in &read.bad {
+            job.tally.refuse(&bad.why, &name, bad.line);
+            let place = format!("{name}:{}", bad.line);
+            eprintln!("fairmesh: {place}: {}", clean(&bad.why));
+            self.rejects
+                .keep(&section, &place, &clean(&bad.why), &bad.text);
+        }
+        job.way.tell_of(&mut self.rejects).await;
+        self.read += count;
+        job.tally.report.read += read.bad.len() as u64;
+        Ok(())
     }
 
     /// The same of an archive.

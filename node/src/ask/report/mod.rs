@@ -174,6 +174,7 @@ impl Reporting {
                 control: Some(args.ask.control()),
                 dry_run: args.dry_run.then(DryRun::default),
                 follows: args.follow,
+                lost: 0,
                 at_site: args.at_site.clone(),
             },
             rejects: None,

@@ -8,6 +8,7 @@ use std::path::Path;
 
 use fairmesh_records::{ChargeRule, Format, Job, Skip};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
+use fairmesh_schedulers::report::{FeedReport, LoopsReport};
 
 use super::super::{AskError, Control};
 use super::dry_run::DryRun;
@@ -15,7 +16,7 @@ use super::read_options::ReadOptions;
 use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
-use crate::control::answer::{AccountingBody, Answer, RejectsBody};
+use crate::control::answer::{AccountingBody, Answer, LoopsHeard, RejectsBody};
 use crate::control::clean;
 use crate::driver::wall_now;
 
@@ -25,6 +26,9 @@ const RECORDS: &str = "/v1/records";
 /// Where the node is told of rejects.
 const REJECTS: &str = "/v1/rejects";
 
+/// Where the node is told of lost logs.
+const FOLLOW: &str = "/v1/follow";
+
 /// To whom, and whether in earnest.
 pub(super) struct Way {
     /// Nobody: a dry run where no node answers.
@@ -32,6 +36,8 @@ pub(super) struct Way {
     pub(super) dry_run: Option<DryRun>,
     /// Whether records that the node refuses for now are sent again later.
     pub(super) follows: bool,
+    /// Logs that were gone before they were read to their end.
+    pub(super) lost: u64,
     /// Whose price list a dry run goes by, if not the node's own.
     pub(super) at_site: Option<String>,
 }
@@ -118,6 +124,28 @@ impl Way {
         match told.await {
             Ok(_) => rejects.waiting.is_told(),
             Err(error) => eprintln!("fairmesh: the node was not told of the rejects: {error:#}"),
+        }
+    }
+
+    /// Tells the node that a log was gone before it was read to its end.
+    pub(super) async fn tell_of_lost_log(&mut self) {
+        self.lost += 1;
+        let Some(control) = &self.control else { return };
+        let feed = FeedReport {
+            lost: self.lost,
+            ..FeedReport::default()
+        };
+        let report = LoopsReport {
+            sync: None,
+            feed: Some(feed),
+        };
+        let told = async {
+            let body = serde_json::to_vec(&report)?;
+            let answer: Answer<LoopsHeard> = control.post_with(FOLLOW, &[], body).await?;
+            Ok::<_, anyhow::Error>(answer.body)
+        };
+        if let Err(error) = told.await {
+            eprintln!("fairmesh: the node was not told of the lost log: {error:#}");
         }
     }
 

@@ -10,17 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, bail};
-use bzip2::bufread::MultiBzDecoder;
 use encoding_rs::{Encoding, UTF_16BE, UTF_16LE};
 use encoding_rs_io::DecodeReaderBytesBuilder;
-use flate2::bufread::MultiGzDecoder;
-use lzma_rust2::XzReader;
+use fairmesh_schedulers::packing::Packing;
 
 /// Where the last of the marks ends that are looked for: that of tar.
 const HEAD_BYTES: usize = 512;
-
-/// Memory that unpacking xz may take, KiB: `xz -9` needs 65 MiB. A file may ask for 4 GiB.
-const XZ_MEMORY_KIB: u32 = 256 << 10;
 
 const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 
@@ -80,26 +75,12 @@ pub(in crate::ask) fn unpacked(
     });
     let (head, read, input) = peek(Box::new(input), HEAD_BYTES);
     read.with_context(cannot)?;
-    let (inside, packed): (Box<dyn Read>, _) = match head.as_slice() {
-        [0x1f, 0x8b, ..] => (Box::new(MultiGzDecoder::new(input)), Some("gzip")),
-        [0x28, 0xb5, 0x2f, 0xfd, ..] => {
-            let decoder = zstd::Decoder::with_buffer(input).with_context(cannot)?;
-            (Box::new(decoder), Some("zstd"))
-        }
-        [b'B', b'Z', b'h', b'1'..=b'9', 0x31 | 0x17, ..] => {
-            (Box::new(MultiBzDecoder::new(input)), Some("bzip2"))
-        }
-        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
-            let decoder = XzReader::new_mem_limit(input, true, XZ_MEMORY_KIB);
-            (Box::new(decoder), Some("xz"))
-        }
-        _ => return Ok((decoded(path, input)?, None, bytes)),
+    let Some(packing) = Packing::of(&head) else {
+        return Ok((decoded(path, input)?, None, bytes));
     };
-    Ok((
-        decoded(path, Box::new(BufReader::new(inside)))?,
-        packed,
-        bytes,
-    ))
+    let inside = BufReader::new(packing.unpack(input).with_context(cannot)?);
+    let inside = decoded(path, Box::new(inside))?;
+    Ok((inside, Some(packing.name()), bytes))
 }
 
 /// The same in UTF-8, without a mark of the order of bytes.

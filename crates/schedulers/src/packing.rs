@@ -1,0 +1,64 @@
+//! How a file is packed, by its first bytes, and what is inside.
+//!
+//! Deliberately not here: archives of several files.
+
+use std::io::{self, BufRead, Read};
+
+use bzip2::bufread::MultiBzDecoder;
+use flate2::bufread::MultiGzDecoder;
+use lzma_rust2::XzReader;
+
+/// Memory that unpacking xz may take, KiB: `xz -9` needs 65 MiB. A file may ask for 4 GiB.
+const XZ_MEMORY_KIB: u32 = 256 << 10;
+
+/// How a file is packed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Packing {
+    /// RFC 1952.
+    Gzip,
+    /// RFC 8878.
+    Zstd,
+    /// As bzip2 writes.
+    Bzip2,
+    /// As xz writes.
+    Xz,
+}
+
+impl Packing {
+    /// What the names of such files end with.
+    pub(crate) const ENDS: [&'static str; 4] = [".gz", ".zst", ".bz2", ".xz"];
+
+    /// The packing of a file that begins so; at least 6 bytes of it.
+    pub fn of(head: &[u8]) -> Option<Self> {
+        Some(match head {
+            [0x1f, 0x8b, ..] => Self::Gzip,
+            [0x28, 0xb5, 0x2f, 0xfd, ..] => Self::Zstd,
+            [b'B', b'Z', b'h', b'1'..=b'9', 0x31 | 0x17, ..] => Self::Bzip2,
+            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Self::Xz,
+            _ => return None,
+        })
+    }
+
+    /// Its name.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Gzip => "gzip",
+            Self::Zstd => "zstd",
+            Self::Bzip2 => "bzip2",
+            Self::Xz => "xz",
+        }
+    }
+
+    /// What is inside, of all members.
+    ///
+    /// # Errors
+    /// If there is no memory for it.
+    pub fn unpack(self, input: impl BufRead + 'static) -> io::Result<Box<dyn Read>> {
+        Ok(match self {
+            Self::Gzip => Box::new(MultiGzDecoder::new(input)),
+            Self::Zstd => Box::new(zstd::Decoder::with_buffer(input)?),
+            Self::Bzip2 => Box::new(MultiBzDecoder::new(input)),
+            Self::Xz => Box::new(XzReader::new_mem_limit(input, true, XZ_MEMORY_KIB)),
+        })
+    }
+}
