@@ -19,6 +19,7 @@ mod hostile;
 mod kill;
 mod large_policies;
 mod local_users;
+mod logrotate;
 mod monitoring;
 mod mounts;
 mod order;

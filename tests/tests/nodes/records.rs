@@ -52,7 +52,7 @@ impl Place {
         self.folder.path().join(name)
     }
 
-    fn node(&self) -> &Node {
+    pub(crate) fn node(&self) -> &Node {
         self.node.as_ref().expect("it runs")
     }
 
@@ -66,6 +66,12 @@ impl Place {
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
         command
+    }
+
+    pub(crate) fn kill_and_start(&mut self) -> anyhow::Result<()> {
+        self.node.take().context("it runs")?.kill()?;
+        self.node = Some(self.site.start()?);
+        Ok(())
     }
 
     pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<Output> {
@@ -85,7 +91,7 @@ impl Place {
         sums["totals"]["jobs"].as_u64().context("a number")
     }
 
-    fn await_logged(&self, expected: u64) -> anyhow::Result<()> {
+    pub(crate) fn await_logged(&self, expected: u64) -> anyhow::Result<()> {
         let began = Instant::now();
         while self.logged()? != expected {
             let late = began.elapsed() > PATIENCE;
@@ -245,7 +251,7 @@ fn open_xdmods_totals_come_out_of_the_log_and_of_a_dry_run() -> anyhow::Result<(
 
 // ---- A log that is followed. ----
 
-fn jobcomp(job: u64) -> String {
+pub(crate) fn jobcomp(job: u64) -> String {
     let end = now_s() - 600;
     let start = end - 10;
     format!(
@@ -262,15 +268,15 @@ pub(crate) fn append(path: &Path, text: &str) -> anyhow::Result<()> {
 }
 
 /// A command that goes on; killed when dropped.
-struct Going(Child);
+pub(crate) struct Going(Child);
 
 impl Going {
-    fn start(place: &Place, file: &str) -> anyhow::Result<Self> {
+    pub(crate) fn start(place: &Place, file: &str) -> anyhow::Result<Self> {
         let words = ["report", file, "--follow", "--cluster", "c1", "--tz", "UTC"];
         Ok(Self(place.command(&words).spawn()?))
     }
 
-    fn terminate(mut self) -> anyhow::Result<Option<i32>> {
+    pub(crate) fn terminate(mut self) -> anyhow::Result<Option<i32>> {
         let pid = self.0.id().to_string();
         Command::new("kill").args(["-TERM", &pid]).status()?;
         Ok(self.0.wait()?.code())

@@ -114,6 +114,7 @@ fn charges_by_cores_and_by_weights() {
         gpu: 0,
         mem_gib: 0,
         max: false,
+        energy_kwh: 0,
         spec_max: None,
     };
     // rule, what is held, milliseconds, core-ms
