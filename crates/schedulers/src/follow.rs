@@ -61,7 +61,7 @@ pub fn read(
     most: usize,
 ) -> io::Result<Portion> {
     let mut newest = File::open(path)?;
-    let (inode, is_empty) = (newest.metadata()?.ino(), newest.metadata()?.len() == 0);
+    let inode = newest.metadata()?.ino();
     let Some(from) = from else {
         return portion(newest, inode, None, format, options, most);
     };
@@ -81,9 +81,12 @@ pub fn read(
             whole.more = true;
             return Ok(whole);
         }
-        if is_empty {
-            return Ok(rest);
-        }
+        // Until it has a line, nothing tells the new file from others.
+        let newest = portion(newest, inode, None, format, options, most)?;
+        return Ok(match newest.next.position.bytes {
+            0 => rest,
+            _ => newest,
+        });
     } else if from.position.bytes > 0 && from.inode == inode {
         tracing::warn!(
             file = %path.display(),
@@ -91,6 +94,7 @@ pub fn read(
              beginning, and nothing counts twice; lines that were removed unread are lost unless `fairmesh report` reads a \
              copy of them"
         );
+        lost = is_log(format).then(|| path.to_owned());
     } else if from.position.bytes > 0 {
         tracing::warn!(
             file = %path.display(),
@@ -101,6 +105,14 @@ pub fn read(
     }
     let newest = portion(newest, inode, None, format, options, most)?;
     Ok(Portion { lost, ..newest })
+}
+
+/// Whether files of a format are only ever written to at their end. A list is written anew.
+const fn is_log(format: Format) -> bool {
+    matches!(
+        format,
+        Format::SlurmJobcomp | Format::Pbs | Format::GridEngine | Format::Lsf | Format::HtcondorAds
+    )
 }
 
 /// Whether a log is named by a day (`20260101`) that has not come anywhere on Earth. A server whose clock was wrong may

@@ -151,6 +151,31 @@ impl Site {
             report.reported.counted += 1;
             return true;
         }
+        let told = Told {
+            key,
+            mark,
+            is_known,
+            is_again,
+        };
+        self.take_charge(record, told, charge, payer, report);
+        true
+    }
+
+    /// Adds what a record that says something new is charged to its payer's, and moves the job's mark.
+    fn take_charge(
+        &mut self,
+        record: &UsageRecord,
+        told: Told,
+        charge: Charge,
+        payer: &mut Payer,
+        report: &mut Reporting,
+    ) {
+        let Told {
+            key,
+            mark,
+            is_known,
+            is_again,
+        } = told;
         let known = mark.filter(|_| is_known);
         let by = (payer.digest, &payer.rules);
         let (charge, refunds) = self.settled((&key, record), known, charge, by);
@@ -171,7 +196,7 @@ impl Site {
         mark.payer = if is_of_one { payer.digest } else { 0 };
         report.marks.insert(key, mark);
         self.marks_moved += u64::from(is_again);
-        if mark.ended && self.has_quota(vo) {
+        if mark.ended && self.has_quota(payer.account.vo) {
             let ended = Ended::new(&payer.account, record, mark.charge);
             report.ended.push(Ended { is_again, ..ended });
         }
@@ -182,7 +207,6 @@ impl Site {
         report.reported.counted += 1;
         report.reported.late += u64::from(charge.late);
         report.reported.charge = report.reported.charge.saturating_add(total.charge);
-        true
     }
 
     pub(crate) fn refuse(&mut self, index: usize, why: String, report: &mut Reporting) -> bool {
@@ -474,6 +498,16 @@ impl Payer {
         }
         total
     }
+}
+
+/// What is known of the job of a record.
+struct Told {
+    key: Vec<u8>,
+    mark: Option<JobMark>,
+    /// Whether that is all that was charged of it: no mark was lost.
+    is_known: bool,
+    /// Whether it was taken back, and counts again.
+    is_again: bool,
 }
 
 /// How much of a charge is refunded in which span.

@@ -41,10 +41,10 @@ const COLUMNS: [&str; 15] = [
     "CPUs",
     "Nodes",
     "GPUs",
-    "EnergyKwh",
     "Submit",
     "Start",
     "End",
+    "EnergyKwh",
 ];
 
 /// Columns of the list of refused jobs.
@@ -349,6 +349,7 @@ fn row(row: &RowBody) -> Vec<String> {
     let word = |word: &Option<String>| word.as_deref().map(clean).unwrap_or_default();
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     let time = |time: Option<WallTime>| time.map_or_else(String::new, timestamp);
+    let energy = record.energy_j.map(|joules| kwh(joules.into()));
     vec![
         clean(&record.key.cluster),
         clean(record.label.as_deref().unwrap_or(&record.key.job)),
@@ -365,12 +366,10 @@ fn row(row: &RowBody) -> Vec<String> {
         number(record.cpus),
         number(record.nodes),
         number(record.gpus),
-        record
-            .energy_j
-            .map_or_else(String::new, |joules| kwh(joules.into())),
         time(record.submit),
         time(record.start),
         time(record.end),
+        energy.unwrap_or_default(),
     ]
 }
 

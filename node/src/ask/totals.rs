@@ -13,10 +13,10 @@ const COLUMNS: [&str; 9] = [
     "WallHours",
     "NodeHours",
     "GpuHours",
-    "EnergyKwh",
     "WaitHours",
     "Started",
     "SubmittedSameDay",
+    "EnergyKwh",
 ];
 
 /// The table's header: capitalised dimensions, then the sums.
@@ -56,10 +56,10 @@ fn cells(totals: &TotalsBody) -> Vec<String> {
         totals.wall_hours.clone(),
         totals.node_hours.clone(),
         totals.gpu_hours.clone(),
-        totals.energy_kwh.clone(),
         totals.wait_hours.clone(),
         totals.started.to_string(),
         totals.submitted_same_day.to_string(),
+        totals.energy_kwh.clone(),
     ]
 }
 

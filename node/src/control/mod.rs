@@ -234,15 +234,16 @@ fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
     post(move |state: State, body| loops::post(system, state, body))
 }
 
+fn loops_of_all(router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
+    let systems = NAMES.into_iter().chain([FOLLOW]);
+    systems.fold(router, |router, system| {
+        router.route(&format!("/v1/{system}"), loops_of(system))
+    })
+}
+
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let of_systems = NAMES
-        .into_iter()
-        .chain([FOLLOW])
-        .fold(refused::routes(), |router, system| {
-            router.route(&format!("/v1/{system}"), loops_of(system))
-        });
-    let writes = of_systems
+    let writes = loops_of_all(refused::routes())
         .route("/v1/records", post(records::post_records))
         .route("/v1/running", post(records::post_running))
         .route("/v1/corrections", post(corrections::post))

@@ -68,14 +68,17 @@ fn rotate(log: &Path, how: Happens, step: usize) -> anyhow::Result<()> {
 fn whatever_rotates_a_log_and_whoever_is_killed_each_record_counts_once() -> anyhow::Result<()> {
     let mut place = Place::start("physics", &["ann"])?;
     let log = place.path("jobcomp.log");
-    let (mut random, mut jobs) = (20_261_129_u64, 0);
+    let (mut random, mut jobs) = (20_261_129_u64, 1);
     let mut draw = |below: usize| {
         random = random
             .wrapping_mul(6_364_136_223_846_793_005)
             .wrapping_add(1);
         usize::try_from(random >> 33).expect("31 bits") % below
     };
+    // What was rotated before it looked for the first time is not followed.
+    append(&log, &jobcomp(1))?;
     let mut going = Some(Going::start(&place, "jobcomp.log")?);
+    place.await_logged(1)?;
     for step in 0..60 {
         let mut text = String::new();
         for _ in 0..=draw(3) {

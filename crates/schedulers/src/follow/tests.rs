@@ -287,6 +287,32 @@ fn a_log_that_was_packed_when_it_was_rotated_is_read_to_its_end_first() {
     }
 }
 
+/// A new log that had half a line when it was looked at, and is rotated before it is looked at again.
+#[test]
+fn a_log_without_a_whole_line_is_not_forgotten() {
+    for packs in [false, true] {
+        let mut file = Followed::new();
+        file.write(&line(1));
+        assert_eq!(file.jobs(10), ["1"]);
+        fs::rename(&file.path, file.path.with_extension("log.1")).expect("renamed");
+        file.write(&line(2)[..40]);
+        assert_eq!(file.jobs(10), [""; 0]);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.write(&line(2)[40..]);
+        match packs {
+            true => pack(&file.path, "2", "gz"),
+            false => {
+                fs::copy(&file.path, file.path.with_extension("log.2")).expect("copied");
+                fs::write(&file.path, "").expect("emptied");
+            }
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.write(&line(3));
+        let jobs: Vec<String> = (0..3).flat_map(|_| file.jobs(10)).collect();
+        assert_eq!(jobs, ["2", "3"], "{packs}");
+    }
+}
+
 #[test]
 fn a_log_that_is_gone_with_what_was_not_read_is_lost() {
     let mut file = Followed::new();

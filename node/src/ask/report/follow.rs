@@ -213,19 +213,7 @@ impl Followed {
                 self.progress.log = Some(later);
                 continue;
             };
-            let (folder, options) = (self.path.clone(), &job.options);
-            let mut left = self.progress.left.clone();
-            let places = left.clone();
-            let grown = follow::grown(&folder, &mut left, format, options, BATCH_RECORDS);
-            if let Some(mut grown) = grown.with_context(|| format!("cannot read {}", self.name))? {
-                let place = places
-                    .into_iter()
-                    .find(|place| place.name == grown.next.name);
-                let log = folder.join(grown.next.name.clone().unwrap_or_default());
-                self.take(job, &log, (place.as_ref(), &mut grown), format)
-                    .await?;
-                self.progress.left = left;
-                state::store(&self.cursor, &self.progress)?;
+            if self.earlier_log(job, format).await? {
                 continue;
             }
             // The log stays the same if a file with a lower name appears.
@@ -263,6 +251,22 @@ impl Followed {
                 return Ok(());
             }
         }
+    }
+
+    /// Reports what came to an earlier log of the folder, if anything did.
+    async fn earlier_log(&mut self, job: &mut Reporting, format: Format) -> anyhow::Result<bool> {
+        let (mut left, before) = (self.progress.left.clone(), self.progress.left.clone());
+        let grown = follow::grown(&self.path, &mut left, format, &job.options, BATCH_RECORDS);
+        let Some(mut grown) = grown.with_context(|| format!("cannot read {}", self.name))? else {
+            return Ok(false);
+        };
+        let name = grown.next.name.clone();
+        let place = before.iter().find(|place| place.name == name);
+        let log = self.path.join(name.unwrap_or_default());
+        self.take(job, &log, (place, &mut grown), format).await?;
+        self.progress.left = left;
+        state::store(&self.cursor, &self.progress)?;
+        Ok(true)
     }
 
     /// Reports what was read of a log from a place on.
