@@ -88,9 +88,9 @@ fn whatever_rotates_a_log_and_whoever_is_killed_each_record_counts_once() -> any
         // The last line comes in two parts.
         let half = text.len() - draw(text.len().min(200));
         append(&log, &text[..half])?;
-        if draw(2) == 0 {
-            std::thread::sleep(std::time::Duration::from_millis(50));
-        }
+        // Two rotations are in two ticks of the file system's clock.
+        let pause = 10 + 40 * u64::try_from(draw(2))?;
+        std::thread::sleep(std::time::Duration::from_millis(pause));
         append(&log, &text[half..])?;
         let happens = ALL[draw(ALL.len())];
         rotate(&log, happens, step)?;
