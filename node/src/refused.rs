@@ -1,11 +1,11 @@
 //! What was refused for good and waits for somebody: jobs that the node did not count, and lines of files that
 //! `fairmesh report` could not read.
 //!
-//! A job stays here until it is counted, or for [`KEPT`] after it was refused last. Its record is kept, so that the
+//! A job stays here until it is counted, or for 90 days after it was refused last. Its record is kept, so that the
 //! node can try it again under another charter. SQLite holds both beside the record log, which may be switched off.
 //!
 //! Invariants: a job is here once, however often it is reported; what [`Refused::note`] has taken survives a process
-//! that is killed. Beyond [`RECORDS_MAX`] a job is counted, and neither its user nor its record is kept.
+//! that is killed. Beyond 100,000 with records a job is counted, and neither its user nor its record is kept.
 //! Deliberately not here: what is refused, and why (`fairmesh-site`).
 
 use std::collections::{BTreeMap, BTreeSet};
