@@ -98,6 +98,8 @@ pub(crate) struct Found {
     ignored: BTreeMap<Ignored, u64>,
     unread: BTreeMap<String, u64>,
     begun: Option<Begun>,
+    /// NULs before the line.
+    passed: usize,
 }
 
 /// A record that begins within a line.
@@ -113,7 +115,7 @@ impl Found {
     /// A record begins where this much of the line precedes it, and all before is given out.
     pub(crate) fn begin(&mut self, before: &str) {
         self.begun = Some(Begun {
-            ascii_before: before.bytes().filter(u8::is_ascii).count(),
+            ascii_before: self.passed + before.bytes().filter(u8::is_ascii).count(),
             ready_before: self.ready.len(),
         });
     }
@@ -246,7 +248,11 @@ impl<R: BufRead> Records<R> {
         match self.lines.read() {
             Ok(Line::Whole) => {
                 let number = self.lines.number;
-                let mut text = fairmesh_model::record::text(self.lines.text());
+                // A log that was emptied while its writer kept his place begins with them.
+                let raw = self.lines.text();
+                let nuls = raw.iter().take_while(|byte| **byte == 0).count();
+                self.found.passed = nuls;
+                let mut text = fairmesh_model::record::text(&raw[nuls..]);
                 if number == 1 && text.starts_with('\u{feff}') {
                     text = text[3..].to_owned().into();
                 }

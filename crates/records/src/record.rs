@@ -146,6 +146,9 @@ pub struct BatchRecord {
     pub unread: Vec<String>,
 }
 
+/// Nodes that no job has.
+const NODES_MAX: u32 = u32::MAX - 16;
+
 /// Power that no node draws: the largest have 15 kW.
 const NODE_WATTS_MAX: u64 = 20_000;
 
@@ -260,6 +263,10 @@ impl BatchRecord {
             return Err(Reason::Backwards);
         }
         self.cut_names();
+        // Slurm writes one of its largest numbers for nodes that it does not know.
+        if self.nodes.take_if(|nodes| *nodes > NODES_MAX).is_some() {
+            self.unread.push("nodes".to_owned());
+        }
         self.check_energy();
         if self.key.instance == 0 {
             let run = self.start.or(self.submit);

@@ -10,6 +10,7 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use fairmesh_model::WallTime;
+use fairmesh_model::record::fitting;
 use fairmesh_records::export::ApelSite;
 use fairmesh_records::summary::kwh;
 use fairmesh_records::{BatchRecord, Dimension};
@@ -21,7 +22,6 @@ use crate::config::quantity::{parse_duration, parse_moment};
 use crate::control::answer::{
     Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
 };
-use crate::control::clean;
 use crate::driver::wall_now;
 use crate::output::{Exit, timestamp};
 
@@ -346,13 +346,14 @@ fn table(
 
 fn row(row: &RowBody) -> Vec<String> {
     let record = &row.record;
-    let word = |word: &Option<String>| word.as_deref().map(clean).unwrap_or_default();
+    // As accounts are named by them: two names stay two.
+    let word = |word: &Option<String>| word.clone().map(fitting).unwrap_or_default();
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     let time = |time: Option<WallTime>| time.map_or_else(String::new, timestamp);
     let energy = record.energy_j.map(|joules| kwh(joules.into()));
     vec![
-        clean(&record.key.cluster),
-        clean(record.label.as_deref().unwrap_or(&record.key.job)),
+        fitting(&*record.key.cluster),
+        fitting(record.label.as_deref().unwrap_or(&record.key.job)),
         word(&record.origin.user),
         word(&record.origin.account),
         word(&row.vo),

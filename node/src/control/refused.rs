@@ -262,13 +262,21 @@ pub(super) async fn again(shared: &Shared) -> Result<u64, ApiError> {
         after = *last;
         let records = records
             .iter()
-            .filter_map(|(_, text)| serde_json::from_str(text).ok());
-        let records = records
-            .zip(1..)
-            .map(|(record, line)| (line, record))
+            .filter_map(|(_, text)| serde_json::from_str::<BatchRecord>(text).ok());
+        let records: Vec<(u64, BatchRecord)> = (1..).zip(records).collect();
+        // A run that two sources name differently is listed twice, and counts under one of the keys.
+        let listed: Vec<(u64, JobKey)> = records
+            .iter()
+            .map(|(line, record)| (*line, record.key.clone()))
             .collect();
         let mut feed = Feed::<BatchRecord>::new(shared, Body::empty(), RECORD_BYTES_MAX);
         accounting::count(shared, records, &mut feed).await?;
         counted += feed.report.counted;
+        let refusals = feed.report.refusals.iter();
+        let refused: BTreeSet<u64> = refusals.map(|refusal| refusal.line).collect();
+        let gone = listed
+            .into_iter()
+            .filter(|(line, _)| !refused.contains(line));
+        forget(shared, gone.map(|(_, job)| job).collect()).await;
     }
 }

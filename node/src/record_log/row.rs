@@ -78,6 +78,9 @@ const CHARGED: [&str; 11] = [
     "energy_j",
 ];
 
+/// What says whom a job is charged to.
+const WHOSE: [&str; 6] = ["user", "account", "group", "subject", "queue", "qos"];
+
 /// A row as it stands: whether the job is over, whether the record is the batch system's own, the
 /// record, and whom it is charged to.
 type Known = (bool, bool, String, (Option<String>, Option<String>));
@@ -101,20 +104,29 @@ fn fuller(known: Known, entry: &Entry, json: String) -> Option<(Entry, String)> 
         return (weight > (was_over, was_full)).then(|| (entry.clone(), json));
     }
     let members = |json: &str| serde_json::from_str::<Map<String, Value>>(json).ok();
-    let mut merged = members(&json)?;
-    for (name, value) in members(&old)? {
-        match was_over && CHARGED.contains(&&*name) {
+    let (mut merged, old_members) = (members(&json)?, members(&old)?);
+    let is_same = |name: &&str| merged.get(*name) == old_members.get(*name);
+    let is_theirs = WHOSE.iter().all(is_same);
+    let stays = |name: &&str| CHARGED.contains(name) || WHOSE.contains(name);
+    for (name, value) in old_members {
+        match was_over && stays(&&*name) {
             true => drop(merged.insert(name, value)),
             false => drop(merged.entry(name).or_insert(value)),
         }
     }
     let record: BatchRecord = serde_json::from_value(merged.into()).ok()?;
     let json = serde_json::to_string(&record).ok()?;
+    let (vo, path) = match was_over && !is_theirs {
+        true => place,
+        false => (entry.vo.clone(), entry.path.clone()),
+    };
     let entry = Entry {
         record,
+        vo,
+        path,
         ..entry.clone()
     };
-    (json != old || is_moved).then_some((entry, json))
+    (json != old || is_moved && is_theirs).then_some((entry, json))
 }
 
 /// Says whether anything was written.

@@ -6,10 +6,12 @@
 //!
 //! Invariant: a record whose own key is in the log keeps it; of two instances one at least is the run's start.
 
+use std::collections::HashMap;
+
 use fairmesh_model::{JobKey, WallTime};
 use rusqlite::{CachedStatement, Connection, params};
 
-use super::{LogError, signed};
+use super::LogError;
 
 const RUNS: &str = "SELECT instance, started FROM records WHERE cluster = ?1 AND job = ?2";
 
@@ -24,7 +26,7 @@ pub struct Run<'a> {
     pub start: WallTime,
 }
 
-/// Gives runs the keys that they have in the log.
+/// Gives runs the keys that they have in the log, or else as they come one behind the other.
 ///
 /// # Errors
 /// If the log cannot be read.
@@ -33,37 +35,67 @@ pub fn settle_keys<'a>(
     runs: impl Iterator<Item = Run<'a>>,
 ) -> Result<(), LogError> {
     let mut query = connection.prepare_cached(RUNS)?;
+    let mut here: Runs = HashMap::new();
     for run in runs {
+        let cluster = run.key.cluster.clone();
         let names = std::iter::once(run.key.job.clone()).chain(run.label.map(str::to_owned));
-        for job in names.collect::<Vec<_>>() {
-            if let Some(instance) = known(&mut query, &run, &job)? {
-                (run.key.job, run.key.instance) = (job, instance);
+        let names: Vec<String> = names.collect();
+        let mut known = None;
+        for job in &names {
+            let of_job = here.get(&(cluster.clone(), job.clone()));
+            let of_log = logged(&mut query, &cluster, job)?;
+            let runs = of_log
+                .into_iter()
+                .chain(of_job.into_iter().flatten().cloned());
+            known = same(&run, runs);
+            if known.is_some() {
                 break;
             }
+        }
+        let start_s = run.start.0 / 1_000;
+        if let Some(known) = known {
+            *run.key = known;
+        }
+        for job in names {
+            let runs = here.entry((cluster.clone(), job)).or_default();
+            runs.push((run.key.clone(), Some(start_s)));
         }
     }
     Ok(())
 }
 
-/// The instance under which the log has a run of a job.
-fn known(
+/// Runs by cluster and any name of the job, each with its start in seconds since 1970.
+type Runs = HashMap<(String, String), Vec<(JobKey, Option<u64>)>>;
+
+fn logged(
     query: &mut CachedStatement<'_>,
-    run: &Run<'_>,
+    cluster: &str,
     job: &str,
-) -> Result<Option<u64>, LogError> {
-    let start_s = run.start.0 / 1_000;
-    let mut rows = query.query(params![run.key.cluster, job])?;
-    let mut same = None;
-    while let Some(row) = rows.next()? {
-        let instance = row.get::<_, i64>(0)?.cast_unsigned();
+) -> Result<Vec<(JobKey, Option<u64>)>, LogError> {
+    let rows = query.query_map(params![cluster, job], |row| {
+        let key = JobKey {
+            cluster: cluster.to_owned(),
+            job: job.to_owned(),
+            instance: row.get::<_, i64>(0)?.cast_unsigned(),
+        };
         let started: Option<i64> = row.get(1)?;
-        if instance == run.key.instance {
-            return Ok(Some(instance));
+        Ok((key, started.map(|at| at.cast_unsigned() / 1_000)))
+    })?;
+    Ok(rows.collect::<Result<_, _>>()?)
+}
+
+/// The key of the run that this one is: its own, or one of two of which one is known by its start.
+fn same(run: &Run<'_>, known: impl Iterator<Item = (JobKey, Option<u64>)>) -> Option<JobKey> {
+    let start_s = run.start.0 / 1_000;
+    let mut same = None;
+    for (key, started) in known {
+        if key.instance == run.key.instance {
+            return Some(key);
         }
-        let starts = started.is_some_and(|at| at / 1_000 == signed(start_s));
-        if starts && (instance == start_s || run.key.instance == start_s) {
-            same = Some(instance);
+        let is_by_start = key.instance == start_s || run.key.instance == start_s;
+        if started == Some(start_s) && is_by_start {
+            same = same.or(Some(key));
         }
     }
-    Ok(same)
+    same
 }

@@ -460,9 +460,52 @@ async fn a_run_that_was_logged_by_its_start_or_its_submit_time_keeps_that_key() 
     assert_eq!(key("1", None, 8_000, 8_000), is("1", 8_000));
     assert_eq!(key("4", None, start_s(1), start_s(1)), is("4", start_s(1)));
     assert_eq!(key("1", None, 6, start_s(1)), is("1", 6));
+    // One behind the other, in one file.
+    let mut keys: Vec<JobKey> = [start_s(9), 4, start_s(9)]
+        .into_iter()
+        .map(|instance| with(9, instance).record.key)
+        .collect();
+    let runs = keys.iter_mut().map(|key| Run {
+        key,
+        label: None,
+        start: WallTime(9 * HOUR),
+    });
+    settle_keys(&log.reader().expect("a reader"), runs).expect("read");
+    assert!(
+        keys.iter().all(|key| key.instance == start_s(9)),
+        "{keys:?}"
+    );
     // As an earlier release had named it.
     assert_eq!(
         key("1.0", Some("2"), start_s(2), start_s(2)),
         is("2", start_s(2))
     );
+}
+
+#[tokio::test]
+async fn the_account_that_a_job_is_charged_to_stays_if_another_source_says_less_or_something_else()
+{
+    let folder = tempfile::tempdir().expect("a folder");
+    let log = RecordLog::open(folder.path(), all()).expect("opens");
+    let first = entry(1, JobState::Completed, true);
+    let mut other = first.clone();
+    other.record.origin.user = Some("zoe".to_owned());
+    other.record.name = Some("more".to_owned());
+    other.path = Some("/elsewhere".to_owned());
+    let mut less = first.clone();
+    (less.record.origin.user, less.path) = (None, None);
+    let mut moved = first.clone();
+    moved.path = Some("/moved".to_owned());
+    let reader = || log.reader().expect("a reader");
+    let row = || {
+        let columns = "SELECT user, path FROM records";
+        let row = reader().query_row(columns, [], |row| Ok((row.get(0)?, row.get(1)?)));
+        row.expect("a row")
+    };
+    let is = |path: &str| (Some("bob".to_owned()), Some(path.to_owned()));
+    log.append(vec![first]).await.expect("written");
+    log.append(vec![other, less]).await.expect("written");
+    assert_eq!(row(), is("/cms"));
+    log.append(vec![moved]).await.expect("written");
+    assert_eq!(row(), is("/moved"), "the same record, by other rules");
 }

@@ -18,7 +18,7 @@ impl Format {
     pub fn detect(beginning: &[u8]) -> Option<Self> {
         let beginning = &beginning[..beginning.len().min(DETECT_BYTES_MAX)];
         let text = String::from_utf8_lossy(beginning);
-        let text = text.trim_start_matches('\u{feff}').trim_start();
+        let text = text.trim_start_matches(['\u{feff}', '\0']).trim_start();
         if text.starts_with('<') {
             let tags = ["JobUsageRecord", "UsageRecord", "UsageRecords"];
             let has = |tag: &&str| {

@@ -122,7 +122,7 @@ fn resources(record: &mut BatchRecord, get: &impl Fn(&str) -> String) -> Result<
     record.cpus = Some(cpus.ok_or_else(|| Reason::missing("total_cpus"))?);
     record.nodes = record.if_read(fields::count("total_nodes", &get("total_nodes")));
     let held = Tres::parse("tres_alloc", &get("tres_alloc"), record)?;
-    let asked = Tres::parse("tres_req", &get("tres_req"), record)?;
+    let asked = Tres::asked("tres_req", &get("tres_req"), record, false)?;
     (record.memory_mib, record.energy_j) = (held.memory_mib, held.energy_j);
     record.requested_memory_mib = asked.memory_mib;
     // Slurms before 18.08 name generic resources alone.

@@ -107,6 +107,26 @@ impl Layout {
         }
     }
 
+    /// Whether a quotation mark is open behind a line, as one was before it or not. A mark opens a field at its beginning
+    /// only.
+    pub(crate) fn is_open_behind(&self, line: &str, was_open: bool) -> bool {
+        let delimiter = self.delimiter.bytes().next();
+        let (mut is_open, mut begins) = (was_open, !was_open);
+        let mut bytes = line.bytes().peekable();
+        while let Some(byte) = bytes.next() {
+            match (byte, is_open) {
+                (b'"', true) if bytes.peek() == Some(&b'"') => {
+                    bytes.next();
+                }
+                (b'"', true) => is_open = false,
+                (b'"', false) if begins => is_open = true,
+                _ => {}
+            }
+            begins = !is_open && Some(byte) == delimiter;
+        }
+        is_open
+    }
+
     /// The fields of a line. Those of a list by commas are quoted as in RFC 4180 where they need be.
     pub(crate) fn split<'a>(&self, line: &'a str) -> Result<Vec<Cow<'a, str>>, Reason> {
         let may_quote = self.is_quoted || self.delimiter == ",";
@@ -120,7 +140,7 @@ impl Layout {
             let fields = line.split(char::from(*delimiter));
             return Ok(fields.map(Cow::Borrowed).collect());
         }
-        if line.matches('"').count() % 2 == 1 {
+        if self.is_open_behind(line, false) {
             return Err(Reason::Shape("a quotation mark is never closed".to_owned()));
         }
         let fields = fields::words(line, *delimiter)?;

@@ -55,7 +55,7 @@ pub(crate) struct SacctLines {
     /// Lines of a record whose quotation mark is open.
     gathered: Gathered,
     /// Quotation marks in them.
-    marks: usize,
+    is_open: bool,
 }
 
 impl SacctLines {
@@ -70,7 +70,7 @@ impl SacctLines {
             header: None,
             is_refused: false,
             gathered: Gathered::default(),
-            marks: 0,
+            is_open: false,
         }
     }
 
@@ -177,16 +177,14 @@ impl SacctLines {
 
     /// Whether a quotation mark is open behind this line. Where only some fields are quoted, that is an error of the
     /// line: one user's mark must not take in the lines of others.
-    fn is_open_behind(&mut self, line: &str) -> bool {
-        if self.layout.as_ref().is_some_and(|layout| layout.is_quoted) {
-            self.marks += line.matches('"').count();
-        }
-        self.marks % 2 == 1
+    fn is_open_behind(&self, line: &str) -> bool {
+        let layout = self.layout.as_ref().filter(|layout| layout.is_quoted);
+        layout.is_some_and(|layout| layout.is_open_behind(line, self.is_open))
     }
 
     fn finish(&mut self, found: &mut Found) {
         let (first, text) = self.gathered.take();
-        self.marks = 0;
+        self.is_open = false;
         match text {
             Ok(text) => self.take(text.trim_end_matches('\n'), first, found),
             Err(reason) => found.record(first, Err(reason)),
@@ -199,6 +197,7 @@ impl Parser for SacctLines {
         let is_open = self.is_open_behind(line);
         if is_open || !self.gathered.is_empty() {
             self.gathered.push(line, number);
+            self.is_open = is_open;
             if !is_open {
                 self.finish(found);
             }
@@ -223,7 +222,7 @@ impl Parser for SacctLines {
 
     fn lost(&mut self) {
         self.gathered = Gathered::default();
-        self.marks = 0;
+        self.is_open = false;
     }
 
     fn is_at_rest(&self) -> bool {
@@ -339,14 +338,21 @@ fn resources(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
         row.given("alloctres").unwrap_or_default(),
         record,
     )?;
-    let asked = Tres::parse("ReqTRES", row.given("reqtres").unwrap_or_default(), record)?;
+    let (reqtres, is_untold) = (row.given("reqtres"), row.given("alloctres").is_none());
+    let asked = Tres::asked("ReqTRES", reqtres.unwrap_or_default(), record, is_untold)?;
     let started = record.start.is_some();
     let number = |field: &str| fields::number(field, row.get(field));
     let narrow =
         |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
     let allocated = number("ncpus")?.or(number("alloccpus")?).or(held.cpus);
-    let allocated = allocated.or(of_cpu_time(row, record)?);
-    let requested = number("reqcpus")?.or(asked.cpus);
+    let allocated = match allocated {
+        None => of_cpu_time(row, record)?,
+        some => some,
+    };
+    let requested = match (allocated, number("reqcpus")) {
+        (Some(_), requested) if started => record.if_read(requested),
+        (_, requested) => requested?.or(asked.cpus),
+    };
     let cpus = match started {
         // A list without what was allocated has what was asked for.
         true => allocated.or(requested),

@@ -167,7 +167,8 @@ fn resources(job: &Object<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
     let lists = job.object("tres");
     let allocated = tres_text(&lists, "allocated");
     let held = Tres::parse("tres.allocated", &allocated, record)?;
-    let asked = Tres::parse("tres.requested", &tres_text(&lists, "requested"), record)?;
+    let requested = tres_text(&lists, "requested");
+    let asked = Tres::asked("tres.requested", &requested, record, allocated.is_empty())?;
     let required = number(&job.object("required"), "CPUs").unwrap_or_default();
     let required = || fields::number("required.CPUs", &required);
     let allocated_cpus = held.cpus.filter(|cpus| *cpus > 0 || record.start.is_some());

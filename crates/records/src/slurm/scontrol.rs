@@ -235,10 +235,12 @@ fn resources(record: &mut BatchRecord, pairs: &Pairs<'_>) -> Result<(), Reason> 
     };
     record.cpus = least("NumCPUs")?;
     record.nodes = record.if_read(least("NumNodes"));
-    let mut tres = |field| Tres::parse(field, pairs.given(field).unwrap_or_default(), record);
-    let (held, asked) = (tres("AllocTRES")?, tres("ReqTRES")?);
+    let list = |field| pairs.given(field).unwrap_or_default();
+    let held = Tres::parse("AllocTRES", list("AllocTRES"), record)?;
     // Up to Slurm 23.02 one list is what was asked for, and then what is held.
-    let only = tres("TRES")?;
+    let only = Tres::parse("TRES", list("TRES"), record)?;
+    let is_untold = list("AllocTRES").is_empty() && list("TRES").is_empty();
+    let asked = Tres::asked("ReqTRES", list("ReqTRES"), record, is_untold)?;
     let (held, asked) = match (pairs.given("TRES"), record.start) {
         (Some(_), None) => (held, only),
         (Some(_), Some(_)) => (only, asked),

@@ -446,3 +446,44 @@ fn energy_is_read_in_every_spelling_and_what_no_machine_draws_is_left_out() {
         assert_eq!(energy("ConsumedEnergyRaw", broken), left_out, "{broken}");
     }
 }
+
+#[test]
+fn a_quotation_mark_within_a_field_opens_nothing() {
+    let header = "\"JobIDRaw\",\"JobName\",\"User\",\"Submit\",\"Start\",\"End\",\"State\",\"NCPUS\",\"Cluster\"\n";
+    let row = |job: u32, name: &str| {
+        format!("{job},{name},ann,1000000000,1000000000,1000003600,COMPLETED,4,c\n")
+    };
+    let rows = [
+        row(1, "x\"y"),
+        row(2, "ok"),
+        row(3, "\"z\""),
+        row(4, "\"a\"\"b\nc\""),
+        row(5, "d\"\""),
+    ];
+    let records = good(Format::SlurmSacct, &format!("{header}{}", rows.concat()));
+    let names: Vec<_> = records
+        .iter()
+        .filter_map(|record| record.name.as_deref())
+        .collect();
+    assert_eq!(names, ["x\"y", "ok", "z", "a\"b\nc", "d\"\""]);
+}
+
+#[test]
+fn what_was_asked_for_costs_no_record_where_what_was_held_is_stated() {
+    for (column, value) in [
+        ("ReqCPUS", "-1"),
+        ("CPUTimeRAW", "-1"),
+        ("ReqTRES", "cpu=4,N/A"),
+        ("ReqTRES", "cpu=?,mem=1,000M"),
+        ("ReqTRES", "cpu=4,gres/gpu:a100=-1"),
+        ("NNodes", "4294967294"),
+    ] {
+        let list = format!(
+            "JobIDRaw|Cluster|User|Submit|Start|End|State|NCPUS|AllocTRES|{column}\n\
+             1|c|ann|1000000000|1000000000|1000003600|COMPLETED|4|cpu=4,gres/gpu=2|{value}\n"
+        );
+        let record = good(Format::SlurmSacct, &list).remove(0);
+        assert_eq!((record.cpus, record.gpus), (Some(4), Some(2)), "{column}");
+        assert!(record.nodes.is_none(), "{column}");
+    }
+}

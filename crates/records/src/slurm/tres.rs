@@ -53,6 +53,22 @@ impl Tres {
         tres.gpus = tres.gpus.or(typed_gpus);
         Ok(tres)
     }
+
+    /// What was asked for, which decides something only where what was held is not stated.
+    pub(crate) fn asked(
+        field: &str,
+        text: &str,
+        record: &mut BatchRecord,
+        decides: bool,
+    ) -> Result<Self, Reason> {
+        match Self::parse(field, text, record) {
+            Err(reason) if !decides => {
+                record.if_read::<()>(Err(reason));
+                Ok(Self::default())
+            }
+            asked => asked,
+        }
+    }
 }
 
 /// The GPUs of a list of generic resources as older Slurms print it:

@@ -1,10 +1,10 @@
 //! What a dry run knows of the jobs that it has met: each counts once, however often it is in the input.
 //!
 //! Invariant: a job is tried out once. Instalments of a job that runs wait for a later word until the input ends, so
-//! that what its final record replaces is not counted beside it. Of a job that has ended nothing is kept but a hash.
+//! that what its final record replaces is not counted beside it. Of a job that has ended nothing is kept but hashes.
 
-use std::collections::HashSet;
 use std::collections::btree_map::{BTreeMap, Entry as Place};
+use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 
 use fairmesh_model::Millis;
@@ -19,6 +19,8 @@ pub(super) struct DryRun {
     hasher: FixedState,
     /// Jobs that have ended.
     ended: HashSet<u64, FixedState>,
+    /// Runs by name and start, and whether they are known by that.
+    starts: HashMap<u64, (u64, bool), FixedState>,
     /// The longest instalment of each job that has not: its file, its line and itself.
     running: BTreeMap<u64, (String, u64, Box<Entry>)>,
 }
@@ -29,9 +31,29 @@ fn held(entry: &Entry) -> Millis {
 }
 
 impl DryRun {
-    fn hash(&self, record: &BatchRecord) -> u64 {
-        let key = &record.key;
-        self.hasher.hash_one((&key.cluster, &key.job, key.instance))
+    /// The run that a record is of. Of two sources one may know it by its start, as the node sees it.
+    fn run_of(&mut self, record: &BatchRecord) -> u64 {
+        let (cluster, key) = (&record.key.cluster, &record.key);
+        let own = self.hasher.hash_one((cluster, &key.job, key.instance));
+        let Some(start_s) = record.start.map(|start| start.0 / 1_000) else {
+            return own;
+        };
+        if self.ended.contains(&own) || self.running.contains_key(&own) {
+            return own;
+        }
+        let is_by_start = key.instance == start_s;
+        let names = [Some(&key.job), record.label.as_ref()]
+            .into_iter()
+            .flatten();
+        let names = names.map(|job| self.hasher.hash_one((cluster, job, "starts", start_s)));
+        let names: Vec<u64> = names.collect();
+        let mut known = names.iter().filter_map(|name| self.starts.get(name));
+        let same = known.find(|(_, by_start)| is_by_start || *by_start);
+        let run = same.map_or(own, |(run, _)| *run);
+        for name in names {
+            self.starts.entry(name).or_insert((run, is_by_start));
+        }
+        run
     }
 
     /// What of a batch is to be tried out now, and how many others say nothing that counts.
@@ -43,7 +65,7 @@ impl DryRun {
                 fresh.push((line, entry));
                 continue;
             }
-            let job = self.hash(&entry.record);
+            let job = self.run_of(&entry.record);
             if self.ended.contains(&job) {
                 known += 1;
             } else if entry.record.state.has_ended() {
@@ -70,7 +92,7 @@ impl DryRun {
     /// These are refused: another record of such a job may be good.
     pub(super) fn forget<'a>(&mut self, refused: impl Iterator<Item = &'a (u64, Box<Entry>)>) {
         for (_, entry) in refused {
-            let job = self.hash(&entry.record);
+            let job = self.run_of(&entry.record);
             self.ended.remove(&job);
         }
     }
@@ -146,6 +168,10 @@ mod tests {
             .flat_map(|(file, batch)| batch.iter().map(|(line, _)| (file.as_str(), *line)))
             .collect();
         assert_eq!(left, [("one", 2), ("two", 2)]);
+        // Another source knows it by its start, which is 0 s here.
+        let mut by_start = word("c", done, Some(1));
+        by_start.record.key.instance = 0;
+        assert_eq!(dry_run.sift(vec![(8, by_start)], "three").1, 1);
         // One that was refused may come again, corrected.
         let again = (7, word("c", done, Some(1)));
         dry_run.forget([&again].into_iter());

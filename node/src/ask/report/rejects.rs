@@ -35,6 +35,8 @@ pub(super) struct Rejects {
     appended: Option<(u64, u64)>,
     /// Where they are.
     pub(super) path: Option<PathBuf>,
+    /// The file that they were in, if none is left.
+    pub(super) removed: Option<PathBuf>,
     /// How many there are.
     pub(super) waiting: Waiting,
 }
@@ -61,6 +63,7 @@ impl Rejects {
             section: String::new(),
             appended: None,
             path: None,
+            removed: None,
             waiting: Waiting::default(),
         }
     }
@@ -79,13 +82,7 @@ impl Rejects {
         if self.file.is_none() && !self.places.is_empty() {
             self.open();
         }
-        let Some(file) = &mut self.file else { return };
         let mut lines = Vec::new();
-        if self.section != section {
-            section.clone_into(&mut self.section);
-            lines.extend_from_slice(section.as_bytes());
-        }
-        lines.extend_from_slice(format!("# {place}: {why}\n").as_bytes());
         for line in text
             .split(|byte| *byte == b'\n')
             .filter(|_| !text.is_empty())
@@ -97,6 +94,17 @@ impl Rejects {
             lines.extend_from_slice(line);
             lines.push(b'\n');
         }
+        let Some(file) = &mut self.file else { return };
+        // The file that it is of is reported again.
+        if !self.waiting.is_new(lines.clone()) && self.replaced.is_none() {
+            return;
+        }
+        let mut head = format!("# {place}: {why}\n");
+        if self.section != section {
+            section.clone_into(&mut self.section);
+            head.insert_str(0, section);
+        }
+        lines.splice(0..0, head.into_bytes());
         let written = file.write_all(&lines);
         self.waiting.add(why);
         let appended = written.and_then(|()| {
@@ -141,15 +149,14 @@ impl Rejects {
 
     fn open_at(&mut self, place: &Path) -> io::Result<File> {
         let mut options = File::options();
-        options.create(true).write(true).mode(0o600);
+        options.create(true).mode(0o600);
         if !self.is_given {
             // Somebody else may write in that folder.
             options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         }
-        options.append(self.append).truncate(!self.append);
-        let file = options.open(place)?;
+        let file = options.append(true).open(place)?;
         let metadata = file.metadata()?;
-        if self.append && self.appended.is_none() {
+        if self.appended.is_none() {
             self.waiting = Waiting::of_file(place)?;
         }
         if self.appended != Some((metadata.ino(), metadata.len())) {
@@ -198,7 +205,7 @@ impl Rejects {
             }
             None => {
                 std::fs::remove_file(&path)?;
-                self.path = None;
+                self.removed = self.path.take();
             }
         }
         Ok(())

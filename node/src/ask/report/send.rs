@@ -110,7 +110,8 @@ impl Way {
     /// Tells the node how many rejects wait, where that has changed.
     pub(super) async fn tell_of(&self, rejects: &mut Rejects) {
         let control = self.control.as_ref().filter(|_| self.dry_run.is_none());
-        let Some((control, path)) = control.zip(rejects.path.as_deref()) else {
+        let path = rejects.path.as_deref().or(rejects.removed.as_deref());
+        let Some((control, path)) = control.zip(path) else {
             return;
         };
         let Some(news) = rejects.waiting.news(path) else {
@@ -180,19 +181,19 @@ impl Way {
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
         let refused = self.estimate(batch, from, tally).await?;
-        if let Some(dry_run) = &mut self.dry_run {
-            dry_run.forget(batch.iter().filter(|(line, _)| refused.contains(line)));
-        }
-        if let Some(summary) = &mut tally.summary {
-            let kept = batch.iter().filter(|(line, _)| !refused.contains(line));
-            for (_, entry) in kept {
-                summary.add(&Job::of(&entry.record, None));
+        for (index, item) in batch.iter().enumerate() {
+            if refused.contains(&index) {
+                if let Some(dry_run) = &mut self.dry_run {
+                    dry_run.forget(std::iter::once(item));
+                }
+            } else if let Some(summary) = &mut tally.summary {
+                summary.add(&Job::of(&item.1.record, None));
             }
         }
         Ok(())
     }
 
-    /// Gives the lines that were refused, as far as the node lists them.
+    /// Gives the positions of those that were refused, as far as the node lists them.
     async fn post(
         &self,
         path: &str,
@@ -200,7 +201,7 @@ impl Way {
         items: &[&(u64, Box<Entry>)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
-    ) -> anyhow::Result<BTreeSet<u64>> {
+    ) -> anyhow::Result<BTreeSet<usize>> {
         let mut refused = BTreeSet::new();
         let Some(control) = self.control.as_ref().filter(|_| !items.is_empty()) else {
             return Ok(refused);
@@ -229,7 +230,7 @@ impl Way {
                 tally.refuse(&refusal.reason, from.file, refusal.line);
                 continue;
             };
-            refused.insert(*line);
+            refused.insert(index);
             tally.refuse(&refusal.reason, from.file, *line);
             from.keep(*line, &refusal.reason, entry)?;
         }
@@ -238,13 +239,13 @@ impl Way {
         Ok(refused)
     }
 
-    /// What would become of a batch; gives the lines that are refused.
+    /// What would become of a batch; gives the positions of those that are refused.
     async fn estimate(
         &mut self,
         batch: &[(u64, Box<Entry>)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
-    ) -> anyhow::Result<BTreeSet<u64>> {
+    ) -> anyhow::Result<BTreeSet<usize>> {
         if self.control.is_some() {
             let items: Vec<&(u64, Box<Entry>)> = batch.iter().collect();
             let at_site = self.at_site.as_deref();
@@ -263,12 +264,12 @@ impl Way {
         }
         let mut refused = BTreeSet::new();
         let (rule, now) = (ChargeRule::default(), wall_now());
-        for (line, entry) in batch {
+        for (index, (line, entry)) in batch.iter().enumerate() {
             match rule.usage(&entry.record, now) {
                 Ok(_) => tally.report.counted += 1,
                 Err(Skip::Invalid(why)) => {
                     let why = why.to_string();
-                    refused.insert(*line);
+                    refused.insert(index);
                     tally.refuse(&why, from.file, *line);
                     from.keep(*line, &why, entry)?;
                 }

@@ -2,12 +2,16 @@
 //!
 //! Invariant: what the node is told counts all records of the file, also those of earlier runs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::fs::File;
+use std::hash::BuildHasher as _;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
 
+use foldhash::quality::FixedState;
+
 use super::kept::reason;
+use super::read_options::OPTIONS_MARK;
 use crate::control::answer::{RejectsBody, WaitingBody};
 use crate::driver::wall_now;
 
@@ -19,6 +23,8 @@ const REASONS_MAX: usize = 100;
 pub(super) struct Waiting {
     count: u64,
     reasons: BTreeMap<String, u64>,
+    /// Hashes of the records.
+    texts: HashSet<u64, FixedState>,
     /// What the node was told last.
     told: Option<u64>,
 }
@@ -28,14 +34,30 @@ impl Waiting {
     pub(super) fn of_file(path: &Path) -> io::Result<Self> {
         let mut waiting = Self::default();
         let mut lines = BufReader::new(File::open(path)?);
-        let mut line = Vec::new();
-        while lines.read_until(b'\n', &mut line)? > 0 {
-            if let Some(why) = reason(&line) {
-                waiting.add(&String::from_utf8_lossy(why));
-            }
+        let (mut line, mut record) = (Vec::new(), None);
+        loop {
             line.clear();
+            let is_end = lines.read_until(b'\n', &mut line)? == 0;
+            let why = reason(&line);
+            if is_end || why.is_some() || line.starts_with(OPTIONS_MARK) {
+                let last = record.take();
+                last.into_iter().for_each(|text| _ = waiting.is_new(text));
+            } else if let Some(text) = &mut record {
+                Vec::extend_from_slice(text, &line);
+            }
+            if is_end {
+                return Ok(waiting);
+            }
+            if let Some(why) = why {
+                waiting.add(&String::from_utf8_lossy(why));
+                record = Some(Vec::new());
+            }
         }
-        Ok(waiting)
+    }
+
+    /// Whether no such record waits yet; it does from now on.
+    pub(super) fn is_new(&mut self, text: Vec<u8>) -> bool {
+        text.is_empty() || self.texts.insert(FixedState::default().hash_one(text))
     }
 
     pub(super) fn add(&mut self, why: &str) {

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_model::record::fitting;
 use fairmesh_records::summary::{Totals, hours, kwh};
 use serde::{Deserialize, Serialize};
 
@@ -117,7 +118,7 @@ impl From<&fairmesh_records::Summary> for SummaryBody {
             groups: summary
                 .groups()
                 .map(|(names, totals)| GroupBody {
-                    names: crate::control::text::all_clean(names),
+                    names: names.iter().map(|name| fitting(name.as_str())).collect(),
                     totals: (*totals).into(),
                 })
                 .collect(),
