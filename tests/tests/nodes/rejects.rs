@@ -86,6 +86,20 @@ fn refused_records_are_corrected_and_reported_again() -> anyhow::Result<()> {
         (&third["counted"], &third["refused"]),
         (&1.into(), &1.into())
     );
+    let status = place.json(&["status"])?.to_string();
+    assert!(status.contains("1 rejects wait in"), "{status}");
+    assert!(
+        !status.contains("old.swf.rejects"),
+        "none is left: {status}"
+    );
+    // The list itself was never corrected: what waits already is not added again.
+    place.run(&["report", "jobs.sacct"])?;
+    let all = read(&place, "jobs.sacct.rejects");
+    let places = all
+        .lines()
+        .filter(|line| line.starts_with("# jobs.sacct"))
+        .count();
+    assert_eq!((all.matches("\n3;").count(), places), (1, 3), "{all}");
     Ok(())
 }
 
