@@ -143,7 +143,7 @@ CONF
     trap 'rc=$?; [ $rc = 0 ] || stop > /dev/null 2>&1; exit $rc' EXIT
     wait_for 20 "the namespaces" test -e "$DIR/run/ready"
     hold=$(alive names)
-    for c in sge_qmaster sge_execd qconf qstat qsub qalter qdel qacct qhold qrls qmod spoolinit spooldefaults; do wrap "$hold" "$c"; done
+    for c in sge_qmaster sge_execd qconf qstat qhost qsub qalter qdel qacct qhold qrls qmod spoolinit spooldefaults; do wrap "$hold" "$c"; done
     "$DIR/bin/spoolinit" classic libspoolc "$DIR/default/common;$DIR/spool/qmaster" init
     sed "s|^execd_spool_dir.*|execd_spool_dir $DIR/spool/execd|; s|^min_uid.*|min_uid 0|; s|^min_gid.*|min_gid 0|;
         s|^reporting_params.*|reporting_params accounting=true reporting=false flush_time=00:00:01 joblog=false sharelog=00:00:00|;

@@ -42,6 +42,7 @@ impl Pool {
             "sge_qmaster",
             "sge_execd",
             "qalter",
+            "qhost",
             "nsenter",
             "unshare",
             "ip",
