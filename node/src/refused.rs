@@ -10,7 +10,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use fairmesh_model::{JobKey, Millis, WallTime};
@@ -101,21 +101,26 @@ impl Refused {
     /// If there is no database at all.
     pub fn open(data_dir: &Path) -> rusqlite::Result<Self> {
         let path = data_dir.join(FILE);
-        let file = path.display();
-        match at(&path) {
-            Ok(store) => return Ok(store),
-            Err(error) if is_damage(&error) => {
-                let aside = data_dir.join("refused.sqlite.unreadable");
-                tracing::error!(%file, aside = %aside.display(), %error, "the list of refused jobs is damaged and set aside");
-                if std::fs::rename(&path, aside).is_ok() {
-                    return at(&path);
-                }
-            }
-            Err(error) => {
-                tracing::error!(%file, %error, "refused jobs are listed until the node ends, and no longer")
+        let opened = match at(&path) {
+            Err(error) if is_damage(&error) => set_aside(&path, &error),
+            opened => opened,
+        };
+        opened.or_else(|error| {
+            let file = path.display();
+            tracing::error!(%file, %error, "refused jobs are listed until the node ends, and no longer");
+            Self::in_memory()
+        })
+    }
+
+    /// Begins a new store where `error` says that this one is damaged. Blocks on the disk.
+    pub fn mend(&self, error: &rusqlite::Error) {
+        let path = self.inner().database.path().map(PathBuf::from);
+        if let Some(path) = path.filter(|_| is_damage(error)) {
+            let begun = set_aside(&path, error).or_else(|_| Self::in_memory());
+            if let Ok(Self(new)) = begun {
+                *self.inner() = new.into_inner().unwrap_or_else(PoisonError::into_inner);
             }
         }
-        Self::in_memory()
     }
 
     /// One that ends with the process.
@@ -366,6 +371,23 @@ fn at(path: &Path) -> rusqlite::Result<Refused> {
     let database = Connection::open(path)?;
     database.pragma_update(None, "journal_mode", "WAL")?;
     of(database)
+}
+
+/// Renames a damaged file and its write-ahead log, and begins a new one.
+fn set_aside(path: &Path, error: &rusqlite::Error) -> rusqlite::Result<Refused> {
+    let with = |end: &str| PathBuf::from(format!("{}{end}", path.display()));
+    let aside = with(".unreadable");
+    tracing::error!(
+        file = %path.display(), aside = %aside.display(), %error,
+        "the list of refused jobs is damaged and set aside"
+    );
+    for end in ["", "-wal", "-shm"] {
+        let to = PathBuf::from(format!("{}{end}", aside.display()));
+        if let Err(error) = std::fs::rename(with(end), to) {
+            tracing::debug!(%error, "there was none, or SQLite reports it");
+        }
+    }
+    at(path)
 }
 
 fn of(database: Connection) -> rusqlite::Result<Refused> {

@@ -260,7 +260,7 @@ async fn keep_and_count(
     let kept = kept.map(|(record, index)| (record, known(index)));
     let logged = log::keep(shared, kept.collect(), true).await;
     outcome.logged += logged.map_err(unlogged)?;
-    let listed = refused::listed(shared, &usage).await?;
+    let listed = refused::listed(shared, &usage).await;
     let reported = shared.node().report(usage).await?;
     feed.add(&reported, &batch.numbers);
     if listed.is_some() {

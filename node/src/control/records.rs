@@ -132,7 +132,7 @@ async fn hand_over(
         }
     }
     refused::note(shared, refused, feed).await?;
-    let mut listed = refused::listed(shared, &records).await?.map(Vec::into_iter);
+    let mut listed = refused::listed(shared, &records).await.map(Vec::into_iter);
     let counted = async {
         let mut records = records.into_iter();
         for numbers in numbers.chunks(REPORT_RECORDS) {

@@ -127,7 +127,9 @@ pub(super) async fn stored<T: Send + 'static>(
     ask: impl FnOnce(&Refused) -> rusqlite::Result<T> + Send + 'static,
 ) -> Result<T, ApiError> {
     let store = Arc::clone(&shared.options.refused);
-    let answered = tokio::task::spawn_blocking(move || ask(&store)).await;
+    let answered =
+        tokio::task::spawn_blocking(move || ask(&store).inspect_err(|error| store.mend(error)));
+    let answered = answered.await;
     let failed = |error| {
         let error = format!("the list of refused jobs failed: {error}");
         ApiError::new(axum::http::StatusCode::SERVICE_UNAVAILABLE, error)
@@ -189,13 +191,15 @@ pub(super) async fn note<T>(
     Ok(())
 }
 
-/// The jobs of these records, where any job is listed as refused.
-pub(super) async fn listed(
-    shared: &Shared,
-    records: &[UsageRecord],
-) -> Result<Option<Vec<JobKey>>, ApiError> {
-    let is_empty = stored(shared, Refused::is_empty).await?;
-    Ok((!is_empty).then(|| records.iter().map(|record| record.key.clone()).collect()))
+/// The jobs of these records, where any job is listed as refused. A list that cannot be read stops no report.
+pub(super) async fn listed(shared: &Shared, records: &[UsageRecord]) -> Option<Vec<JobKey>> {
+    let is_empty = stored(shared, Refused::is_empty)
+        .await
+        .unwrap_or_else(|error| {
+            tracing::warn!(?error, "whether jobs are listed as refused is not known");
+            true
+        });
+    (!is_empty).then(|| records.iter().map(|record| record.key.clone()).collect())
 }
 
 /// Takes jobs out of the list that are refused no more.

@@ -85,7 +85,10 @@ pub(crate) async fn status(
     notices.extend(health::of_disk(&shared.node().disk()));
     notices.extend(rejected.as_deref().map(health::of_reload));
     let waiting = stored(shared, |store| Ok((store.summary()?, store.rejects()?)));
-    let (refused, rejects) = waiting.await?;
+    let (refused, rejects) = waiting.await.unwrap_or_else(|error| {
+        tracing::warn!(?error, "what was refused is not known");
+        Default::default()
+    });
     notices.extend(refused.as_ref().map(health::of_refused));
     notices.extend(rejects.iter().map(health::of_rejects));
     notices.extend(health::of_loops(&shared.loops.heard()));
