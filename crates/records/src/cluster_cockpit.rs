@@ -48,7 +48,7 @@ impl ObjectFormat for CockpitJob {
             job: id.to_owned(),
             instance: 0,
         };
-        // Its word for a job that was ended by somebody is Slurm's for one that goes on holding its cores.
+        // `stopped` is a cancelled job here. In Slurm, STOPPED is a job that still holds its cores.
         let state = match get("jobState").as_str() {
             "stopped" => JobState::Cancelled,
             state => fields::state(state)?,

@@ -248,7 +248,7 @@ impl<R: BufRead> Records<R> {
         match self.lines.read() {
             Ok(Line::Whole) => {
                 let number = self.lines.number;
-                // A log that was emptied while its writer kept his place begins with them.
+                // The writer of a log that was truncated may go on at its old offset: the log then begins with NULs.
                 let raw = self.lines.text();
                 let nuls = raw.iter().take_while(|byte| **byte == 0).count();
                 self.found.passed = nuls;

@@ -107,7 +107,7 @@ pub fn read(
     Ok(Portion { lost, ..newest })
 }
 
-/// Whether files of a format are only ever written to at their end. A list is written anew.
+/// Whether files of a format are append-only. Lists are not: each run of `sacct` rewrites its file.
 const fn is_log(format: Format) -> bool {
     matches!(
         format,

@@ -3,8 +3,8 @@
 //!
 //! Invariant: a batch of records is in the record log before any of it is charged; a node
 //! that is killed in between has logged what it has not counted, and the same batch, sent again, is counted
-//! once and logged once. What is refused for good is not logged: it is listed as refused (`refused`). A dry run changes nothing. Single records are given to writers only, sums to
-//! everybody who may read.
+//! once and logged once. What is refused for good is not logged: it is listed as refused (`refused`). A dry run changes
+//! nothing. Single records are given to writers only, sums to everybody who may read.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

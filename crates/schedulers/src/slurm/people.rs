@@ -1,8 +1,8 @@
 //! Users and accounts that a Slurm knows, as its jobs bear them.
 //!
-//! sacctmgr writes the names of users in small letters, unless slurmdbd is told to preserve them; a job bears its
-//! user's name as the system spells it. Invariant: a user of an association whose spelling is known stands here as the
-//! jobs have it, for that name is what identity rules see.
+//! sacctmgr lower-cases user names unless slurmdbd has PreserveCaseUser; jobs carry the name as the system spells it.
+//!
+//! Invariant: a user whose spelling is known has it in the result, because identity rules match the name of the job.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Files of rejects as they are read again: sections of records, each with the options to read them with.
 //!
 //! Invariant: what stands above a record in place of it (where it was, and why it was refused) reads as a blank line, so
-//! that lines keep their numbers. Options hold only in a file that begins with some: elsewhere a line that looks like
-//! them is somebody's record.
+//! that lines keep their numbers. Options are read only in a file that begins with them: in any other file, a line
+//! that looks like options is a record.
 
 use std::cell::RefCell;
 use std::io::{self, BufRead, Cursor, Read};

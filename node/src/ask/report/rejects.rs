@@ -151,7 +151,7 @@ impl Rejects {
         let mut options = File::options();
         options.create(true).mode(0o600);
         if !self.is_given {
-            // Somebody else may write in that folder.
+            // Other users may have write access to that folder.
             options.custom_flags(OFlags::NOFOLLOW.bits().cast_signed());
         }
         let file = options.append(true).open(place)?;
@@ -305,7 +305,7 @@ mod tests {
         let kept = keep("#two\n", "a\n# fairmesh report: {}");
         let expected = "#one\nJobID\n# a:1: why\nx\n# a:1: why\ny\n#two\n# a:1: why\na\n # fairmesh report: {}\n";
         assert_eq!(kept, expected);
-        // Somebody else was there.
+        // The file was replaced meanwhile.
         std::fs::remove_file(&path).expect("removed");
         assert_eq!(keep("#two\n", "z"), "#two\n# a:1: why\nz\n");
     }

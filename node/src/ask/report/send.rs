@@ -23,10 +23,10 @@ use crate::driver::wall_now;
 /// Where usage records go; all others go with all that is known of a job.
 const RECORDS: &str = "/v1/records";
 
-/// Where the node is told of rejects.
+/// Path to which rejects are reported.
 const REJECTS: &str = "/v1/rejects";
 
-/// Where the node is told of lost logs.
+/// Path to which lost logs are reported.
 const FOLLOW: &str = "/v1/follow";
 
 /// To whom, and whether in earnest.
