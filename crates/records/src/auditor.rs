@@ -79,19 +79,15 @@ impl ObjectFormat for AuditorRecord {
 
 impl AuditorRecord {
     fn key(&self, id: &str) -> JobKey {
-        let of_condor = |id: &str| {
-            let (rest, submit) = id.rsplit_once('#')?;
-            let (_, job) = rest.rsplit_once('#')?;
-            let (cluster, process) = job.split_once('.')?;
-            let is_number = |text: &&str| text.parse::<u64>().is_ok();
-            let is_job = [cluster, process].iter().all(is_number);
-            Some((job.to_owned(), submit.parse().ok()?)).filter(|_| is_job)
+        let of_condor = || {
+            let (job, submit) = fields::condor_job(id);
+            Some((job.to_owned(), submit?.0 / 1_000))
         };
         let of_slurm = || {
             let (_, job) = id.rsplit_once('-')?;
             slurm::array_tasks(job).map(|_| (job.to_owned(), 0))
         };
-        let found = of_condor(id).or_else(of_slurm);
+        let found = of_condor().or_else(of_slurm);
         let (job, instance) = found.unwrap_or_else(|| (id.to_owned(), 0));
         JobKey {
             cluster: self.0.cluster.clone(),

@@ -124,7 +124,15 @@ fn a_job_that_ends_with_an_hour_is_one_job_of_that_hour_however_it_is_told() {
     );
 }
 
-/// The net charge and the GPUs of all that is counted, after reports each of which is followed by a restart or not.
+/// The net charge and the GPUs of all that is counted.
+fn net_and_gpus(mesh: &Mesh) -> (u64, u64) {
+    let by_account = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
+    let all = by_account.values();
+    let sum = all.fold(Counters::default(), |sum, of| sum.plus(*of));
+    (sum.net(), sum.gpu_ms)
+}
+
+/// These, after reports each of which is followed by a restart or not.
 fn settled(reports: &[(UsageRecord, bool)]) -> (u64, u64) {
     let mut mesh = Mesh::found(1, 1);
     for (report, restarts) in reports {
@@ -135,11 +143,7 @@ fn settled(reports: &[(UsageRecord, bool)]) -> (u64, u64) {
         }
     }
     assert_eq!(mesh.nodes[0].count_rows(Table::Instalments), 0);
-    let by_account = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
-    let sum = by_account
-        .values()
-        .fold(Counters::default(), |sum, of| sum.plus(*of));
-    (sum.net(), sum.gpu_ms)
+    net_and_gpus(&mesh)
 }
 
 proptest! {
@@ -166,9 +170,7 @@ proptest! {
             let mut mesh = Mesh::found(1, 1);
             let records: Vec<UsageRecord> = reports.iter().map(|(record, _)| record.clone()).collect();
             mesh.report(0, &records).expect("acknowledged");
-            let by_account = mesh.nodes[0].site.usage_by_account(Some(mesh.vo));
-            let sum = by_account.values().fold(Counters::default(), |sum, of| sum.plus(*of));
-            (sum.net(), sum.gpu_ms)
+            net_and_gpus(&mesh)
         } else {
             settled(&reports)
         };
