@@ -4,6 +4,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use crate::note;
+use crate::output::log::{self, Logged};
 use crate::output::{Exit, Lines};
 use crate::schedulers::command::{self, SystemArgs};
 use crate::{
@@ -83,9 +85,15 @@ enum Command {
 /// Runs the command that the program was called with.
 #[tokio::main]
 pub async fn main() -> ExitCode {
+    if runs_for_long(std::env::args().skip(1))
+        && let Err(error) = log::start_service()
+    {
+        note!("fairmesh: no thread for the log, which may hold up the node: {error}");
+    }
     tracing_subscriber::fmt()
         .with_env_filter(log_filter())
-        .with_writer(io::stderr)
+        .with_writer(Logged)
+        .log_internal_errors(false)
         .with_ansi(
             io::IsTerminal::is_terminal(&io::stderr()) && std::env::var_os("NO_COLOR").is_none(),
         )
@@ -93,12 +101,19 @@ pub async fn main() -> ExitCode {
         .init();
     let told = manual::completed(command_line()).get_matches();
     let cli = Cli::from_arg_matches(&told).unwrap_or_else(|error| error.exit());
-    match dispatch(cli.command).await {
+    let ended = dispatch(cli.command).await;
+    let code = exit_code(ended);
+    log::finish();
+    code
+}
+
+fn exit_code(ended: anyhow::Result<Exit>) -> ExitCode {
+    match ended {
         Ok(exit) => exit.into(),
         Err(error) if is_broken_pipe(&error) => ExitCode::from(READER_GONE),
         Err(error) => {
             // Files and peers have their words in it.
-            eprintln!("fairmesh: {}", escaped(&format!("{error:#}")));
+            note!("fairmesh: {}", escaped(&format!("{error:#}")));
             ExitCode::from(2)
         }
     }

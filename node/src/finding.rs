@@ -67,6 +67,7 @@ pub enum Code {
     RecordsRefused,
     RejectsWait,
     LogLost,
+    LogUnwritten,
     BadRow,
     CountersRecovered,
     DiskFull,

@@ -147,18 +147,22 @@ impl Site {
     }
 
     /// The same by a command that becomes the node, with what the node is told behind its own words.
-    pub fn start_by(&self, mut command: Command) -> anyhow::Result<Node> {
+    pub fn start_by(&self, command: Command) -> anyhow::Result<Node> {
+        let log = std::fs::File::options()
+            .create(true)
+            .append(true)
+            .open(self.folder.join("log"))?;
+        self.start_with_log(command, log.into())
+    }
+
+    /// The same with another standard error.
+    pub fn start_with_log(&self, mut command: Command, log: Stdio) -> anyhow::Result<Node> {
         let mut child = command
             .arg("run")
             .arg("--config")
             .arg(self.folder.join("fairmesh.toml"))
             .stdout(Stdio::piped())
-            .stderr(
-                std::fs::File::options()
-                    .create(true)
-                    .append(true)
-                    .open(self.folder.join("log"))?,
-            )
+            .stderr(log)
             .spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("piped")?).read_line(&mut line)?;

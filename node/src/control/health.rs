@@ -12,6 +12,7 @@ use fairmesh_site::{Severity, Site, Timing};
 use super::answer::{PeerBody, VoBody};
 use crate::driver::Disk;
 use crate::finding::{Code, Finding};
+use crate::output::log::LogLosses;
 use crate::output::{age, timestamp, until};
 use crate::refused::Waiting;
 
@@ -191,6 +192,14 @@ pub(super) fn of_loops(
         );
         Finding::new(Code::LogLost, Severity::Error, &text)
     })
+}
+
+/// That the node's own log cannot be written.
+pub(super) fn of_log(losses: &LogLosses) -> Option<Finding> {
+    let lines = losses.unreported;
+    let why = losses.why.as_deref().unwrap_or("its reader does not read");
+    let text = format!("the node's log cannot be written: {why}; lines lost: {lines}");
+    (lines > 0).then(|| Finding::new(Code::LogUnwritten, Severity::Warning, &text))
 }
 
 /// What is wrong with the disk of the data folder.

@@ -21,6 +21,7 @@ use super::text::{all_clean, clean};
 use super::without_line::without_line;
 use super::{Shared, State, health};
 use crate::finding::Finding;
+use crate::output::log;
 use crate::privacy::{Sight, What};
 
 #[derive(Debug, Deserialize)]
@@ -83,6 +84,7 @@ pub(crate) async fn status(
     let mut notices = asked.notices;
     notices.extend(health::of_mesh(&asked.vos, &peers, &timing, now));
     notices.extend(health::of_disk(&shared.node().disk()));
+    notices.extend(health::of_log(&log::losses()));
     notices.extend(rejected.as_deref().map(health::of_reload));
     let waiting = stored(shared, |store| Ok((store.summary()?, store.rejects()?)));
     let (refused, rejects) = waiting.await.unwrap_or_else(|error| {

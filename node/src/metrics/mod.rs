@@ -58,6 +58,8 @@ pub(crate) struct Sample {
     pub(crate) shares: Vec<shares::ShareSample>,
     /// The disk of the data folder.
     pub(crate) disk: Disk,
+    /// Lines of the node's own log that could not be written, since its start.
+    pub(crate) log_lines_lost: u64,
     /// When the sample was taken, in milliseconds since the Unix epoch.
     pub(crate) now_ms: u64,
 }
@@ -96,6 +98,7 @@ pub(crate) async fn text(shared: &Shared, hides_usage: bool) -> Result<String, A
         let largest = tokio::task::spawn_blocking(move || shares::largest(&served)).await;
         sample.shares = largest.map_err(ApiError::internal)?;
     }
+    sample.log_lines_lost = crate::output::log::losses().all;
     sample.disk = shared.options.node.disk();
     sample.network = shared.options.node.network_stats();
     sample.lookups.clone_from(&shared.options.lookups);

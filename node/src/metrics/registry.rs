@@ -63,6 +63,8 @@ fn site(registry: &mut Registry, sample: &Sample) {
     let help = "Entries of the share tree in force";
     gauge(registry, "tree_entries", help, sample.entries);
     disk(registry, sample);
+    let help = "Lines of the node's own log that could not be written";
+    counter(registry, "log_lines_lost", help, sample.log_lines_lost);
     lookups(registry, sample);
 }
 

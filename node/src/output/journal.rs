@@ -27,6 +27,11 @@ impl Lines {
         Self::new(is_it)
     }
 
+    /// Whether systemd's journal reads them.
+    pub(crate) fn is_for_journal(&self) -> bool {
+        self.is_for_journal
+    }
+
     fn new(is_for_journal: bool) -> Self {
         Self {
             is_for_journal,

@@ -36,6 +36,7 @@ use crate::init::load_key;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
 use crate::output::Exit;
+use crate::output::log::{self, say};
 use crate::page::PageServer;
 use crate::privacy::Eyes;
 use crate::record_log::RecordLog;
@@ -219,12 +220,14 @@ async fn start(
 /// for may never come, and returning would wait for it.
 fn leave(starting: &Starting) -> ! {
     tracing::info!("stopping while the node {starting}");
+    log::finish();
     std::process::exit(0)
 }
 
 /// Becomes a node that has just been started, with the same arguments. Returns why it could not.
 fn start_anew() -> anyhow::Error {
     tracing::info!("the disk may be written again: the node starts anew");
+    log::finish();
     let mut again = std::process::Command::new("/proc/self/exe");
     let error = again.args(std::env::args_os().skip(1)).exec();
     anyhow::Error::new(error).context("the disk may be written again: start the node anew")
@@ -389,12 +392,6 @@ async fn feed_watchdog(handle: &NodeHandle) {
             std::future::pending::<()>().await;
         }
     }
-}
-
-/// A line for whoever reads standard output. That nobody does is no reason for a node to die.
-fn say(line: &str) {
-    let mut out = std::io::stdout().lock();
-    let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
 /// What the configuration says to the sockets, with whom of the writers and readers was `known`.

@@ -21,11 +21,11 @@ const DISK: u64 = 64;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A disk of its own below a folder, gone when dropped.
-struct Disk(PathBuf);
+pub(crate) struct Disk(PathBuf);
 
 impl Disk {
     /// `None` where this user may not mount one.
-    fn mount(folder: &Path) -> anyhow::Result<Option<Self>> {
+    pub(crate) fn mount(folder: &Path) -> anyhow::Result<Option<Self>> {
         let size = format!("size={DISK}m,mode=700");
         let mount = Command::new("mount")
             .args(["-t", "tmpfs", "-o", &size, "fairmesh-test"])
@@ -42,7 +42,7 @@ impl Disk {
     }
 
     /// Leaves so many KiB free.
-    fn fill(&self, left_kib: u64) -> anyhow::Result<()> {
+    pub(crate) fn fill(&self, left_kib: u64) -> anyhow::Result<()> {
         let free = Command::new("df")
             .args(["--output=avail", "-k"])
             .arg(&self.0)
@@ -62,7 +62,7 @@ impl Disk {
         Ok(())
     }
 
-    fn make_room(&self) -> anyhow::Result<()> {
+    pub(crate) fn make_room(&self) -> anyhow::Result<()> {
         Ok(fs::remove_file(self.filler())?)
     }
 
