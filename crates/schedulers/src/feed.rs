@@ -91,8 +91,10 @@ pub struct Portion {
     pub bad: Vec<String>,
     /// The jobs that this may have been of.
     pub unread: Vec<u64>,
-    /// Where to be once the node has acknowledged.
+    /// Where the cursor is once the node has acknowledged.
     pub cursor: Cursor,
+    /// In a file: where reading started.
+    pub start: Option<FilePosition>,
     /// The files to remove then.
     pub files: Vec<PathBuf>,
     /// What ended later than this, in seconds since 1970, will be given again.
@@ -120,10 +122,13 @@ impl Portion {
 
     /// What was read on in a file, behind the cursor.
     pub(crate) fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
+        let log = read.start.name.as_ref();
+        let log = log.map_or_else(String::new, |name| format!(" ({name})"));
         let bad = read.bad.iter();
-        let bad = bad.map(|bad| format!("line {}: {}", bad.line, bad.why));
+        let bad = bad.map(|bad| format!("line {}: {}{log}", bad.line, bad.why));
         Self {
             bad: bad.collect(),
+            start: Some(read.start),
             records: read.records,
             more: read.more,
             is_lost: read.lost.is_some(),
@@ -275,6 +280,11 @@ impl<S: Scheduler> Feed<S> {
         let mut queue = None;
         let unlogged = loop {
             let mut taken = self.take(&about, &cursor).await?;
+            // If the log is rotated before the node accepts its first records, they are read from where it is then.
+            if cursor.file.is_none() && taken.start.is_some() {
+                cursor.file = taken.start.take();
+                state::store(&self.settings.state_file, &cursor)?;
+            }
             let mut before = cursor.clone();
             // The queue is read behind the source, so that what has just finished is still in it.
             if queue.is_none() {
