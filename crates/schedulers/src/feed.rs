@@ -280,11 +280,7 @@ impl<S: Scheduler> Feed<S> {
         let mut queue = None;
         let unlogged = loop {
             let mut taken = self.take(&about, &cursor).await?;
-            // If the log is rotated before the node accepts its first records, they are read from where it is then.
-            if cursor.file.is_none() && taken.start.is_some() {
-                cursor.file = taken.start.take();
-                state::store(&self.settings.state_file, &cursor)?;
-            }
+            self.keep_start(&mut cursor, &mut taken)?;
             let mut before = cursor.clone();
             // The queue is read behind the source, so that what has just finished is still in it.
             if queue.is_none() {
@@ -341,6 +337,15 @@ impl<S: Scheduler> Feed<S> {
         );
         self.cursor = Some(cursor);
         Ok(done)
+    }
+
+    /// Stores which log is read first. If it is rotated before the node accepts a record, it is found again.
+    fn keep_start(&self, cursor: &mut Cursor, taken: &mut Portion) -> anyhow::Result<()> {
+        if cursor.file.is_some() || taken.start.is_none() {
+            return Ok(());
+        }
+        cursor.file = taken.start.take();
+        state::store(&self.settings.state_file, cursor)
     }
 
     /// Keeps how far the source was reported, then removes what was spooled of it.

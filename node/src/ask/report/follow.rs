@@ -427,7 +427,7 @@ mod tests {
         let place = r#"{"inode": 7, "position": {"bytes": 9, "lines": 1}}"#;
         let other = r#"{"name": "20260101", "inode": 6, "position": {"bytes": 8, "lines": 1}}"#;
         let cursor = format!(
-            r#"{{"log": "/logs/20260102", "format": "Pbs", "place": {place}, "left": [{other}]}}"#
+            r#"{{"log": "/logs/20260102", "format": "pbs", "place": {place}, "left": [{other}]}}"#
         );
         let progress: Progress = serde_json::from_str(&cursor)?;
         let place = progress.updated().place.context("a position")?;
