@@ -124,10 +124,9 @@ impl Portion {
     pub(crate) fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
         let log = read.start.name.as_ref();
         let log = log.map_or_else(String::new, |name| format!(" ({name})"));
-        let bad = read.bad.iter();
-        let bad = bad.map(|bad| format!("line {}: {}{log}", bad.line, bad.why));
+        let show = |bad: &follow::Bad| format!("line {}: {}{log}", bad.line, bad.why);
         Self {
-            bad: bad.collect(),
+            bad: read.bad.iter().map(show).collect(),
             start: Some(read.start),
             records: read.records,
             more: read.more,
