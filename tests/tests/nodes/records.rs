@@ -370,6 +370,36 @@ fn a_folder_of_daily_logs_is_followed_from_day_to_day() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_stray_that_comes_later_is_skipped_with_a_warning() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let folder = place.path("accounting");
+    std::fs::create_dir(&folder)?;
+    append(&folder.join("jobs-1"), &jobcomp(1))?;
+    let mut going = Going::start(&place, "accounting")?;
+    place.await_logged(1)?;
+    append(&folder.join("jobs-2"), "this is\nno log\n")?;
+    append(
+        &folder.join("jobs-3"),
+        "; no log of this folder\n1 0 5 60 1 -1 -1 1 60 -1 1 7 1 1 1 1 -1 -1\n",
+    )?;
+    append(&folder.join("jobs-4"), &jobcomp(2))?;
+    place.await_logged(2)?;
+    let mut lines = going.1.take().context("standard error")?;
+    for stray in ["jobs-2", "jobs-3"] {
+        let line = lines.next().context("a line")??;
+        ensure!(
+            line.ends_with(&format!(
+                "{stray} is skipped: it is not a log of this folder"
+            )),
+            "{line}"
+        );
+    }
+    assert_eq!(going.terminate()?, Some(0));
+    ensure!(!place.path("accounting.rejects").exists());
+    Ok(())
+}
+
+#[test]
 fn records_that_are_refused_for_now_are_sent_again() -> anyhow::Result<()> {
     let (place, vo) = Place::without_charter("physics", &["ann"])?;
     let log = place.path("jobcomp.log");

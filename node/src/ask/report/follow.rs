@@ -61,6 +61,10 @@ struct Followed {
     rejects: Rejects,
     read: u64,
     is_archive: bool,
+    /// Whether the command line has the format, so no log has to show it.
+    is_format_given: bool,
+    /// Files of a folder that have shown the format.
+    logs: BTreeSet<String>,
     /// Files of a folder that are no logs. Each is reported once.
     strays: BTreeSet<String>,
     /// Of an archive, which of the last jobs are acknowledged.
@@ -181,6 +185,8 @@ impl Followed {
             rejects: Rejects::of(path, args.rejects_to.as_deref(), true, true),
             read: 0,
             is_archive: kind == Some(Kind::Arc),
+            is_format_given: format.is_some(),
+            logs: BTreeSet::new(),
             strays: BTreeSet::new(),
             sent: BTreeSet::new(),
         })
@@ -324,23 +330,32 @@ impl Followed {
         Ok(Some(listing))
     }
 
-    /// The format of the file, or of the first log of the folder that shows it; `None` while they are empty.
+    /// The format of the file, or of the first log of the folder that shows it; `None` while they are empty. A file of the
+    /// folder that shows none, or another one, is a stray.
     fn format(&mut self, listing: Option<&mut Listing>) -> anyhow::Result<Option<Format>> {
-        let Some(listing) = listing.filter(|_| self.progress.format.is_none()) else {
+        let Some(listing) = listing.filter(|_| !self.is_format_given) else {
             let known = self.progress.format;
             return known.map_or_else(|| recognise(&self.path), |known| Ok(Some(known)));
         };
+        let mut known = self.progress.format;
         for name in listing.logs.clone() {
-            match recognise(&self.path.join(&name)) {
-                Err(error) if error.is::<Hopeless>() => {
-                    listing.logs.remove(&name);
-                    self.skip_stray(name);
-                }
-                Ok(None) => {}
-                known => return known,
+            if self.logs.contains(&name) {
+                continue;
+            }
+            let found = match recognise(&self.path.join(&name)) {
+                Err(error) if error.is::<Hopeless>() => None,
+                Ok(None) => continue,
+                found => found?.filter(|found| known.is_none_or(|known| known == *found)),
+            };
+            if found.is_some() {
+                known = found;
+                self.logs.insert(name);
+            } else {
+                listing.logs.remove(&name);
+                self.skip_stray(name);
             }
         }
-        Ok(None)
+        Ok(known)
     }
 
     /// Skips a file of the folder that is no log, and warns of it once.
@@ -413,6 +428,8 @@ mod tests {
             rejects: Rejects::of(folder.path(), None, true, true),
             read: 0,
             is_archive: false,
+            is_format_given: false,
+            logs: BTreeSet::new(),
             strays: BTreeSet::new(),
             sent: BTreeSet::new(),
         };
