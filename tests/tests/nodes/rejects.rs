@@ -87,7 +87,7 @@ fn refused_records_are_corrected_and_reported_again() -> anyhow::Result<()> {
         (&1.into(), &1.into())
     );
     let status = place.json(&["status"])?.to_string();
-    assert!(status.contains("1 rejects wait in"), "{status}");
+    assert!(status.contains("1 reject waits in"), "{status}");
     assert!(
         !status.contains("old.swf.rejects"),
         "none is left: {status}"
@@ -100,6 +100,37 @@ fn refused_records_are_corrected_and_reported_again() -> anyhow::Result<()> {
         .filter(|line| line.starts_with("# jobs.sacct"))
         .count();
     assert_eq!((all.matches("\n3;").count(), places), (1, 3), "{all}");
+    Ok(())
+}
+
+/// Somebody corrects a file by hand as they like, or removes it.
+#[test]
+fn a_file_of_rejects_that_was_reported_or_removed_waits_no_more() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let good = [HEADER, &job(1, "COMPLETED", "2", -60)].concat();
+    let bad = [HEADER, &job(2, "COMPLETED", "two", -60)].concat();
+    for (name, text) in [("good", &good), ("bad", &bad)] {
+        append(&place.path(name), text)?;
+    }
+    let waits = |file: &str| {
+        let status = place.json(&["status"])?;
+        anyhow::Ok(status.to_string().contains(file))
+    };
+    let output = place.run(&["report", "good", "bad", "--rejects-to", "all.rejects"])?;
+    let told = String::from_utf8(output.stderr)?;
+    assert!(told.contains("lines of bad are in all.rejects"), "{told}");
+    assert!(!told.contains("lines of good"), "it has none: {told}");
+    assert!(waits("all.rejects")?);
+    std::fs::write(place.path("all.rejects"), bad.replace(";two\n", ";2\n"))?;
+    let again = place.json(&["report", "./all.rejects"])?;
+    assert_eq!(again["counted"], 1, "{again}");
+    assert!(!waits("all.rejects")?);
+    place.run(&["report", "bad"])?;
+    assert!(waits("bad.rejects")?);
+    std::fs::remove_file(place.path("bad.rejects"))?;
+    let output = place.run(&["report", "bad.rejects"])?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!waits("bad.rejects")?);
     Ok(())
 }
 

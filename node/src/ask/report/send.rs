@@ -16,6 +16,7 @@ use super::read_options::ReadOptions;
 use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
+use super::waiting::Waiting;
 use crate::control::answer::{AccountingBody, Answer, LoopsHeard, RejectsBody};
 use crate::control::clean;
 use crate::driver::wall_now;
@@ -109,12 +110,15 @@ impl Way {
 
     /// Tells the node how many rejects wait, where that has changed.
     pub(super) async fn tell_of(&self, rejects: &mut Rejects) {
+        if let Some(path) = rejects.path.as_deref().or(rejects.removed.as_deref()) {
+            self.tell_of_file(path, &mut rejects.waiting).await;
+        }
+    }
+
+    /// Tells the node how many records wait in a file, where that has changed.
+    pub(super) async fn tell_of_file(&self, path: &Path, waiting: &mut Waiting) {
         let control = self.control.as_ref().filter(|_| self.dry_run.is_none());
-        let path = rejects.path.as_deref().or(rejects.removed.as_deref());
-        let Some((control, path)) = control.zip(path) else {
-            return;
-        };
-        let Some(news) = rejects.waiting.news(path) else {
+        let Some((control, news)) = control.zip(waiting.news(path)) else {
             return;
         };
         let told = async {
@@ -123,7 +127,7 @@ impl Way {
             Ok::<_, anyhow::Error>(answer.body)
         };
         match told.await {
-            Ok(_) => rejects.waiting.is_told(),
+            Ok(_) => waiting.is_told(),
             Err(error) => eprintln!("fairmesh: the node was not told of the rejects: {error:#}"),
         }
     }
