@@ -193,14 +193,26 @@ fn a_dry_run_shows_what_the_run_then_does() -> anyhow::Result<()> {
         job(2, "COMPLETED", "2", -60),
         job(3, "COMPLETED", "2", -60),
     );
+    // Final records that replace no instalment: of another account, and of a later start.
+    let (five, six) = (half(5), half(6));
+    let last = |running: &str, account: &str, late_s: u64| {
+        let mut fields: Vec<String> = running.trim_end().split(';').map(str::to_owned).collect();
+        let start: u64 = fields[5].parse()?;
+        fields[3] = account.to_owned();
+        fields[5] = (start + late_s).to_string();
+        fields[6] = (start + 3_600).to_string();
+        fields[7] = format!("{}:00", 60 - late_s / 60);
+        anyhow::Ok(fields.join(";").replace("RUNNING;2", "COMPLETED;4\n"))
+    };
+    let (five_last, six_last) = (last(&five, "other", 0)?, last(&six, "physics", 600)?);
     append(&place.path("before"), &[HEADER, &one].concat())?;
     append(
         &place.path("monday"),
-        &[HEADER, &one, &two, &four, &two].concat(),
+        &[HEADER, &one, &two, &four, &two, &five, &six].concat(),
     )?;
     append(
         &place.path("tuesday"),
-        &[HEADER, &two, &three, &four].concat(),
+        &[HEADER, &two, &three, &four, &five_last, &six_last].concat(),
     )?;
     place.json(&["report", "before"])?;
     let words = ["report", "monday", "tuesday"];
@@ -208,7 +220,13 @@ fn a_dry_run_shows_what_the_run_then_does() -> anyhow::Result<()> {
     let done = place.json(&words)?;
     let told = |body: &Value| (body["charge_core_ms"].clone(), body["counted"].clone());
     assert_eq!(told(&tried), told(&done), "{tried}\n{done}");
-    assert_eq!(done["charge_core_ms"], (5 * 3_600_000).to_string());
-    assert_eq!(tried["summary"]["totals"]["cpu_hours"], "6.0000", "{tried}");
+    assert_eq!(
+        done["charge_core_ms"],
+        ((5 + 3 + 3) * 3_600_000).to_string()
+    );
+    assert_eq!(
+        tried["summary"]["totals"]["cpu_hours"], "13.3333",
+        "{tried}"
+    );
     Ok(())
 }
