@@ -332,7 +332,7 @@ impl<S: Scheduler> Feed<S> {
         let (refused, name) = (done.for_now, self.name());
         anyhow::ensure!(
             refused == 0,
-            "{name}: the node refuses {refused} records for now; they are reported again"
+            "{name}: the node refuses records for now ({refused}); the feed reports them again"
         );
         self.cursor = Some(cursor);
         Ok(done)

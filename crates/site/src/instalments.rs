@@ -144,8 +144,8 @@ impl Site {
         let charged = mark
             .zip(self.instalments.get(key))
             .filter(|(mark, charged)| {
-                let is_theirs = mark.payer == payer && record.start <= charged.start;
-                !record.running && !mark.ended && is_theirs
+                let start = (record.start, charged.start);
+                !record.running && !mark.ended && replaces(mark.payer == payer, start)
             });
         let Some((mark, charged)) = charged else {
             return (charge, Vec::new());
@@ -209,6 +209,14 @@ impl Site {
         });
         self.persist(rows);
     }
+}
+
+/// Whether the final record of a job replaces what its instalments charged: if the same account pays, and the record
+/// covers the time from their start on. Otherwise it is charged for the time after them only. `starts` are the record's
+/// and that of the first instalment.
+pub fn replaces(is_same_payer: bool, starts: (WallTime, WallTime)) -> bool {
+    let (record, first) = starts;
+    is_same_payer && record <= first
 }
 
 fn held(record: &UsageRecord) -> [u64; 3] {

@@ -1,14 +1,16 @@
 //! What a dry run knows of the jobs that it has met: each counts once, however often it is in the input.
 //!
 //! Invariant: a job is tried out once. Instalments of a job that runs wait for a later word until the input ends, so
-//! that what its final record replaces is not counted beside it. Of a job that has ended nothing is kept but hashes.
+//! that what its final record replaces is not counted beside it. What it does not replace, by the rule of `fairmesh-site`,
+//! is tried out too, and the final record from there on. Of a job that has ended nothing is kept but hashes.
 
 use std::collections::btree_map::{BTreeMap, Entry as Place};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, Origin};
 use fairmesh_records::BatchRecord;
+use fairmesh_site::replaces_instalments;
 use foldhash::quality::FixedState;
 
 use super::send::Batch;
@@ -28,6 +30,47 @@ pub(super) struct DryRun {
 /// For how long a job that runs has held its resources; for all of the time where its record does not say.
 fn held(entry: &Entry) -> Millis {
     entry.record.wall.unwrap_or(Millis(u64::MAX))
+}
+
+/// What of a batch is to be tried out now.
+#[derive(Default)]
+pub(super) struct Sifted {
+    pub(super) fresh: Batch,
+    /// By positions in those: what is charged of a final record if its job's instalment stays.
+    pub(super) rests: BTreeMap<usize, Box<Entry>>,
+    /// How many records say nothing that counts.
+    pub(super) known: u64,
+}
+
+/// Whether one account pays for both, as far as their words say. A source may leave some out.
+fn is_same_payer(one: &Origin, other: &Origin) -> bool {
+    let pairs = [
+        (&one.user, &other.user),
+        (&one.account, &other.account),
+        (&one.subject, &other.subject),
+    ];
+    let differ = |(one, other): (&Option<String>, &Option<String>)| {
+        one.is_some() && other.is_some() && one != other
+    };
+    !pairs.into_iter().any(differ)
+}
+
+/// What is charged of a final record after an instalment; `None` if it replaces the instalment.
+fn rest(entry: &Entry, instalment: &Entry) -> Option<Box<Entry>> {
+    let (start, first) = (entry.record.start?, instalment.record.start?);
+    let is_same_payer = is_same_payer(&entry.record.origin, &instalment.record.origin);
+    if replaces_instalments(is_same_payer, (start, first)) {
+        return None;
+    }
+    let mut rest = Box::new(entry.clone());
+    let record = &mut rest.record;
+    let until = first.after(held(instalment)).max(start);
+    let past = until.since(start);
+    record.wall = record
+        .wall
+        .map(|wall| Millis(wall.0.saturating_sub(past.0)));
+    record.start = Some(record.end.map_or(until, |end| until.min(end)));
+    Some(rest)
 }
 
 impl DryRun {
@@ -57,8 +100,12 @@ impl DryRun {
     }
 
     /// What of a batch is to be tried out now, and how many others say nothing that counts.
-    pub(super) fn sift(&mut self, batch: Batch, file: &str) -> (Batch, u64) {
-        let (mut fresh, mut known) = (Vec::new(), 0);
+    pub(super) fn sift(&mut self, batch: Batch, file: &str) -> Sifted {
+        let Sifted {
+            mut fresh,
+            mut rests,
+            mut known,
+        } = Sifted::default();
         for (line, entry) in batch {
             // What waits, and what never ran, is no word on what a job held.
             if entry.record.start.is_none() {
@@ -70,7 +117,15 @@ impl DryRun {
                 known += 1;
             } else if entry.record.state.has_ended() {
                 self.ended.insert(job);
-                known += u64::from(self.running.remove(&job).is_some());
+                let instalment = self.running.get(&job).map(|(_, _, entry)| entry);
+                match instalment.map(|instalment| rest(&entry, instalment)) {
+                    Some(Some(rest)) => _ = rests.insert(fresh.len(), rest),
+                    Some(None) => {
+                        self.running.remove(&job);
+                        known += 1;
+                    }
+                    None => {}
+                }
                 fresh.push((line, entry));
             } else {
                 match self.running.entry(job) {
@@ -86,7 +141,11 @@ impl DryRun {
                 }
             }
         }
-        (fresh, known)
+        Sifted {
+            fresh,
+            rests,
+            known,
+        }
     }
 
     /// These are refused: another record of such a job may be good.
@@ -139,7 +198,7 @@ mod tests {
         let (runs, done) = (JobState::Running, JobState::Completed);
         let mut dry_run = DryRun::default();
         let mut sift = |file: &str, words: Vec<Box<Entry>>| {
-            let (fresh, known) = dry_run.sift((1..).zip(words).collect(), file);
+            let Sifted { fresh, known, .. } = dry_run.sift((1..).zip(words).collect(), file);
             let fresh = fresh
                 .into_iter()
                 .map(|(line, entry)| (line, entry.record.key.job));
@@ -171,10 +230,36 @@ mod tests {
         // Another source knows it by its start, which is 0 s here.
         let mut by_start = word("c", done, Some(1));
         by_start.record.key.instance = 0;
-        assert_eq!(dry_run.sift(vec![(8, by_start)], "three").1, 1);
+        assert_eq!(dry_run.sift(vec![(8, by_start)], "three").known, 1);
         // One that was refused may come again, corrected.
         let again = (7, word("c", done, Some(1)));
         dry_run.forget([&again].into_iter());
-        assert_eq!(dry_run.sift(vec![again], "two").0.len(), 1);
+        assert_eq!(dry_run.sift(vec![again], "two").fresh.len(), 1);
+    }
+
+    #[test]
+    fn an_instalment_stays_if_another_account_or_a_later_start_contradicts_it() {
+        let instalment = || word("a", JobState::Running, Some(60));
+        let last = |user: &str, start: u64| {
+            let mut last = word("a", JobState::Completed, Some(100));
+            last.record.origin.user = Some(user.to_owned());
+            last.record.start = Some(WallTime(start));
+            last
+        };
+        let tried = |last: Box<Entry>| {
+            let mut dry_run = DryRun::default();
+            let mut first = instalment();
+            first.record.origin.user = Some("ann".to_owned());
+            let sifted = dry_run.sift(vec![(1, first), (2, last)], "one");
+            let rest = sifted
+                .rests
+                .get(&0)
+                .map(|rest| (rest.record.start, rest.record.wall));
+            (rest, dry_run.instalments().len())
+        };
+        let rest = |held_ms| Some((Some(WallTime(61)), Some(Millis(held_ms))));
+        assert_eq!(tried(last("ann", 1)), (None, 0));
+        assert_eq!(tried(last("bob", 1)), (rest(40), 1));
+        assert_eq!(tried(last("ann", 11)), (rest(50), 1));
     }
 }
