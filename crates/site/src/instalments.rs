@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    ContentHash, Counters, Millis, Placement, Span, UsageRecord, WallTime, cbor, window::DAY_MS,
+    ContentHash, Counters, Millis, Placement, Span, UsageRecord, WallTime, cbor, mutant,
+    window::DAY_MS,
 };
 
 use crate::charge::{Charge, Rules, spread};
@@ -104,6 +105,7 @@ impl Instalments {
             .iter()
             .map(|(span, [before, after])| (*span, before.charge.saturating_sub(after.charge)));
         let less = less.filter(|(_, charge)| *charge > 0).collect();
+        let less = mutant!(InstalmentsUncredited, less, Refunds::new());
         (Charge { parts, ..whole }, less)
     }
 
