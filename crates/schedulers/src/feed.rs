@@ -122,8 +122,8 @@ impl Portion {
 
     /// What was read on in a file, behind the cursor.
     pub(crate) fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
-        let log = read.start.name.as_ref();
-        let log = log.map_or_else(String::new, |name| format!(" ({name})"));
+        let log = read.start.name.as_ref().map(|name| format!(" ({name})"));
+        let log = log.unwrap_or_default();
         let show = |bad: &follow::Bad| format!("line {}: {}{log}", bad.line, bad.why);
         Self {
             bad: read.bad.iter().map(show).collect(),
@@ -340,11 +340,11 @@ impl<S: Scheduler> Feed<S> {
 
     /// Stores which log is read first. If it is rotated before the node accepts a record, it is found again.
     fn keep_start(&self, cursor: &mut Cursor, taken: &mut Portion) -> anyhow::Result<()> {
-        if cursor.file.is_some() || taken.start.is_none() {
-            return Ok(());
+        if cursor.file.is_none() && taken.start.is_some() {
+            cursor.file = taken.start.take();
+            state::store(&self.settings.state_file, cursor)?;
         }
-        cursor.file = taken.start.take();
-        state::store(&self.settings.state_file, cursor)
+        Ok(())
     }
 
     /// Keeps how far the source was reported, then removes what was spooled of it.

@@ -19,12 +19,19 @@ use super::source::Entry;
 #[derive(Default)]
 pub(super) struct DryRun {
     hasher: FixedState,
-    /// Jobs that have ended.
+    /// Jobs that have ended: the hashes of their keys, and of their names and starts. 18 to 36 bytes a job.
     ended: HashSet<u64, FixedState>,
-    /// Runs by name and start, and whether they are known by that.
-    starts: HashMap<u64, (u64, bool), FixedState>,
+    /// Jobs that have not, by the hashes of their names and starts.
+    starts: HashMap<u64, u64, FixedState>,
     /// The longest instalment of each job that has not: its file, its line and itself.
     running: BTreeMap<u64, (String, u64, Box<Entry>)>,
+}
+
+/// Whether the record's key has the start of its run, and not its submission.
+fn is_by_start(record: &BatchRecord) -> bool {
+    record
+        .start
+        .is_some_and(|start| start.0 / 1_000 == record.key.instance)
 }
 
 /// For how long a job that runs has held its resources; for all of the time where its record does not say.
@@ -74,29 +81,42 @@ fn rest(entry: &Entry, instalment: &Entry) -> Option<Box<Entry>> {
 }
 
 impl DryRun {
-    /// The run that a record is of. Of two sources one may know it by its start, as the node sees it.
-    fn run_of(&mut self, record: &BatchRecord) -> u64 {
-        let (cluster, key) = (&record.key.cluster, &record.key);
-        let own = self.hasher.hash_one((cluster, &key.job, key.instance));
-        let Some(start_s) = record.start.map(|start| start.0 / 1_000) else {
-            return own;
-        };
+    /// The hash of the record's key.
+    fn key_of(&self, record: &BatchRecord) -> u64 {
+        let key = &record.key;
+        self.hasher.hash_one((&key.cluster, &key.job, key.instance))
+    }
+
+    /// The hashes of the record's names and its start; `by_start` are those of a record whose key has the start.
+    fn names_of(&self, record: &BatchRecord, by_start: bool) -> impl Iterator<Item = u64> {
+        let start_s = record.start.map(|start| start.0 / 1_000);
+        let names = [Some(&record.key.job), record.label.as_ref()];
+        let hashes = names.map(|name| {
+            let name = (&record.key.cluster, name?, by_start, start_s?);
+            Some(self.hasher.hash_one(name))
+        });
+        hashes.into_iter().flatten()
+    }
+
+    /// The run that a record is of: another source may know it by its start, as the node sees it.
+    fn run_of(&self, record: &BatchRecord) -> u64 {
+        let own = self.key_of(record);
         if self.ended.contains(&own) || self.running.contains_key(&own) {
             return own;
         }
-        let is_by_start = key.instance == start_s;
-        let names = [Some(&key.job), record.label.as_ref()]
-            .into_iter()
-            .flatten();
-        let names = names.map(|job| self.hasher.hash_one((cluster, job, "starts", start_s)));
-        let names: Vec<u64> = names.collect();
-        let mut known = names.iter().filter_map(|name| self.starts.get(name));
-        let same = known.find(|(_, by_start)| is_by_start || *by_start);
-        let run = same.map_or(own, |(run, _)| *run);
-        for name in names {
-            self.starts.entry(name).or_insert((run, is_by_start));
-        }
-        run
+        let others = self.names_of(record, false).filter(|_| is_by_start(record));
+        let mut same = self.names_of(record, true).chain(others);
+        same.find_map(|name| match self.ended.contains(&name) {
+            true => Some(name),
+            false => self.starts.get(&name).copied(),
+        })
+        .unwrap_or(own)
+    }
+
+    /// The hashes of the names that the record itself has.
+    fn names_now(&self, record: &BatchRecord) -> [Option<u64>; 2] {
+        let mut names = self.names_of(record, is_by_start(record));
+        [names.next(), names.next()]
     }
 
     /// What of a batch is to be tried out now, and how many others say nothing that counts.
@@ -115,8 +135,15 @@ impl DryRun {
             let job = self.run_of(&entry.record);
             if self.ended.contains(&job) {
                 known += 1;
+                // A third source may know the job as this one does.
+                let key = self.key_of(&entry.record);
+                if job != key {
+                    let names = self.names_now(&entry.record).into_iter().flatten();
+                    self.ended.extend(names.chain([key]));
+                }
             } else if entry.record.state.has_ended() {
-                self.ended.insert(job);
+                let names = self.names_now(&entry.record);
+                self.ended.extend(names.into_iter().flatten().chain([job]));
                 let instalment = self.running.get(&job).map(|(_, _, entry)| entry);
                 match instalment.map(|instalment| rest(&entry, instalment)) {
                     Some(Some(rest)) => _ = rests.insert(fresh.len(), rest),
@@ -128,6 +155,9 @@ impl DryRun {
                 }
                 fresh.push((line, entry));
             } else {
+                for name in self.names_now(&entry.record).into_iter().flatten() {
+                    self.starts.insert(name, job);
+                }
                 match self.running.entry(job) {
                     Place::Vacant(place) => {
                         place.insert((file.to_owned(), line, entry));
@@ -151,8 +181,10 @@ impl DryRun {
     /// These are refused: another record of such a job may be good.
     pub(super) fn forget<'a>(&mut self, refused: impl Iterator<Item = &'a (u64, Box<Entry>)>) {
         for (_, entry) in refused {
-            let job = self.run_of(&entry.record);
-            self.ended.remove(&job);
+            let names = self.names_now(&entry.record).into_iter().flatten();
+            for hash in names.chain([self.run_of(&entry.record)]) {
+                self.ended.remove(&hash);
+            }
         }
     }
 
