@@ -145,6 +145,7 @@ fn differences(
     // Each thing that is charged on its own is rounded on its own, and their sum is spread once more.
     let rounded = 2 + terms.cost.rates.len() as u64;
     let all: u64 = before.values().map(|of| of.charge).sum();
+    let is_certain = is_even && !offset_each_other(before, whole);
     let (mut least, mut most) = (BTreeMap::new(), BTreeMap::new());
     for window in before.keys().chain(whole.keys()) {
         let of = |windows: &BTreeMap<u32, Counters>| windows.get(window).copied();
@@ -156,8 +157,9 @@ fn differences(
         let mut at_least = Counters::default();
         if is_even {
             more.refunds = before.charge.saturating_sub(whole.charge);
+            let rounded_off = more.to_columns().map(|of| of.saturating_sub(rounded));
             at_least =
-                Counters::from_columns(more.to_columns().map(|of| of.saturating_sub(rounded)));
+                Counters::from_columns(rounded_off.map(|of| if is_certain { of } else { 0 }));
         } else {
             more = Counters {
                 refunds: all,
@@ -170,6 +172,23 @@ fn differences(
         most.insert(*window, Counters { jobs, ..at_most });
     }
     (least, most)
+}
+
+/// Whether a final record adds in one window what it takes off in another. If the site counts both as one old day, it
+/// adds only the difference.
+fn offset_each_other(before: &BTreeMap<u32, Counters>, whole: &BTreeMap<u32, Counters>) -> bool {
+    let in_window =
+        |of: &BTreeMap<u32, Counters>, window| of.get(window).copied().unwrap_or_default();
+    let (mut more, mut less) = (Counters::default(), Counters::default());
+    for window in before.keys().chain(whole.keys()) {
+        let (before, whole) = (in_window(before, window), in_window(whole, window));
+        (more, less) = (
+            more.join(whole.minus(before)),
+            less.join(before.minus(whole)),
+        );
+    }
+    let mut both = more.to_columns().into_iter().zip(less.to_columns());
+    both.any(|(more, less)| more > 0 && less > 0)
 }
 
 /// Whether two records of a job report the same but for its end.
