@@ -167,6 +167,12 @@ impl Site {
         }
     }
 
+    /// The rows of all jobs that run.
+    pub(crate) fn instalment_rows(&self) -> impl Iterator<Item = Write> + '_ {
+        let rows = self.instalments.iter();
+        rows.map(|(key, charged)| Write::set(Table::Instalments, key.clone(), charged.to_bytes()))
+    }
+
     /// Notes what a record of a job was charged for, which was charged before as `mark` says; `is_known` where nothing of
     /// that was lost. Gives the row to keep.
     pub(crate) fn note_instalment(
