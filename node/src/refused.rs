@@ -50,6 +50,9 @@ const TABLES: &str = "
         since INTEGER NOT NULL,
         reason TEXT NOT NULL
     ) STRICT;
+    CREATE TABLE IF NOT EXISTS seen_rejects (
+        file TEXT PRIMARY KEY
+    ) STRICT;
 ";
 
 /// A job that was refused.
@@ -310,6 +313,7 @@ impl Refused {
     /// # Errors
     /// If that could not be written.
     pub fn set_rejects(&self, file: &str, lines: &Waiting) -> rusqlite::Result<bool> {
+        let is_seen = Path::new(file).exists();
         let inner = self.inner();
         let Waiting {
             count: lines,
@@ -320,6 +324,9 @@ impl Refused {
             inner
                 .database
                 .execute("DELETE FROM rejects WHERE file = ?1", [file])?;
+            inner
+                .database
+                .execute("DELETE FROM seen_rejects WHERE file = ?1", [file])?;
             return Ok(true);
         }
         let written = inner.database.execute(
@@ -334,7 +341,35 @@ impl Refused {
                 FILES_MAX.cast_signed()
             ],
         )?;
+        if is_seen && written > 0 {
+            let seen = "INSERT OR IGNORE INTO seen_rejects VALUES (?1)";
+            inner.database.execute(seen, [file])?;
+        }
         Ok(written > 0)
+    }
+
+    /// Takes out files that were removed. A file counts as removed only if the node has seen it: a service may have
+    /// another `/tmp` or `/home` than the user who reports. Blocks on the disks with these files.
+    ///
+    /// # Errors
+    /// If the store cannot be read or written.
+    pub fn forget_removed(&self) -> rusqlite::Result<()> {
+        let seen: Vec<String> = {
+            let inner = self.inner();
+            let mut found = inner.database.prepare("SELECT file FROM seen_rejects")?;
+            let rows = found.query_map([], |row| row.get(0))?;
+            rows.collect::<rusqlite::Result<_>>()?
+        };
+        let is_removed = |file: &&String| matches!(Path::new(file).try_exists(), Ok(false));
+        let none = Waiting {
+            count: 0,
+            since: WallTime(0),
+            reason: String::new(),
+        };
+        for file in seen.iter().filter(is_removed) {
+            self.set_rejects(file, &none)?;
+        }
+        Ok(())
     }
 
     /// Files with lines that could not be read.

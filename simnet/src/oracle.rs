@@ -299,6 +299,16 @@ impl Oracle {
         of(&place.base) + of(&place.ledger.least.charge)
     }
 
+    /// The least and the most that each account is charged for a site's reports, without what is refunded. Nothing where
+    /// the site's store was lost.
+    pub fn net(&self, site: usize) -> BTreeMap<AccountKey, (u64, u64)> {
+        let place = &self.places[site];
+        match place.losses {
+            0 => place.ledger.net(),
+            _ => BTreeMap::new(),
+        }
+    }
+
     /// The most that may be counted of a site's reports, by account.
     pub fn most(&self, site: usize, vo: Option<VoId>) -> Amounts {
         let most = self.places[site].ledger.most.charge.get(&vo);

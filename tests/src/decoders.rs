@@ -18,7 +18,7 @@ use fairmesh_site::Offer;
 pub type Decoder = fn(&[u8]) -> bool;
 
 /// All decoders.
-pub const DECODERS: [(&str, Decoder); 50] = [
+pub const DECODERS: [(&str, Decoder); 57] = [
     ("cbor", |bytes| cbor::check(bytes, 1 << 20).is_ok()),
     ("charter", |bytes| signed::<Charter>(bytes)),
     ("share_policy", |bytes| signed::<SharePolicy>(bytes)),
@@ -142,6 +142,27 @@ pub const DECODERS: [(&str, Decoder); 50] = [
         records(bytes, Format::OgfUsageRecord)
     }),
     ("records_apel_job", |bytes| records(bytes, Format::ApelJob)),
+    ("records_slurm_sacct_json", |bytes| {
+        records(bytes, Format::SlurmSacctJson)
+    }),
+    ("records_slurm_jobcomp_json", |bytes| {
+        records(bytes, Format::SlurmJobcompJson)
+    }),
+    ("records_htcondor_xml", |bytes| {
+        records(bytes, Format::HtcondorXml)
+    }),
+    ("records_auditor", |bytes| records(bytes, Format::Auditor)),
+    ("records_flux", |bytes| records(bytes, Format::Flux)),
+    ("records_cluster_cockpit", |bytes| {
+        records(bytes, Format::ClusterCockpit)
+    }),
+    ("records_slurm_sacct_delimiter", |bytes| {
+        let options = Options {
+            delimiter: Some("^|^".to_owned()),
+            ..options()
+        };
+        records_with(bytes, Format::SlurmSacct, &options)
+    }),
 ];
 
 /// Runs the decoder of that name.
@@ -164,20 +185,27 @@ fn signed<T: Document>(bytes: &[u8]) -> bool {
     signed.count_valid(&keys) > 0
 }
 
+fn options() -> Options {
+    Options {
+        cluster: "fuzz".to_owned(),
+        ..Options::default()
+    }
+}
+
+fn records(bytes: &[u8], format: Format) -> bool {
+    records_with(bytes, format, &options())
+}
+
 /// Reads records of a format; what was read is charged, written out and read back, which must not panic
 /// either. Likes bytes that hold records and nothing wrong.
 ///
 /// # Panics
 /// If a record is lost on its way through JSON or where reading goes on from a cursor, or nothing is kept
 /// of one that is refused.
-fn records(bytes: &[u8], format: Format) -> bool {
-    let options = Options {
-        cluster: "fuzz".to_owned(),
-        ..Options::default()
-    };
+fn records_with(bytes: &[u8], format: Format, options: &Options) -> bool {
     let rule = ChargeRule::default();
     let (mut good, mut bad) = (Vec::new(), 0);
-    let mut reader = Records::new(bytes, format, &options);
+    let mut reader = Records::new(bytes, format, options);
     while let Some(result) = reader.next() {
         let record = match result {
             Ok(record) => record,
@@ -202,12 +230,12 @@ fn records(bytes: &[u8], format: Format) -> bool {
         good.push(record);
     }
     let half = good.len() / 2;
-    let mut reader = Records::new(bytes, format, &options);
+    let mut reader = Records::new(bytes, format, options);
     let mut resumed: Vec<BatchRecord> = reader.by_ref().flatten().take(half).collect();
     let cursor = reader.cursor().clone();
     let rest = usize::try_from(cursor.bytes).ok();
     let rest = rest.and_then(|at| bytes.get(at..)).expect("within");
-    resumed.extend(Records::resume(rest, format, &options, cursor).flatten());
+    resumed.extend(Records::resume(rest, format, options, cursor).flatten());
     let is_found = |record: &BatchRecord| resumed.contains(record);
     assert!(good.iter().all(is_found), "{good:?} became {resumed:?}");
     !good.is_empty() && bad == 0

@@ -63,6 +63,7 @@ impl LineFormat for GridEngineLine {
         if given(behind[1]).is_some() {
             return Ok(Err(Ignored::Step));
         }
+        // Fields go by their place: if this one is no number, those before it have moved, and with them the times.
         let failed = integer("failed", row[11])?;
         let mut record = BatchRecord::new(Format::GridEngine, self.key(&row)?, JobState::Completed);
         let code = record.if_read(integer("exit_status", row[12]).map(Some));
@@ -91,7 +92,9 @@ impl LineFormat for GridEngineLine {
         let slots = row[34].parse().ok();
         record.cpus = Some(slots.ok_or_else(|| Reason::field("slots", row[34], "a number"))?);
         record.memory_kib_s = value::scaled(row[37], 1 << 20);
-        record.virtual_peak_bytes = value::bytes(behind[2], 1);
+        let peak = value::bytes(behind[2], 1);
+        let peak = peak.ok_or_else(|| Reason::field("maxvmem", behind[2], "a number of bytes"));
+        record.virtual_peak_bytes = record.if_read(peak.map(Some));
         record.memory_peak_bytes = value::bytes(row[16], 1 << 10).filter(|bytes| *bytes > 0);
         record.checked().map(Ok)
     }
@@ -151,37 +154,45 @@ impl GridEngineLine {
     }
 }
 
-/// What follows the category.
+/// What follows the category. It is found by `pe_taskid`, which decides whether the record is a step's, and by as many
+/// of the other fields as can be read. If one of them cannot be read, a step is refused: it may be a user's job.
 fn behind<'a, 'b>(row: &'a [&'b str]) -> Result<&'a [&'b str], Reason> {
     let is_millis = |text: &&str| value::decimal(text, 0) >= Some(SECONDS_MAX);
     // A job that never ran has no other time than that of its submission.
     let ran = row[9..=10].iter().any(|time| *time != "0");
     let times = if ran { &row[9..=10] } else { &row[8..=8] };
+    let is_own = |tail: &[&str]| given(tail[1]).is_none();
     if times.iter().any(is_millis) {
         // A `:` moves all of these. Of a length that is not known a step could be what a user has made of his job.
-        let tail = row.get(BEHIND..BEHIND + 6).filter(|tail| follows(tail));
-        let tail =
-            tail.filter(|tail| given(tail[1]).is_none() || UNIVA_COUNTS.contains(&row.len()));
+        let is_known = UNIVA_COUNTS.contains(&row.len());
+        let tail = row.get(BEHIND..BEHIND + 6).filter(|tail| {
+            unread(tail).is_some_and(|unread| is_own(tail) || unread == 0 && is_known)
+        });
         return tail.ok_or_else(|| unknown(row));
     }
     let tails = BEHIND_COUNTS.iter().filter_map(|count| {
         let start = row.len().checked_sub(*count)?;
-        row.get(start..).filter(|_| start >= BEHIND)
+        let tail = row.get(start..).filter(|_| start >= BEHIND)?;
+        Some((unread(tail)?, is_own(tail), tail))
     });
-    // Their last fields are of different kinds, so no more than one fits.
-    let mut tails = tails.filter(|tail| follows(tail));
-    tails.next().ok_or_else(|| unknown(row))
+    // Their last fields are of different kinds, so if all can be read, no more than one fits. If two fit as badly, a
+    // step's comes first, and the record is refused.
+    let best = tails.min_by_key(|(unread, is_own, _)| (*unread, *is_own));
+    let good = best.filter(|(unread, is_own, _)| *unread == 0 || *is_own);
+    good.map(|(_, _, tail)| tail).ok_or_else(|| unknown(row))
 }
 
-/// Whether these may be `iow`, `pe_taskid`, `maxvmem`, and, where there are as many, `arid`, `ar_sub_time` and a job class.
-fn follows(tail: &[&str]) -> bool {
+/// How many of these cannot be read as `iow`, `maxvmem`, and, where there are as many, `arid`, `ar_sub_time` and a job
+/// class. `None` if the second cannot be `pe_taskid`.
+fn unread(tail: &[&str]) -> Option<usize> {
     let is_number = |text: &str| value::decimal(text, 0).is_some();
-    let is_whole = |text: &&str| text.parse::<u64>().is_ok();
-    is_number(tail[0])
-        && !is_number(tail[1])
-        && is_number(tail[2])
-        && tail.iter().skip(3).take(2).all(is_whole)
-        && tail.get(5).is_none_or(|class| !is_number(class))
+    let is_unread = |(place, text): &(usize, &&str)| match place {
+        0 | 2 => !is_number(text),
+        3 | 4 => text.parse::<u64>().is_err(),
+        _ => is_number(text),
+    };
+    let unread = tail.iter().enumerate().filter(is_unread).count();
+    (!is_number(tail[1])).then_some(unread)
 }
 
 fn unknown(row: &[&str]) -> Reason {

@@ -121,9 +121,9 @@ impl Journal {
 
 /// Whether nobody but this site may hold such a row.
 pub(crate) fn is_own(write: &&Write) -> bool {
-    use Table::{Audit, Forwarded, Holds, Jobs, Ledger, Reach, Rights};
+    use Table::{Audit, Forwarded, Holds, Instalments, Jobs, Ledger, Reach, Rights};
     matches!(
         write.table,
-        Ledger | Jobs | Audit | Rights | Holds | Forwarded | Reach
+        Ledger | Jobs | Instalments | Audit | Rights | Holds | Forwarded | Reach
     )
 }

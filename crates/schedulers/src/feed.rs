@@ -91,8 +91,10 @@ pub struct Portion {
     pub bad: Vec<String>,
     /// The jobs that this may have been of.
     pub unread: Vec<u64>,
-    /// Where to be once the node has acknowledged.
+    /// Where the cursor is once the node has acknowledged.
     pub cursor: Cursor,
+    /// In a file: where reading started.
+    pub start: Option<FilePosition>,
     /// The files to remove then.
     pub files: Vec<PathBuf>,
     /// What ended later than this, in seconds since 1970, will be given again.
@@ -120,10 +122,12 @@ impl Portion {
 
     /// What was read on in a file, behind the cursor.
     pub(crate) fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
-        let bad = read.bad.iter();
-        let bad = bad.map(|bad| format!("line {}: {}", bad.line, bad.why));
+        let log = read.start.name.as_ref().map(|name| format!(" ({name})"));
+        let log = log.unwrap_or_default();
+        let show = |bad: &follow::Bad| format!("line {}: {}{log}", bad.line, bad.why);
         Self {
-            bad: bad.collect(),
+            bad: read.bad.iter().map(show).collect(),
+            start: Some(read.start),
             records: read.records,
             more: read.more,
             is_lost: read.lost.is_some(),
@@ -275,6 +279,7 @@ impl<S: Scheduler> Feed<S> {
         let mut queue = None;
         let unlogged = loop {
             let mut taken = self.take(&about, &cursor).await?;
+            self.keep_start(&mut cursor, &mut taken)?;
             let mut before = cursor.clone();
             // The queue is read behind the source, so that what has just finished is still in it.
             if queue.is_none() {
@@ -327,10 +332,19 @@ impl<S: Scheduler> Feed<S> {
         let (refused, name) = (done.for_now, self.name());
         anyhow::ensure!(
             refused == 0,
-            "{name}: the node refuses {refused} records for now; they are reported again"
+            "{name}: the node refuses records for now ({refused}); the feed reports them again"
         );
         self.cursor = Some(cursor);
         Ok(done)
+    }
+
+    /// Stores which log is read first. If it is rotated before the node accepts a record, it is found again.
+    fn keep_start(&self, cursor: &mut Cursor, taken: &mut Portion) -> anyhow::Result<()> {
+        if cursor.file.is_none() && taken.start.is_some() {
+            cursor.file = taken.start.take();
+            state::store(&self.settings.state_file, cursor)?;
+        }
+        Ok(())
     }
 
     /// Keeps how far the source was reported, then removes what was spooled of it.

@@ -21,9 +21,10 @@ use jiff::tz::TimeZone;
 
 use crate::command::Commands;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
+use crate::follow::{self, Listing};
 use crate::job::Job;
 use crate::plan::{Update, batches};
-use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity, follow, now};
+use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity, now};
 
 /// Jobs of one `qalter`, which asks the server about each: more would keep a loop from ending when it should.
 const JOBS_MAX: usize = 100;
@@ -169,10 +170,12 @@ impl Scheduler for Pbs {
             ..Options::default()
         };
         let (folder, from) = (self.settings.accounting(), cursor.file.as_ref());
-        let now = now();
-        let is_log = |name: &str| follow::is_day(name) && !follow::is_ahead(name, now);
-        let read = follow::read_days(&folder, is_log, from, Format::Pbs, &options, BATCH_RECORDS);
-        let read = read.with_context(|| format!("cannot read {}", folder.display()))?;
+        let cannot = || format!("cannot read {}", folder.display());
+        let mut listing = Listing::new(&folder, now()).with_context(cannot)?;
+        listing.logs.retain(|name| follow::is_day(name));
+        let most = BATCH_RECORDS;
+        let read = follow::read_folder(&folder, &listing, from, Format::Pbs, &options, most);
+        let read = read.with_context(cannot)?;
         Ok(Portion::of_file(read, cursor))
     }
 }

@@ -11,7 +11,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    ContentHash, Counters, Millis, Placement, Span, UsageRecord, WallTime, cbor, window::DAY_MS,
+    ContentHash, Counters, Millis, Placement, Span, UsageRecord, WallTime, cbor, mutant,
+    window::DAY_MS,
 };
 
 use crate::charge::{Charge, Rules, spread};
@@ -104,6 +105,7 @@ impl Instalments {
             .iter()
             .map(|(span, [before, after])| (*span, before.charge.saturating_sub(after.charge)));
         let less = less.filter(|(_, charge)| *charge > 0).collect();
+        let less = mutant!(InstalmentsUncredited, less, Refunds::new());
         (Charge { parts, ..whole }, less)
     }
 
@@ -144,8 +146,8 @@ impl Site {
         let charged = mark
             .zip(self.instalments.get(key))
             .filter(|(mark, charged)| {
-                let is_theirs = mark.payer == payer && record.start <= charged.start;
-                !record.running && !mark.ended && is_theirs
+                let start = (record.start, charged.start);
+                !record.running && !mark.ended && replaces(mark.payer == payer, start)
             });
         let Some((mark, charged)) = charged else {
             return (charge, Vec::new());
@@ -163,6 +165,12 @@ impl Site {
             }
             _ => (charge, Vec::new()),
         }
+    }
+
+    /// The rows of all jobs that run.
+    pub(crate) fn instalment_rows(&self) -> impl Iterator<Item = Write> + '_ {
+        let rows = self.instalments.iter();
+        rows.map(|(key, charged)| Write::set(Table::Instalments, key.clone(), charged.to_bytes()))
     }
 
     /// Notes what a record of a job was charged for, which was charged before as `mark` says; `is_known` where nothing of
@@ -209,6 +217,14 @@ impl Site {
         });
         self.persist(rows);
     }
+}
+
+/// Whether the final record of a job replaces what its instalments charged: if the same account pays, and the record
+/// covers the time from their start on. Otherwise it is charged for the time after them only. `starts` are the record's
+/// and that of the first instalment.
+pub fn replaces(is_same_payer: bool, starts: (WallTime, WallTime)) -> bool {
+    let (record, first) = starts;
+    is_same_payer && record <= first
 }
 
 fn held(record: &UsageRecord) -> [u64; 3] {

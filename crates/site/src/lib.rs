@@ -77,6 +77,7 @@ pub use forward::{
     Withdrawal, Withdrawn, brings_job, is_key, read_forward, read_forward_told,
 };
 pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
+pub use instalments::replaces as replaces_instalments;
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};

@@ -312,6 +312,7 @@ impl Site {
         rows.extend(self.quota_rows_held_alone());
         rows.extend(self.forwarded_rows());
         rows.extend(self.reach_rows());
+        rows.extend(self.instalment_rows());
         rows
     }
 

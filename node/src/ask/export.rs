@@ -15,6 +15,7 @@ use fairmesh_records::{BatchRecord, Job};
 
 use crate::control::clean;
 use crate::driver::wall_now;
+use crate::output::count;
 
 /// Gaps that are told one by one.
 const TOLD_MAX: usize = 5;
@@ -131,8 +132,8 @@ impl Gaps {
                 .iter()
                 .map(|(kind, count)| format!("{kind}: {count}"));
             let kinds = kinds.collect::<Vec<_>>().join(", ");
-            let all = self.written + self.count;
-            eprintln!("fairmesh: left out {} of {all} jobs: {kinds}", self.count);
+            let all = count(self.written + self.count, "job");
+            eprintln!("fairmesh: left out {} of {all}: {kinds}", self.count);
             for gap in &self.first {
                 eprintln!("fairmesh: {gap}");
             }

@@ -40,7 +40,7 @@ pub use fairmesh_schedulers::control::{AskError, Control};
 pub(crate) use number::core_hours;
 
 use crate::control::answer::{Answer, RestsOn};
-use crate::output::{Exit, OutputArgs, Table, age, timestamp, until};
+use crate::output::{Exit, OutputArgs, Table, age, count, timestamp, until};
 
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
@@ -176,12 +176,6 @@ fn as_of(rests_on: &RestsOn) -> String {
         |oldest| format!("oldest {} ago", age(Millis(oldest.age_ms))),
     );
     format!("as of {at}, {known} of {sites} sites, {oldest}")
-}
-
-/// A number of things: `1 site`, `2 sites`.
-fn count(number: u64, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {thing}{plural}")
 }
 
 /// A name, or else the beginning of an id.

@@ -23,7 +23,7 @@ use crate::control::answer::{
     Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
 };
 use crate::driver::wall_now;
-use crate::output::{Exit, timestamp};
+use crate::output::{Exit, count, timestamp};
 
 /// Most records of one export: as many as the node lists.
 const EXPORTED_MAX: u32 = 500_000;
@@ -292,8 +292,9 @@ async fn refused(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     for RejectsBody { file, lines } in rejects {
         let since = timestamp(WallTime(lines.since_ms));
         eprintln!(
-            "{} rejects in {file} since {since}, most: {}",
-            lines.count, lines.reason
+            "{} in {file} since {since}; main reason: {}",
+            count(lines.count, "reject"),
+            lines.reason
         );
     }
     Ok(Exit::Success)

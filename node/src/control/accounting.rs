@@ -205,6 +205,7 @@ async fn hand_over(
             key: &mut record.key,
             label: record.label.as_deref(),
             start: record.start?,
+            end: record.end,
         })
     });
     let records = records.await?;

@@ -100,7 +100,7 @@ impl<T: DeserializeOwned> Feed<T> {
         let (counted, known) = (self.report.counted, self.report.known);
         let hint = || {
             format!(
-                "{counted} records were counted and {known} were known before that; \
+                "before that, records counted: {counted}, known: {known}; \
                  send the rest, or all again: nothing counts twice"
             )
         };

@@ -13,7 +13,7 @@ use super::answer::{PeerBody, VoBody};
 use crate::driver::Disk;
 use crate::finding::{Code, Finding};
 use crate::output::log::LogLosses;
-use crate::output::{age, timestamp, until};
+use crate::output::{self, age, timestamp, until};
 use crate::refused::Waiting;
 
 /// From when on before its end a document's expiry is told.
@@ -159,9 +159,8 @@ pub(super) fn of_refused(jobs: &Waiting) -> Finding {
         since,
         reason,
     } = jobs;
-    let since = timestamp(*since);
-    let text =
-        format!("the node refused {count} jobs, the first at {since}; most of them: {reason}");
+    let (jobs, since) = (output::count(*count, "job"), timestamp(*since));
+    let text = format!("the node refused {jobs} since {since}; main reason: {reason}");
     Finding::new(Code::RecordsRefused, Severity::Warning, &text)
 }
 
@@ -172,9 +171,9 @@ pub(super) fn of_rejects((file, lines): (&String, &Waiting)) -> Finding {
         since,
         reason,
     } = lines;
-    let since = timestamp(*since);
-    let text =
-        format!("{count} rejects wait in {file}, the first since {since}; most of them: {reason}");
+    let (rejects, since) = (output::count(*count, "reject"), timestamp(*since));
+    let wait = if *count == 1 { "waits" } else { "wait" };
+    let text = format!("{rejects} {wait} in {file} since {since}; main reason: {reason}");
     Finding::new(Code::RejectsWait, Severity::Warning, &text)
 }
 
@@ -187,8 +186,9 @@ pub(super) fn of_loops(
         (lost > 0).then_some((system, lost))
     });
     lost.map(|(system, lost)| {
+        let logs = output::count(lost, "log");
         let text = format!(
-            "{lost} logs of {system} were gone before they were read to their end: records may be missing"
+            "{logs} of {system} disappeared before the end was read: records may be missing"
         );
         Finding::new(Code::LogLost, Severity::Error, &text)
     })
@@ -206,8 +206,8 @@ pub(super) fn of_log(losses: &LogLosses) -> Option<Finding> {
 pub(super) fn of_disk(disk: &Disk) -> impl Iterator<Item = Finding> {
     let damaged = (disk.damaged_reads > 0).then(|| {
         let text = format!(
-            "damaged rows of the store were met {} times: jobs whose marks they may have are not counted",
-            disk.damaged_reads
+            "damaged rows of the store were met {}: jobs whose marks they may have are not counted",
+            output::count(disk.damaged_reads, "time")
         );
         Finding::new(Code::BadRow, Severity::Error, &text)
     });
@@ -231,7 +231,8 @@ fn of_room(disk: &Disk) -> Option<Finding> {
         (Some(why), _) => told(Code::DiskLow, why),
         (None, Some(days)) => {
             let text = format!(
-                "as the disk of the data folder has filled in the last day it is full in {days} days"
+                "as the disk of the data folder has filled in the last day it is full in {}",
+                output::count(days, "day")
             );
             Some(Finding::new(Code::DiskFills, Severity::Warning, &text))
         }

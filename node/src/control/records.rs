@@ -113,6 +113,7 @@ async fn hand_over(
             key: &mut record.key,
             label: None,
             start: record.start,
+            end: (!record.running).then_some(record.end),
         })
     });
     let records = records.await?;

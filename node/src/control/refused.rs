@@ -35,7 +35,7 @@ const LIMIT: (u32, u32) = (1_000, 100_000);
 /// A path and a reason.
 const REJECTS_BYTES_MAX: usize = 16 << 10;
 
-/// Between two looks whether the charters or the configuration have changed.
+/// Between two checks whether the charters or the configuration have changed, or files of rejects were removed.
 const RETRY_PAUSE: Duration = Duration::from_secs(10);
 
 /// Records that are tried again at once.
@@ -223,12 +223,19 @@ pub(super) async fn accepted(shared: &Shared, jobs: Option<Vec<JobKey>>, reporte
     }
 }
 
-/// Tries what was refused again whenever a charter or the configuration has changed, for as long as it is polled.
+/// Tries what was refused again whenever a charter or the configuration has changed, and takes files of rejects out of
+/// the list that were removed, for as long as it is polled.
 pub(super) async fn retry(shared: Arc<Shared>) {
     let mut settings = shared.options.settings.clone();
     let mut tried = None;
     loop {
         tokio::time::sleep(RETRY_PAUSE).await;
+        if let Err(error) = stored(&shared, Refused::forget_removed).await {
+            tracing::warn!(
+                ?error,
+                "files of rejects that were removed are still listed"
+            );
+        }
         let charters = shared.node().ask(|site, now| {
             let versions = site.vo_status(now).into_iter();
             versions

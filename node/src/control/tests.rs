@@ -600,7 +600,7 @@ async fn a_job_that_is_refused_for_good_is_listed_until_it_counts() {
         .notices
         .iter()
         .find(|notice| notice.code == "records-refused");
-    assert!(notice.expect("one").text.contains("refused 1 jobs"));
+    assert!(notice.expect("one").text.contains("refused 1 job since"));
     assert_eq!(
         refused::again(&Shared::new(world.options.clone()))
             .await
@@ -641,16 +641,38 @@ async fn rejects_of_a_file_are_in_the_status_until_there_are_none() {
             world.control.get("/v1/status", &[]).await.expect("answers");
         status.body.notices
     };
-    post("/var/log/a.rejects", 3).await.expect("takes it");
-    let found = notices().await.pop().expect("one");
-    assert_eq!(found.code, "rejects-wait");
-    assert_eq!(
-        found.text,
-        "3 rejects wait in /var/log/a.rejects, the first since 2023-11-14T22:13:20Z; most of them: no end"
-    );
+    for (count, words) in [(3, "3 rejects wait"), (1, "1 reject waits")] {
+        post("/var/log/a.rejects", count).await.expect("takes it");
+        let found = notices().await.pop().expect("one");
+        assert_eq!(found.code, "rejects-wait");
+        let text = format!(
+            "{words} in /var/log/a.rejects since 2023-11-14T22:13:20Z; main reason: no end"
+        );
+        assert_eq!(found.text, text);
+    }
     post("/var/log/a.rejects", 0).await.expect("takes it");
     assert_eq!(notices().await, []);
     assert!(post("a.rejects", 1).await.is_err());
+    // If the node has seen a file, it sees that the file was removed.
+    let folder = tempfile::tempdir().expect("a folder");
+    let [seen, elsewhere] = ["seen", "elsewhere"].map(|name| folder.path().join(name));
+    std::fs::write(&seen, "").expect("written");
+    for file in [&seen, &elsewhere] {
+        post(&file.display().to_string(), 1)
+            .await
+            .expect("takes it");
+    }
+    let listed = async || {
+        world.options.refused.forget_removed().expect("written");
+        notices().await.len()
+    };
+    assert_eq!(listed().await, 2);
+    std::fs::remove_file(&seen).expect("removed");
+    assert_eq!(
+        listed().await,
+        1,
+        "the other file may be where the node sees nothing"
+    );
     let (status, said) = world.as_a_stranger("POST", "/v1/rejects", "{}").await;
     assert_eq!(status, 403, "{said}");
     world.end().await;

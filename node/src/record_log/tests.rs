@@ -447,6 +447,7 @@ async fn a_run_that_was_logged_by_its_start_or_its_submit_time_keeps_that_key() 
             key: &mut key,
             label,
             start: WallTime(start_s * 1_000),
+            end: Some(WallTime((start_s + 3_600) * 1_000)),
         };
         settle_keys(&connection, [run].into_iter()).expect("read");
         (key.job, key.instance)
@@ -469,12 +470,22 @@ async fn a_run_that_was_logged_by_its_start_or_its_submit_time_keeps_that_key() 
         key,
         label: None,
         start: WallTime(9 * HOUR),
+        end: None,
     });
     settle_keys(&log.reader().expect("a reader"), runs).expect("read");
     assert!(
         keys.iter().all(|key| key.instance == start_s(9)),
         "{keys:?}"
     );
+    // The task of an array, under the name that Slurm shows.
+    let mut task = with(15, 5);
+    task.record.label = Some("12_3".to_owned());
+    log.append(vec![task]).await.expect("written");
+    assert_eq!(key("12_3", None, start_s(15), start_s(15)), is("15", 5));
+    let others = [("12_3", start_s(16)), ("12_4", start_s(15))];
+    for (job, start_s) in others {
+        assert_eq!(key(job, None, start_s, start_s), is(job, start_s));
+    }
     // As an earlier release had named it.
     assert_eq!(
         key("1.0", Some("2"), start_s(2), start_s(2)),

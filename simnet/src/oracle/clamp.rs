@@ -17,6 +17,9 @@ const DAY_MS: u64 = 86_400_000;
 /// Memory of a core, GiB, where a charter does not say what a site has.
 const MEM_GIB: u128 = 64;
 
+/// Power of a core and of a GPU, watts.
+const WATTS: [u128; 2] = [100, 2_000];
+
 /// The rows of which `own` makes its answers, where `charter_of` is the charter that it goes by.
 pub fn clamped<'a>(
     rows: &[Row],
@@ -80,12 +83,15 @@ fn charged_cores(rule: &ChargingRule, member: &MemberSite) -> u128 {
             cpu,
             gpu,
             mem_gib,
+            energy_kwh,
             spec_max,
             ..
         } => {
-            let [cpu, gpu, mem] = [*cpu, *gpu, *mem_gib].map(u128::from);
+            let [cpu, gpu, mem, energy] = [*cpu, *gpu, *mem_gib, *energy_kwh].map(u128::from);
             let mem_gib = member.mem_gib.map_or(MEM_GIB * cores, u128::from);
-            let weighed = cores.max((cores * cpu + gpus * gpu + mem_gib * mem) / 1_000);
+            let watts = WATTS[0] * cores + WATTS[1] * gpus;
+            let thousandths = cores * cpu + gpus * gpu + mem_gib * mem + watts * energy / 1_000;
+            let weighed = cores.max(thousandths / 1_000);
             spec_max.map_or(weighed, |spec| weighed * dearest(spec) / 1_000_000)
         }
         ChargingRule::Penalty {

@@ -92,6 +92,8 @@ impl Cost {
             let terms = market.of_terms() * &share;
             rates.extend(full.into_iter().map(|rate| rate * &terms));
         }
+        let energy = energy_rate(record, rule).map(|rate| rate * market.of_terms() * &share);
+        rates.extend(energy);
         Some(Self {
             rates,
             cores: whole.cores,
@@ -142,8 +144,7 @@ impl Market<'_> {
                 mem_gib,
                 max,
                 spec_max,
-                // No job is drawn that used energy.
-                energy_kwh: _,
+                ..
             } => {
                 let terms = [
                     ratio(of.cores, 1_000) * ratio(u64::from(*cpu), 1),
@@ -238,6 +239,17 @@ fn parts(of: Nodes<'_>, class: &MachineClass, (gpu, disk): (bool, bool)) -> Vec<
             has => ratio(*asked, nodes) / ratio(*has, 1),
         })
         .collect()
+}
+
+/// What a job's energy costs, evenly over its time: the weight of a kWh is in thousandths of a core-hour.
+fn energy_rate(record: &UsageRecord, rule: &ChargingRule) -> Option<BigRational> {
+    let ChargingRule::Weights { energy_kwh, .. } = rule else {
+        return None;
+    };
+    let ran_ms = record.end.since(record.start).0;
+    let kwh = ratio(record.placement.energy_j, 3_600_000);
+    let core_ms = kwh * ratio(u64::from(*energy_kwh) * 3_600_000, 1_000);
+    (ran_ms > 0).then(|| core_ms / ratio(ran_ms, 1))
 }
 
 fn millionths(factor: Factor) -> BigRational {

@@ -11,8 +11,9 @@
 //! Behind a lost store a site takes what its [`Recovered`] says to be in the counters that came back: of a job that
 //! it is told of then the least is what comes after that, and the most is all of it.
 //!
-//! Invariant: each moment of a job is charged once, under the rules of one report; a job ends once, and
-//! is taken back once. Deliberately not here: what a lost disk takes away (`super`).
+//! Invariant: each moment of a job is charged once, under the rules of one report, unless its final record contradicts
+//! its instalments (`settled`); a job ends once, and is taken back once.
+//! Deliberately not here: what a lost disk takes away (`super`).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -21,6 +22,8 @@ use fairmesh_model::{AccountPath, Counters, JobKey, UsageRecord, VoId, WindowLen
 
 use super::cost::Cost;
 use super::{AccountKey, Amounts};
+
+mod settled;
 
 /// Counters of accounts by window.
 pub type Cells = BTreeMap<AccountPath, BTreeMap<u32, Counters>>;
@@ -92,6 +95,10 @@ struct Job {
     /// What may be taken back of it, as it was put into the sums.
     refunds: Windows,
     taken_back: bool,
+    /// Instalments that were taken, but for those that another one repeats.
+    instalments: Vec<Rc<UsageRecord>>,
+    /// Who pays how much in all, if a final record that contradicts instalments may have decided it, and if it is certain.
+    net: Option<Option<(AccountKey, u64)>>,
 }
 
 /// Sums by VO, as cells and over all windows.
@@ -173,7 +180,11 @@ impl Ledger {
         else {
             return;
         };
-        let (least, most) = bounds(job, &last.record);
+        let settled = job.settled(record);
+        let (least, most) = match &settled {
+            Some(settled) => (settled.least.clone(), settled.most.clone()),
+            None => bounds(job, &last.record),
+        };
         for (account, windows) in &least {
             self.least.add(account, windows);
         }
@@ -187,7 +198,12 @@ impl Ledger {
         add_to(&mut job.charged.1, &most);
         let is_first = job.until.is_none();
         let same = is_first || job.rules.as_ref() == Some(&last.terms);
-        job.rules = (same && least == most).then(|| Rc::clone(&last.terms));
+        let is_by_one = same && least == most && settled.is_none();
+        job.rules = is_by_one.then(|| Rc::clone(&last.terms));
+        job.net = settled.map(|settled| settled.net);
+        if record.running {
+            job.note_instalment(&last.record);
+        }
         job.until = Some(record.end.0.max(job.until.unwrap_or(0)));
         job.ended = !record.running;
         let (until, ended) = (record.end.0, job.ended);
@@ -241,6 +257,16 @@ impl Ledger {
         }
     }
 
+    /// The least and the most that each account is charged in all, without what is refunded.
+    pub(super) fn net(&self) -> BTreeMap<AccountKey, (u64, u64)> {
+        let mut sums: BTreeMap<AccountKey, (u64, u64)> = BTreeMap::new();
+        for (account, (least, most)) in self.jobs.values().flat_map(Job::net) {
+            let sum = sums.entry(account).or_default();
+            *sum = (sum.0 + least, sum.1 + most);
+        }
+        sums
+    }
+
     /// Whether a job was charged by these rules alone.
     pub(super) fn is_charged_by(&self, key: &JobKey, now: &Terms) -> bool {
         let job = self.jobs.get(key).filter(|job| job.open.is_empty());
@@ -265,15 +291,11 @@ impl Ledger {
         for (account, windows) in std::mem::take(&mut job.pending) {
             sums.take(&account, &windows);
         }
-        let mut most: BTreeMap<AccountKey, BTreeMap<u32, Counters>> = BTreeMap::new();
+        let mut most = Windows::new();
         for open in &job.open {
-            for (account, windows) in bounds(job, &open.record).1 {
-                let known = most.entry(account).or_default();
-                for (window, counters) in windows {
-                    let cell = known.entry(window).or_default();
-                    *cell = cell.join(counters);
-                }
-            }
+            let settled = job.settled(&open.record).map(|settled| settled.most);
+            let of_one = settled.unwrap_or_else(|| bounds(job, &open.record).1);
+            join_to(&mut most, &of_one);
         }
         for (account, windows) in &most {
             sums.add(account, windows);
@@ -307,6 +329,16 @@ fn add_to(sums: &mut Windows, more: &Windows) {
         for (window, counters) in windows {
             let cell = of.entry(*window).or_default();
             *cell = cell.plus(*counters);
+        }
+    }
+}
+
+fn join_to(largest: &mut Windows, others: &Windows) {
+    for (account, windows) in others {
+        let of = largest.entry(account.clone()).or_default();
+        for (window, counters) in windows {
+            let cell = of.entry(*window).or_default();
+            *cell = cell.join(*counters);
         }
     }
 }

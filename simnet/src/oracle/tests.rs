@@ -173,3 +173,35 @@ fn what_is_taken_back_is_what_was_charged_once_and_in_the_same_windows() {
         "what was charged stays"
     );
 }
+
+#[test]
+fn a_final_record_alone_decides_what_its_job_costs() {
+    let net_of = |(cores, end): (u64, u64), is_answered: bool| {
+        let mut oracle = Oracle::new(1);
+        let instalment = record(2, (0, 8), true);
+        oracle.offered(0, &instalment, &terms("/ann", 2), false);
+        if is_answered {
+            oracle.acknowledged(0, &instalment);
+        }
+        let last = record(cores, (0, end), false);
+        for _ in 0..2 {
+            oracle.offered(0, &last, &terms("/ann", cores), false);
+            oracle.acknowledged(0, &last);
+        }
+        oracle.net(0)[&(Some(vo()), path("/ann"))]
+    };
+    for (last, charge) in [
+        ((2, 9), 18),
+        ((2, 0), 0),
+        ((2, 5), 10),
+        ((1, 8), 8),
+        ((3, 9), 27),
+    ] {
+        assert_eq!(net_of(last, true), (charge, charge), "{last:?}");
+        assert_eq!(
+            net_of(last, false),
+            (charge, charge),
+            "{last:?}, after no answer"
+        );
+    }
+}

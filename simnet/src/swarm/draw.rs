@@ -75,7 +75,8 @@ impl Options {
         let drawn = drawn.with_limits(&mut seed.stream("swarm limits"));
         let drawn = drawn.with_levels(&mut seed.stream("swarm levels"));
         let drawn = drawn.with_lines(&mut seed.stream("swarm lines"));
-        drawn.with_mounts(&mut seed.stream("swarm mounts"))
+        let drawn = drawn.with_mounts(&mut seed.stream("swarm mounts"));
+        drawn.with_finals(&mut seed.stream("swarm finals"))
     }
 }
 
@@ -149,6 +150,17 @@ impl Options {
         for vo in &mut self.vos {
             vo.mounts_next = random.below(2) == 0;
             vo.may_be_read = random.below(3) > 0;
+        }
+        self
+    }
+
+    /// With final records that contradict their instalments, jobs that report energy, and rules that weigh it.
+    fn with_finals(mut self, random: &mut Stream) -> Self {
+        self.load.contradict_permille = coin(random, 500);
+        self.load.energy_permille = coin(random, 500);
+        let vos = self.vos.iter_mut().map(|vo| &mut vo.weighs_energy);
+        for weighs_energy in vos.chain([&mut self.local.weighs_energy]) {
+            *weighs_energy = random.below(2) == 0;
         }
         self
     }
@@ -247,6 +259,7 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
         local_levels: LocalLevels::Unsaid,
         distances: false,
         charging: ChargingOption::CpuTime,
+        weighs_energy: false,
         expires_hours: 0,
         preemptible_percent: 100,
     }
@@ -293,6 +306,7 @@ fn draw_load(random: &mut Stream) -> LoadOptions {
         suspend_permille: coin(random, 200),
         identity_changes: coin(random, 6),
         correct_permille: coin(random, 200),
+        ..LoadOptions::default()
     }
 }
 

@@ -14,7 +14,10 @@ use fairmesh_model::{Millis, RunningJob, UsageRecord, WallTime};
 
 use super::{LoadOptions, Options, VoOptions};
 
+mod finals;
 mod job;
+
+use finals::Finals;
 
 /// Unanswered records that are offered again in one report, at most.
 const AGAIN_MAX: usize = 64;
@@ -56,6 +59,7 @@ struct Feed {
     before: Vec<Offer>,
     running: Vec<Running>,
     corrections: Stream,
+    finals: Finals,
 }
 
 /// All feeds.
@@ -79,6 +83,7 @@ impl Feeds {
             before: Vec::new(),
             running: Vec::new(),
             corrections: seed.stream(&format!("swarm corrections {site}")),
+            finals: Finals::new(seed, site, options.load),
         };
         Self {
             feeds: (0..options.sites).map(feed).collect(),
@@ -244,6 +249,7 @@ impl Feeds {
             offer.record.start = first.record.end.after(Millis(end.since(start).0 / 10));
             offers.push(first);
         }
+        let mut of_last_run = Vec::new();
         if random.below(1_000) < load.instalment_permille {
             let ran = end.since(offer.record.start).0;
             let count = random.between(1, INSTALMENTS_MAX);
@@ -251,11 +257,13 @@ impl Feeds {
                 let mut instalment = offer.clone();
                 instalment.record.running = true;
                 instalment.record.end = offer.record.start.after(Millis(ran * part / (count + 1)));
-                offers.push(instalment);
+                of_last_run.push(instalment);
             }
         }
-        offers.push(offer);
-        if random.below(1_000) < load.disorder_permille {
+        of_last_run.push(offer);
+        self.feeds[site].finals.finish(&mut of_last_run);
+        offers.append(&mut of_last_run);
+        if self.feeds[site].random.below(1_000) < load.disorder_permille {
             offers.reverse();
         }
         offers
@@ -284,6 +292,7 @@ impl Feed {
         for mut job in std::mem::take(&mut self.running) {
             if job.end <= job.offer.record.end {
                 job.offer.record.end = job.end;
+                self.finals.finish(std::slice::from_mut(&mut job.offer));
                 self.pending.push(job.offer);
             } else {
                 self.running.push(job);

@@ -145,6 +145,8 @@ pub struct LocalOptions {
     pub periods: bool,
     /// Whether the site's own accounts have no share.
     pub own_last: bool,
+    /// Whether a charging rule of weights weighs energy.
+    pub weighs_energy: bool,
 }
 
 impl Default for LocalOptions {
@@ -162,6 +164,7 @@ impl Default for LocalOptions {
             renamed: false,
             periods: false,
             own_last: false,
+            weighs_energy: false,
         }
     }
 }
@@ -194,6 +197,10 @@ pub struct LoadOptions {
     pub identity_changes: u64,
     /// Reports behind which a job that was counted is taken back.
     pub correct_permille: u64,
+    /// Their final records contradict their instalments, if there are any.
+    pub contradict_permille: u64,
+    /// They report the energy that they used.
+    pub energy_permille: u64,
 }
 
 /// How often each kind of fault happens in the run, at nodes and times that the seed draws.
@@ -290,6 +297,9 @@ pub struct VoOptions {
     /// What jobs are charged.
     #[serde(default)]
     pub charging: ChargingOption,
+    /// Whether a charging rule of weights weighs energy.
+    #[serde(default)]
+    pub weighs_energy: bool,
     /// Hours after the start at which the first documents expire; never in a run where 0. What has
     /// expired stays in force.
     #[serde(default)]
@@ -404,7 +414,7 @@ impl Options {
             local_window: window(self.local_window_s),
             local_history: self.local.history.rule(horizon),
             charging: Charging {
-                local_rule: self.local.charging.rule(),
+                local_rule: self.local.charging.rule(self.local.weighs_energy),
                 ..Charging::default()
             },
             machine_classes: self.local.machine_classes,
@@ -545,7 +555,7 @@ impl VoOptions {
             usage_mode: self.mode.mode(),
             limits: self.limits,
             says: self.says(),
-            charging: self.charging.rule(),
+            charging: self.charging.rule(self.weighs_energy),
             discounts: Discounts {
                 preemptible: percent(self.preemptible_percent),
                 ..Discounts::NONE

@@ -27,7 +27,7 @@ use crate::Vo;
 use crate::session;
 
 /// What is text.
-const TEXTS: [(&str, &str); 30] = [
+const TEXTS: [(&str, &str); 38] = [
     ("account_path", "/P-B1/ann"),
     (
         "usage_record",
@@ -84,6 +84,53 @@ const TEXTS: [(&str, &str); 30] = [
         "JobID|JobIDRaw|Cluster|Account|User|State|ExitCode|Submit|Start|End|ElapsedRaw|NNodes|NCPUS|AllocTRES\n\
          2_3|2|c|vo1|ann|COMPLETED|0:0|2026-11-21T05:11:45|2026-11-21T05:11:53|2026-11-21T05:11:57|4|1|2|cpu=2\n\
          3+1|4|c|vo1|ann|CANCELLED by 0|0:0|2026-11-21T05:11:45|None|2026-11-21T05:12:16|0|1|0|\n",
+    ),
+    (
+        "records_slurm_sacct",
+        "\"JobIDRaw\",\"Cluster\",\"User\",\"State\",\"Submit\",\"Start\",\"End\",\"NCPUS\",\"JobName\"\n\
+         \"2\",\"c\",\"ann\",\"COMPLETED\",\"1793491200\",\"1793491210\",\"1793494810\",\"2\",\"a \"\"b\"\",\nc\"\n",
+    ),
+    (
+        "records_slurm_sacct_delimiter",
+        "JobIDRaw^|^Cluster^|^User^|^State^|^Submit^|^Start^|^End^|^NCPUS\n\
+         2^|^c^|^ann^|^COMPLETED^|^1793491200^|^1793491210^|^1793494810^|^2\n",
+    ),
+    (
+        "records_slurm_sacct_json",
+        r#"{"jobs": [{"job_id": 12, "cluster": "c", "account": "cms", "user": "ann", "array": {"job_id": 10, "task_id":
+            {"set": true, "infinite": false, "number": 7}}, "state": {"current": ["COMPLETED"]}, "time": {"submission":
+            1793491200, "start": 1793491210, "end": 1793494810, "elapsed": 3600}, "tres": {"allocated": [{"type": "cpu",
+            "count": 4}, {"type": "gres", "name": "gpu", "count": 2}]}}], "errors": []}"#,
+    ),
+    (
+        "records_slurm_jobcomp_json",
+        r#"{"jobid": 12, "username": "ann", "account": "cms", "cluster": "c", "@submit": "2026-11-01T00:00:00",
+            "@start": "2026-11-01T00:00:10", "@end": "2026-11-01T01:00:10", "elapsed": 3600, "state": "COMPLETED",
+            "total_cpus": 4, "total_nodes": 1, "tres_alloc": "cpu=4,gres/gpu=2", "array_job_id": 10, "array_task_id": 7}"#,
+    ),
+    (
+        "records_htcondor_xml",
+        "<?xml version=\"1.0\"?>\n<classads>\n<c>\n<a n=\"ClusterId\"><i>12</i></a><a n=\"ProcId\"><i>0</i></a>\n\
+         <a n=\"Owner\"><s>a&amp;n</s></a><a n=\"JobStatus\"><i>4</i></a><a n=\"QDate\"><i>1793491200</i></a>\n\
+         <a n=\"JobStartDate\"><i>1793491210</i></a><a n=\"CompletionDate\"><i>1793494810</i></a>\n\
+         <a n=\"RemoteWallClockTime\"><r>3.6E+03</r></a><a n=\"CpusProvisioned\"><i>4</i></a>\n\
+         <a n=\"X\"><l><c><a n=\"ProcId\"><e>1 + 1</e></a></c></l></a></c>\n</classads>\n",
+    ),
+    (
+        "records_auditor",
+        r#"{"record_id": "slurm-12", "meta": {"site_id": ["S"], "user_id": ["ann"]}, "components": [{"name": "Cores",
+            "amount": 4, "scores": [{"name": "HEPSPEC", "value": 1.0}]}, {"name": "GPUs", "amount": 2}],
+            "start_time": "2026-11-01T00:00:10Z", "stop_time": "2026-11-01T01:00:10Z", "runtime": 3600}"#,
+    ),
+    (
+        "records_flux",
+        r#"{"jobs": [{"id": 12, "userid": 1000, "username": "ann", "bank": "cms", "state": "INACTIVE", "result": "COMPLETED",
+            "t_submit": 1793491200.5, "t_run": 1793491210.0, "t_inactive": 1793494810.0, "ncores": 4, "nnodes": 1}]}"#,
+    ),
+    (
+        "records_cluster_cockpit",
+        r#"{"jobId": 12, "user": "ann", "project": "cms", "cluster": "c", "numNodes": 1, "numHwthreads": 4, "numAcc": 2,
+            "startTime": 1793491210, "duration": 3600, "jobState": "completed"}"#,
     ),
     (
         "records_slurm_jobcomp",

@@ -2,9 +2,9 @@
 //! log, logs are followed while they are rotated, and a kill loses nothing and counts nothing twice.
 
 use std::fs::File;
-use std::io::{BufRead as _, BufReader, Write as _};
+use std::io::{BufRead as _, BufReader, Lines, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
@@ -35,7 +35,7 @@ impl Place {
         Ok(place)
     }
 
-    fn without_charter(vo_name: &str, users: &[&str]) -> anyhow::Result<(Self, Vo)> {
+    pub(crate) fn without_charter(vo_name: &str, users: &[&str]) -> anyhow::Result<(Self, Vo)> {
         let folder = tempfile::tempdir()?;
         let site = Site::init(PROGRAM, &folder.path().join("hpc1"), "hpc1")?;
         let vo = Vo::found(vo_name, &[(site.id, "hpc1")], users)?;
@@ -69,7 +69,15 @@ impl Place {
     }
 
     pub(crate) fn kill_and_start(&mut self) -> anyhow::Result<()> {
-        self.node.take().context("it runs")?.kill()?;
+        self.kill()?;
+        self.start_again()
+    }
+
+    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+        self.node.take().context("it runs")?.kill()
+    }
+
+    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         self.node = Some(self.site.start()?);
         Ok(())
     }
@@ -267,13 +275,26 @@ pub(crate) fn append(path: &Path, text: &str) -> anyhow::Result<()> {
     Ok(file.write_all(text.as_bytes())?)
 }
 
-/// A command that goes on; killed when dropped.
-pub(crate) struct Going(Child);
+/// A command that continues; killed when dropped.
+pub(crate) struct Going(Child, Option<Lines<BufReader<ChildStderr>>>);
 
 impl Going {
     pub(crate) fn start(place: &Place, file: &str) -> anyhow::Result<Self> {
         let words = ["report", file, "--follow", "--cluster", "c1", "--tz", "UTC"];
-        Ok(Self(place.command(&words).spawn()?))
+        let mut child = place.command(&words).spawn()?;
+        let stderr = child.stderr.take().map(BufReader::new);
+        Ok(Self(child, stderr.map(BufReader::lines)))
+    }
+
+    /// Waits for the next line of its standard error with these words.
+    pub(crate) fn await_line(&mut self, words: &str) -> anyhow::Result<()> {
+        let lines = self.1.as_mut().context("standard error")?;
+        for line in lines {
+            if line?.contains(words) {
+                return Ok(());
+            }
+        }
+        anyhow::bail!("it ended without a line with {words:?}")
     }
 
     pub(crate) fn terminate(mut self) -> anyhow::Result<Option<i32>> {
@@ -349,28 +370,48 @@ fn a_folder_of_daily_logs_is_followed_from_day_to_day() -> anyhow::Result<()> {
 }
 
 #[test]
+fn a_stray_that_comes_later_is_skipped_with_a_warning() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let folder = place.path("accounting");
+    std::fs::create_dir(&folder)?;
+    append(&folder.join("jobs-1"), &jobcomp(1))?;
+    let mut going = Going::start(&place, "accounting")?;
+    place.await_logged(1)?;
+    append(&folder.join("jobs-2"), "this is\nno log\n")?;
+    append(
+        &folder.join("jobs-3"),
+        "; no log of this folder\n1 0 5 60 1 -1 -1 1 60 -1 1 7 1 1 1 1 -1 -1\n",
+    )?;
+    append(&folder.join("jobs-4"), &jobcomp(2))?;
+    place.await_logged(2)?;
+    let mut lines = going.1.take().context("standard error")?;
+    for stray in ["jobs-2", "jobs-3"] {
+        let line = lines.next().context("a line")??;
+        ensure!(
+            line.ends_with(&format!(
+                "{stray} is skipped: it is not a log of this folder"
+            )),
+            "{line}"
+        );
+    }
+    assert_eq!(going.terminate()?, Some(0));
+    ensure!(!place.path("accounting.rejects").exists());
+    Ok(())
+}
+
+#[test]
 fn records_that_are_refused_for_now_are_sent_again() -> anyhow::Result<()> {
     let (place, vo) = Place::without_charter("physics", &["ann"])?;
     let log = place.path("jobcomp.log");
     append(&log, &(jobcomp(1) + &jobcomp(2)))?;
-    let words = [
-        "report",
-        "jobcomp.log",
-        "--follow",
-        "--cluster",
-        "c1",
-        "--tz",
-        "UTC",
-    ];
-    let mut following = place.command(&words).stderr(Stdio::piped()).spawn()?;
-    let stderr = following.stderr.take().context("standard error")?;
-    let following = Going(following);
-    let mut lines = BufReader::new(stderr).lines();
+    let mut following = Going::start(&place, "jobcomp.log")?;
+    let mut lines = following.1.take().context("standard error")?;
     let refused = lines.next().context("a line")??;
     ensure!(refused.contains("refuses records for now"), "{refused}");
     let cursor = std::fs::read_to_string(place.path("jobcomp.log.fairmesh-cursor"))?;
+    let position = &serde_json::from_str::<Value>(&cursor)?["place"]["position"];
     ensure!(
-        serde_json::from_str::<Value>(&cursor)?["place"].is_null(),
+        (&position["bytes"], &position["lines"]) == (&0.into(), &0.into()),
         "{cursor}"
     );
     vo.publish(place.node())?;

@@ -87,7 +87,7 @@ fn refused_records_are_corrected_and_reported_again() -> anyhow::Result<()> {
         (&1.into(), &1.into())
     );
     let status = place.json(&["status"])?.to_string();
-    assert!(status.contains("1 rejects wait in"), "{status}");
+    assert!(status.contains("1 reject waits in"), "{status}");
     assert!(
         !status.contains("old.swf.rejects"),
         "none is left: {status}"
@@ -100,6 +100,37 @@ fn refused_records_are_corrected_and_reported_again() -> anyhow::Result<()> {
         .filter(|line| line.starts_with("# jobs.sacct"))
         .count();
     assert_eq!((all.matches("\n3;").count(), places), (1, 3), "{all}");
+    Ok(())
+}
+
+/// Somebody corrects a file by hand as they like, or removes it.
+#[test]
+fn a_file_of_rejects_that_was_reported_or_removed_waits_no_more() -> anyhow::Result<()> {
+    let place = Place::start("physics", &["ann"])?;
+    let good = [HEADER, &job(1, "COMPLETED", "2", -60)].concat();
+    let bad = [HEADER, &job(2, "COMPLETED", "two", -60)].concat();
+    for (name, text) in [("good", &good), ("bad", &bad)] {
+        append(&place.path(name), text)?;
+    }
+    let waits = |file: &str| {
+        let status = place.json(&["status"])?;
+        anyhow::Ok(status.to_string().contains(file))
+    };
+    let output = place.run(&["report", "good", "bad", "--rejects-to", "all.rejects"])?;
+    let told = String::from_utf8(output.stderr)?;
+    assert!(told.contains("lines of bad are in all.rejects"), "{told}");
+    assert!(!told.contains("lines of good"), "it has none: {told}");
+    assert!(waits("all.rejects")?);
+    std::fs::write(place.path("all.rejects"), bad.replace(";two\n", ";2\n"))?;
+    let again = place.json(&["report", "./all.rejects"])?;
+    assert_eq!(again["counted"], 1, "{again}");
+    assert!(!waits("all.rejects")?);
+    place.run(&["report", "bad"])?;
+    assert!(waits("bad.rejects")?);
+    std::fs::remove_file(place.path("bad.rejects"))?;
+    let output = place.run(&["report", "bad.rejects"])?;
+    assert_eq!(output.status.code(), Some(2));
+    assert!(!waits("bad.rejects")?);
     Ok(())
 }
 
@@ -162,14 +193,26 @@ fn a_dry_run_shows_what_the_run_then_does() -> anyhow::Result<()> {
         job(2, "COMPLETED", "2", -60),
         job(3, "COMPLETED", "2", -60),
     );
+    // Final records that replace no instalment: of another account, and of a later start.
+    let (five, six) = (half(5), half(6));
+    let last = |running: &str, account: &str, late_s: u64| {
+        let mut fields: Vec<String> = running.trim_end().split(';').map(str::to_owned).collect();
+        let start: u64 = fields[5].parse()?;
+        fields[3] = account.to_owned();
+        fields[5] = (start + late_s).to_string();
+        fields[6] = (start + 3_600).to_string();
+        fields[7] = format!("{}:00", 60 - late_s / 60);
+        anyhow::Ok(fields.join(";").replace("RUNNING;2", "COMPLETED;4\n"))
+    };
+    let (five_last, six_last) = (last(&five, "other", 0)?, last(&six, "physics", 600)?);
     append(&place.path("before"), &[HEADER, &one].concat())?;
     append(
         &place.path("monday"),
-        &[HEADER, &one, &two, &four, &two].concat(),
+        &[HEADER, &one, &two, &four, &two, &five, &six].concat(),
     )?;
     append(
         &place.path("tuesday"),
-        &[HEADER, &two, &three, &four].concat(),
+        &[HEADER, &two, &three, &four, &five_last, &six_last].concat(),
     )?;
     place.json(&["report", "before"])?;
     let words = ["report", "monday", "tuesday"];
@@ -177,7 +220,13 @@ fn a_dry_run_shows_what_the_run_then_does() -> anyhow::Result<()> {
     let done = place.json(&words)?;
     let told = |body: &Value| (body["charge_core_ms"].clone(), body["counted"].clone());
     assert_eq!(told(&tried), told(&done), "{tried}\n{done}");
-    assert_eq!(done["charge_core_ms"], (5 * 3_600_000).to_string());
-    assert_eq!(tried["summary"]["totals"]["cpu_hours"], "6.0000", "{tried}");
+    assert_eq!(
+        done["charge_core_ms"],
+        ((5 + 3 + 3) * 3_600_000).to_string()
+    );
+    assert_eq!(
+        tried["summary"]["totals"]["cpu_hours"], "13.3333",
+        "{tried}"
+    );
     Ok(())
 }

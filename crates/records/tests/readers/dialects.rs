@@ -7,25 +7,12 @@ use fairmesh_records::{
 };
 use serde_json::{Value, json};
 
-fn options() -> Options {
-    Options {
-        cluster: "c".to_owned(),
-        ..Options::default()
-    }
-}
-
-fn read(format: Format, text: &str) -> Vec<Result<BatchRecord, String>> {
-    let records = Records::new(text.as_bytes(), format, &options());
-    records
-        .map(|result| result.map_err(|error| error.to_string()))
-        .collect()
-}
+use crate::support::{self, options, read};
 
 /// The records of a text whose format is recognised.
 fn good(format: Format, text: &str) -> Vec<BatchRecord> {
     assert_eq!(Format::detect(text.as_bytes()), Some(format));
-    let good = |record: Result<_, String>| record.unwrap_or_else(|error| panic!("{error}"));
-    read(format, text).into_iter().map(good).collect()
+    support::good(format, text)
 }
 
 /// What a record says apart from the form it was read from.

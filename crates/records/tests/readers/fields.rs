@@ -3,9 +3,10 @@
 //! Invariant: each format has a record here, whose fields between `⟦` and `⟧` decide neither what the job held, nor for
 //! how long, nor whose it was. They take any value that their container can hold.
 
-use fairmesh_model::{JobKey, WallTime};
-use fairmesh_records::{ChargeRule, Format, Options, Records, Zone};
+use fairmesh_records::Format;
 use proptest::prelude::*;
+
+use crate::support::{self, Charge, cases};
 
 /// What a field may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,7 +166,7 @@ const SAMPLES: [(Format, &[Part]); 20] = [
             (
                 Without(b":\n"),
                 "1793491210:1793494810:0:⟦0⟧:⟦3600⟧:⟦1.0⟧:⟦0.5⟧:⟦3000⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦100⟧:⟦0⟧:⟦0⟧:⟦10⟧:⟦8⟧:⟦0⟧:⟦0⟧:⟦0⟧:⟦50⟧:\
-                 ⟦5⟧:cms:⟦dept⟧:⟦mpi⟧:4:0:⟦10.5⟧:⟦0.1⟧:⟦0.0⟧:⟦-l h=2G⟧:0.000000:NONE:2306048.000000:0:0\n",
+                 ⟦5⟧:cms:⟦dept⟧:⟦mpi⟧:4:0:⟦10.5⟧:⟦0.1⟧:⟦0.0⟧:⟦-l h=2G⟧:⟦0.000000⟧:NONE:⟦2306048.000000⟧:0:⟦0⟧\n",
             ),
         ],
     ),
@@ -393,39 +394,9 @@ fn drawn() -> impl Strategy<Value = Drawn> {
     (bytes, json).prop_map(|(bytes, json)| Drawn { bytes, json })
 }
 
-type Charge = (
-    JobKey,
-    Option<String>,
-    Option<String>,
-    WallTime,
-    WallTime,
-    u32,
-    u32,
-);
-
+/// Memory is no part of it: fields that decide nothing hold it.
 fn charge(format: Format, text: &[u8]) -> Result<Charge, String> {
-    let options = Options {
-        cluster: "c".to_owned(),
-        zone: Zone::utc(),
-        ..Options::default()
-    };
-    let records: Result<Vec<_>, _> = Records::new(text, format, &options).collect();
-    let records = records.map_err(|error| error.to_string())?;
-    let [record] = &records[..] else {
-        return Err(format!("{} records", records.len()));
-    };
-    let usage = ChargeRule::default().usage(record, WallTime(1_800_000_000_000));
-    let usage = usage.map_err(|skip| skip.to_string())?;
-    let (user, account) = (usage.origin.user, usage.origin.account);
-    Ok((
-        usage.key,
-        user,
-        account,
-        usage.start,
-        usage.end,
-        usage.cores,
-        usage.gpus,
-    ))
+    support::charge(format, text).map(|(charge, _)| charge)
 }
 
 /// The sample with these fields replaced.
@@ -472,11 +443,7 @@ fn every_format_has_a_record_whose_format_is_recognised_and_that_is_charged() {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 96,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(96))]
 
     #[test]
     fn a_field_that_decides_nothing_changes_no_charge(drawn in drawn()) {

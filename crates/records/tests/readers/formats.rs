@@ -7,27 +7,9 @@ use fairmesh_records::{
     BatchRecord, ChargeRule, Format, JobState, Options, Records, Skip, WallRule, Zone,
 };
 
+use crate::support::{good, options, read};
+
 const LATER: WallTime = WallTime::from_unix_secs(2_000_000_000);
-
-fn options() -> Options {
-    Options {
-        cluster: "c".to_owned(),
-        ..Options::default()
-    }
-}
-
-fn read(format: Format, text: &str) -> Vec<Result<BatchRecord, String>> {
-    let records = Records::new(text.as_bytes(), format, &options());
-    records
-        .map(|result| result.map_err(|error| error.to_string()))
-        .collect()
-}
-
-fn good(format: Format, text: &str) -> Vec<BatchRecord> {
-    let records = read(format, text);
-    let good = |record: Result<_, String>| record.unwrap_or_else(|error| panic!("{error}"));
-    records.into_iter().map(good).collect()
-}
 
 /// The jobs read, and `!` for each error.
 fn jobs(format: Format, text: &str) -> Vec<String> {
@@ -415,6 +397,22 @@ fn what_users_of_grid_engine_ask_for_makes_no_job_a_step() {
         format!("PARAM N {}", line(seconds, "c", own)),
     ] {
         assert_eq!(jobs(Format::GridEngine, &text), ["!"], "{text}");
+    }
+    // Whatever a user asks for, his job is no step if a field that decides nothing cannot be read.
+    for category in asked {
+        for behind in [
+            "NONE:?:0:0",
+            "NONE:?:0:?",
+            "NONE:4096.0:0:?",
+            "NONE:?",
+            "NONE:?:0:?:NONE",
+        ] {
+            let read = jobs(Format::GridEngine, &line(seconds, category, behind));
+            assert!(
+                ["1", "!"].contains(&read[0].as_str()),
+                "{category}: {behind}: {read:?}"
+            );
+        }
     }
     let record = good(Format::GridEngine, &line(seconds, asked[1], &since(own))).remove(0);
     assert_eq!(record.virtual_peak_bytes, Some(4_096));

@@ -9,3 +9,4 @@ mod formats;
 mod properties;
 mod rejected;
 mod renderings;
+mod support;

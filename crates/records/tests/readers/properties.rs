@@ -9,6 +9,8 @@ use fairmesh_records::{
 };
 use proptest::prelude::*;
 
+use crate::support::{self, cases};
+
 /// Pieces of real lines of all formats, so that random input gets past the first check.
 const PIECES: [&str; 69] = [
     "\n",
@@ -92,9 +94,8 @@ fn soup() -> impl Strategy<Value = Vec<u8>> {
 
 fn options(growing: bool) -> Options {
     Options {
-        cluster: "c".to_owned(),
         growing,
-        ..Options::default()
+        ..support::options()
     }
 }
 
@@ -116,11 +117,7 @@ fn outcomes(bytes: &[u8], format: Format, cursor: Cursor, growing: bool) -> Vec<
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 256,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn no_input_makes_a_parser_panic(bytes in soup()) {

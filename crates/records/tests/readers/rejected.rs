@@ -1,15 +1,13 @@
 //! What is refused is kept whole: every record of several lines, from its first line to its last, so
 //! that the file of rejects, mended, can be read again.
 
-use fairmesh_records::{Format, Options, Records};
+use fairmesh_records::{Format, Records};
+
+use crate::support::options;
 
 /// Good records read, and what was kept of the others.
 fn read(format: Format, text: &str) -> (usize, Vec<String>) {
-    let options = Options {
-        cluster: "c".to_owned(),
-        ..Options::default()
-    };
-    let mut records = Records::new(text.as_bytes(), format, &options);
+    let mut records = Records::new(text.as_bytes(), format, &options());
     let (mut good, mut bad) = (0, Vec::new());
     while let Some(record) = records.next() {
         match record {
@@ -133,11 +131,7 @@ fn a_good_record_is_kept_as_it_was_read_where_that_is_asked_for() {
             vec![SCONTROL.trim_end(), SCONTROL.trim_end()],
         ),
     ] {
-        let options = Options {
-            cluster: "c".to_owned(),
-            ..Options::default()
-        };
-        let mut all = Records::new(text.as_bytes(), format, &options).keeping_all();
+        let mut all = Records::new(text.as_bytes(), format, &options()).keeping_all();
         let mut kept = Vec::new();
         while all.next().is_some() {
             let text = String::from_utf8_lossy(all.rejected());

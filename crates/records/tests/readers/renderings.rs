@@ -5,10 +5,12 @@
 
 use std::fmt::Write as _;
 
-use fairmesh_model::{JobKey, WallTime};
-use fairmesh_records::{ChargeRule, Format, Options, Records, Zone};
+use fairmesh_model::WallTime;
+use fairmesh_records::Format;
 use proptest::prelude::*;
 use serde_json::json;
+
+use crate::support::{Charge, cases, charge};
 
 #[derive(Debug, Clone)]
 struct Job {
@@ -36,6 +38,18 @@ impl Job {
     fn label(&self) -> String {
         let label = |(array, task): (u64, u64)| format!("{array}_{task}");
         self.task.map_or(self.id.to_string(), label)
+    }
+
+    /// When it was submitted, started and ended.
+    fn dates(&self) -> [String; 3] {
+        [self.submit, self.start, self.end()].map(date)
+    }
+
+    /// The array's fields as `Name=value`.
+    fn array(&self) -> String {
+        self.task.map_or(String::new(), |(array, task)| {
+            format!("ArrayJobId={array} ArrayTaskId={task} ")
+        })
     }
 
     fn tres(&self) -> String {
@@ -197,15 +211,7 @@ fn filetxt(job: &Job) -> String {
         cpus,
         ..
     } = job;
-    let array = job.task.map_or(String::new(), |(array, task)| {
-        format!("ArrayJobId={array} ArrayTaskId={task} ")
-    });
-    let (submit, start, end, tres) = (
-        date(job.submit),
-        date(job.start),
-        date(job.end()),
-        job.tres(),
-    );
+    let ([submit, start, end], array, tres) = (job.dates(), job.array(), job.tres());
     format!(
         "JobId={id} UserId={user}(1) GroupId=g(1) Name=n JobState={state} Partition=p TimeLimit=60 StartTime={start} \
          EndTime={end} NodeList=n NodeCnt={nodes} ProcCnt={cpus} WorkDir=/ ReservationName= Tres={tres} Account={account} \
@@ -259,7 +265,7 @@ fn squeue(job: &Job) -> String {
         ..
     } = job;
     let (label, tres, used) = (job.label(), job.tres(), clock(job.held));
-    let (submit, start, end) = (date(job.submit), date(job.start), date(job.end()));
+    let [submit, start, end] = job.dates();
     format!(
         "{id}|{label}|{user}|1|g|{state}|{cpus}|{nodes}|{submit}|{start}|{end}|{used}|UNLIMITED|p|1|q|{tres}|0|n|{account}\n"
     )
@@ -275,16 +281,8 @@ fn scontrol(job: &Job, is_one_line: bool) -> String {
         cpus,
         ..
     } = job;
-    let array = job.task.map_or(String::new(), |(array, task)| {
-        format!("ArrayJobId={array} ArrayTaskId={task} ")
-    });
-    let (submit, start, end, tres, used) = (
-        date(job.submit),
-        date(job.start),
-        date(job.end()),
-        job.tres(),
-        clock(job.held),
-    );
+    let ([submit, start, end], array, tres) = (job.dates(), job.array(), job.tres());
+    let used = clock(job.held);
     let lines = [
         format!("JobId={id} {array}JobName=n"),
         format!("UserId={user}(1) GroupId=g(1) MCS_label=N/A"),
@@ -429,51 +427,18 @@ fn grid_engine(job: &Job) -> Vec<(Format, String)> {
     ]
 }
 
-type Charge = (
-    JobKey,
-    Option<String>,
-    Option<String>,
-    WallTime,
-    WallTime,
-    u32,
-    u32,
-    u64,
-);
-
-fn charge(format: Format, text: &str) -> Result<Charge, String> {
+fn recognised_charge(format: Format, text: &str) -> Result<(Charge, u64), String> {
     assert_eq!(Format::detect(text.as_bytes()), Some(format), "{text}");
-    let options = Options {
-        cluster: "c".to_owned(),
-        zone: Zone::utc(),
-        ..Options::default()
-    };
-    let records: Result<Vec<_>, _> = Records::new(text.as_bytes(), format, &options).collect();
-    let records = records.map_err(|error| error.to_string())?;
-    let [record] = &records[..] else {
-        return Err(format!("{} records", records.len()));
-    };
-    let usage = ChargeRule::default().usage(record, WallTime(1_800_000_000_000));
-    let usage = usage.map_err(|skip| skip.to_string())?;
-    let (user, account) = (usage.origin.user, usage.origin.account);
-    Ok((
-        usage.key,
-        user,
-        account,
-        usage.start,
-        usage.end,
-        usage.cores,
-        usage.gpus,
-        usage.mem_mib,
-    ))
+    charge(format, text.as_bytes())
 }
 
 fn agree(sources: &[(Format, String)]) -> Result<(), TestCaseError> {
     let (format, text) = &sources[0];
-    let expected = charge(*format, text);
+    let expected = recognised_charge(*format, text);
     prop_assert!(expected.is_ok(), "{format}: {expected:?}: {text}");
     for (other, text) in &sources[1..] {
         prop_assert_eq!(
-            &charge(*other, text),
+            &recognised_charge(*other, text),
             &expected,
             "{} and {}: {}",
             format,
@@ -485,11 +450,7 @@ fn agree(sources: &[(Format, String)]) -> Result<(), TestCaseError> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig {
-        cases: 256,
-        failure_persistence: None,
-        ..ProptestConfig::default()
-    })]
+    #![proptest_config(cases(256))]
 
     #[test]
     fn a_job_of_slurm_has_one_key_and_one_charge(job in job(), was_suspended: bool, is_plain: bool) {

@@ -35,10 +35,16 @@ pub struct FilePosition {
     /// the same header (`sacct > file`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Excerpt>,
-    /// In a folder with a log for each day, where the last of the earlier logs were left: some grow later.
+    /// When the rotated logs before this one were last written to; an earlier release did not store it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub earlier: Option<Vec<Written>>,
+    /// In a folder, the positions in the last of the other logs: some grow later.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub left: Vec<FilePosition>,
 }
+
+/// When a file was last written to, in seconds and nanoseconds. Renaming and packing keep it.
+pub type Written = (i64, i64);
 
 /// Some bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,8 +59,17 @@ pub struct Excerpt {
 }
 
 impl FilePosition {
+    /// The beginning of a log: the logs that were rotated before it were last written to at these times.
+    pub(super) fn at_start(inode: u64, earlier: Vec<Written>) -> Self {
+        Self {
+            inode,
+            earlier: Some(earlier),
+            ..Self::default()
+        }
+    }
+
     /// The place in `file`, which was read up to `position`.
-    pub(super) fn of(file: &mut File, inode: u64, position: Position) -> io::Result<Self> {
+    pub(super) fn new(file: &mut File, inode: u64, position: Position) -> io::Result<Self> {
         let bytes = position.bytes.min(BEGINNING_BYTES);
         let beginning = hash(file, 0, bytes)?;
         let last = match position.bytes - bytes {
@@ -62,12 +77,11 @@ impl FilePosition {
             from => hash(file, from, bytes)?,
         };
         Ok(Self {
-            name: None,
             inode,
             position,
             beginning: beginning.filter(|_| bytes > 0),
             last,
-            left: Vec::new(),
+            ..Self::default()
         })
     }
 
@@ -110,7 +124,7 @@ impl FilePosition {
     fn find_packed(&self, path: &Path) -> Option<(File, Metadata)> {
         let beginning = self.beginning.as_ref()?;
         let mut packed = kin(path, is_packed_name);
-        packed.sort_unstable_by_key(|(_, metadata)| Reverse(age(metadata)));
+        packed.sort_unstable_by_key(|(_, metadata)| Reverse(written(metadata)));
         packed.into_iter().find_map(|(kin, metadata)| {
             // Most are other days' logs.
             let begins = unpacked(&kin, Some(beginning.bytes)).and_then(|mut file| {
@@ -124,25 +138,32 @@ impl FilePosition {
     }
 }
 
-/// The log beside `path` that was written to next after `done`, if there is one: while nobody looked
-/// more than one may have been rotated. With its number.
-pub(super) fn next_beside(path: &Path, done: &Metadata) -> Option<(File, u64)> {
-    let newest = fs::metadata(path).map_or(0, |metadata| metadata.ino());
-    let is_any = |name: &str| is_log_name(name) || is_packed_name(name);
-    let later = kin(path, is_any)
-        .into_iter()
-        .filter(|(_, metadata)| metadata.ino() != newest && age(metadata) > age(done));
-    let (next, metadata) = later.min_by_key(|(_, metadata)| age(metadata))?;
-    Some((unpacked(&next, None).ok()?, metadata.ino()))
+/// When each rotated log of `path` was last written to.
+pub(super) fn written_beside(path: &Path) -> Vec<Written> {
+    let rotated = kin(path, is_rotated_name).into_iter();
+    let mut all: Vec<Written> = rotated.map(|(_, metadata)| written(&metadata)).collect();
+    all.sort_unstable();
+    all
 }
 
-/// Packing keeps the time of the last change.
-fn age(metadata: &Metadata) -> (i64, i64, u64) {
-    (metadata.mtime(), metadata.mtime_nsec(), metadata.ino())
+/// The rotated log of `path` that was first written to, without those that are known as earlier. The times only put the
+/// logs in an order, and each is read: a clock that is set back makes a later log older than an earlier one.
+pub(super) fn next_beside(path: &Path, earlier: &[Written]) -> Option<(File, Metadata)> {
+    let newest = fs::metadata(path).map_or(0, |metadata| metadata.ino());
+    let mut later = kin(path, is_rotated_name);
+    later.retain(|(_, metadata)| metadata.ino() != newest && !earlier.contains(&written(metadata)));
+    later.sort_unstable_by_key(|(_, metadata)| written(metadata));
+    // A file that is being packed cannot be unpacked yet; its original is still there.
+    let mut later = later.into_iter();
+    later.find_map(|(rotated, metadata)| Some((unpacked(&rotated, None).ok()?, metadata)))
+}
+
+pub(super) fn written(metadata: &Metadata) -> Written {
+    (metadata.mtime(), metadata.mtime_nsec())
 }
 
 /// A file as it is inside, or the first bytes of that.
-fn unpacked(path: &Path, most: Option<u64>) -> io::Result<File> {
+pub(super) fn unpacked(path: &Path, most: Option<u64>) -> io::Result<File> {
     let mut file = File::open(path)?;
     let mut head = Vec::new();
     file.by_ref().take(8).read_to_end(&mut head)?;
@@ -157,14 +178,24 @@ fn unpacked(path: &Path, most: Option<u64>) -> io::Result<File> {
 }
 
 /// Whether a file of this name may be a log: not packed, not hidden, and none of our own.
-pub fn is_log_name(name: &str) -> bool {
+pub(super) fn is_log_name(name: &str) -> bool {
     let ends = [".rejects", ".fairmesh-cursor", ".new"];
     let is_other = ends.iter().any(|end| name.ends_with(end));
     !name.starts_with('.') && !is_other && !is_packed_name(name)
 }
 
 fn is_packed_name(name: &str) -> bool {
-    Packing::ENDS.iter().any(|end| name.ends_with(end))
+    stem(name).is_some()
+}
+
+/// The name of a packed file without its ending.
+pub(super) fn stem(name: &str) -> Option<&str> {
+    let mut ends = Packing::ENDS.iter();
+    ends.find_map(|end| name.strip_suffix(end))
+}
+
+fn is_rotated_name(name: &str) -> bool {
+    is_log_name(name) || is_packed_name(name)
 }
 
 /// The logs beside `path` whose names begin with its own.

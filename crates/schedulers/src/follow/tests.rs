@@ -3,6 +3,9 @@
 use std::fs;
 use std::io::Write as _;
 
+use fairmesh_model::WallTime;
+
+use super::folder::is_ahead;
 use super::*;
 
 fn line(job: u64) -> String {
@@ -190,12 +193,12 @@ fn a_log_of_a_day_to_come_ends_none_of_the_days_before() -> anyhow::Result<()> {
         growing: true,
         ..Options::default()
     };
-    let is_log = |name: &str| is_day(name) && !is_ahead(name, now);
-    let read_on = |from: Option<FilePosition>, is_log: &dyn Fn(&str) -> bool| {
+    let read_on = |from: Option<FilePosition>, now: WallTime| {
         let (mut at, mut jobs) = (from, Vec::new());
         loop {
             let (folder, format) = (folder.path(), Format::SlurmJobcomp);
-            let read = read_days(folder, is_log, at.as_ref(), format, &options, 10)?;
+            let listing = Listing::new(folder, now)?;
+            let read = read_folder(folder, &listing, at.as_ref(), format, &options, 10)?;
             jobs.extend(read.records.into_iter().map(|record| record.key.job));
             at = Some(read.next);
             if !read.more {
@@ -205,28 +208,28 @@ fn a_log_of_a_day_to_come_ends_none_of_the_days_before() -> anyhow::Result<()> {
     };
     write("20260101", &line(1))?;
     write("20360101", "")?;
-    let (at, jobs) = read_on(None, &is_log)?;
+    let (at, jobs) = read_on(None, now)?;
     assert_eq!(jobs, ["1"]);
     // A feed that had taken it for the newest.
-    let (ahead, _) = read_on(None, &is_day)?;
+    let (ahead, _) = read_on(None, WallTime::from_unix_secs(2_082_758_400))?;
     write("20260102", &line(2))?;
-    assert_eq!(read_on(at, &is_log)?.1, ["2"]);
-    let (at, jobs) = read_on(ahead, &is_log)?;
+    assert_eq!(read_on(at, now)?.1, ["2"]);
+    let (at, jobs) = read_on(ahead, now)?;
     assert_eq!(jobs, ["2"]);
-    let (at, jobs) = read_on(at, &is_log)?;
+    let (at, jobs) = read_on(at, now)?;
     assert_eq!(jobs, [""; 0]);
     // A server whose clock was ahead goes on in the log of the day before.
     write("20260103", &line(3))?;
-    let (at, jobs) = read_on(at, &is_log)?;
+    let (at, jobs) = read_on(at, now)?;
     assert_eq!(jobs, ["3"]);
     let second = line(2) + &line(4);
     write("20260102", &second[..second.len() - 9])?;
-    let (at, jobs) = read_on(at, &is_log)?;
+    let (at, jobs) = read_on(at, now)?;
     assert_eq!(jobs, [""; 0], "half a line");
     write("20260102", &second)?;
-    let (at, jobs) = read_on(at, &is_log)?;
+    let (at, jobs) = read_on(at, now)?;
     assert_eq!(jobs, ["4"]);
-    assert_eq!(read_on(at, &is_log)?.1, [""; 0]);
+    assert_eq!(read_on(at, now)?.1, [""; 0]);
     Ok(())
 }
 
@@ -334,4 +337,197 @@ fn a_log_that_is_gone_with_what_was_not_read_is_lost() {
     );
     let read = read.expect("read");
     assert_eq!((read.lost, read.records.len()), (Some(file.path), 1));
+}
+
+/// Rotated logs are put in order by their times, which go back with the clock of the machine.
+#[test]
+fn logs_that_were_rotated_while_the_clock_was_set_back_and_forth_are_read() {
+    let mut file = Followed::new();
+    file.write(&line(1));
+    assert_eq!(file.jobs(10), ["1"]);
+    file.write(&line(2));
+    for (job, second) in [(3, 500), (4, 100), (5, 900), (6, 300)] {
+        let log = File::options().append(true).open(&file.path);
+        let time = std::time::UNIX_EPOCH + std::time::Duration::from_secs(second);
+        log.and_then(|log| log.set_modified(time)).expect("dated");
+        let rotated = format!("jobcomp.log.{second}");
+        fs::rename(&file.path, file.path.with_file_name(rotated)).expect("renamed");
+        file.write(&line(job));
+    }
+    let mut jobs: Vec<String> = (0..5).flat_map(|_| file.jobs(10)).collect();
+    assert_eq!((jobs[0].as_str(), jobs[4].as_str()), ("2", "6"));
+    jobs.sort_unstable();
+    assert_eq!(jobs, ["2", "3", "4", "5", "6"]);
+    // Packed later, as `delaycompress` does.
+    pack(&file.path.with_file_name("jobcomp.log.100"), "100", "gz");
+    file.write(&line(7));
+    assert_eq!(file.jobs(10), ["7"]);
+    fs::rename(&file.path, file.path.with_extension("log.1")).expect("renamed");
+    file.write(&line(8));
+    let jobs: Vec<String> = (0..3).flat_map(|_| file.jobs(10)).collect();
+    assert_eq!(jobs, ["8"]);
+}
+
+/// The node accepts nothing yet, so the position stays at the beginning.
+#[test]
+fn a_log_that_is_rotated_before_its_first_records_were_accepted_is_read() {
+    for rotation in ["renamed", "copied", "packed"] {
+        let mut file = Followed::new();
+        fs::write(file.path.with_extension("log.9"), line(99)).expect("written");
+        file.write(&line(1));
+        let options = Options {
+            growing: true,
+            ..Options::default()
+        };
+        let first = read(&file.path, None, Format::SlurmJobcomp, &options, 10).expect("read");
+        assert_eq!(first.start.position.bytes, 0);
+        file.at = Some(first.start);
+        std::thread::sleep(std::time::Duration::from_millis(20));
+        file.write(&line(2));
+        let rotated = file.path.with_extension("log.1");
+        match rotation {
+            "renamed" => fs::rename(&file.path, rotated).expect("renamed"),
+            "packed" => pack(&file.path, "1", "gz"),
+            _ => {
+                fs::copy(&file.path, rotated).expect("copied");
+                File::create(&file.path).expect("emptied");
+            }
+        }
+        file.write(&line(3));
+        let jobs: Vec<String> = (0..4).flat_map(|_| file.jobs(10)).collect();
+        assert_eq!(jobs, ["1", "2", "3"], "{rotation}");
+    }
+}
+
+/// A folder with a log for each day, and a follower whose clock shows one of them.
+struct Days {
+    folder: tempfile::TempDir,
+    at: Option<FilePosition>,
+    lost: Vec<std::path::PathBuf>,
+}
+
+impl Days {
+    fn new() -> Self {
+        Self {
+            folder: tempfile::tempdir().expect("a folder"),
+            at: None,
+            lost: Vec::new(),
+        }
+    }
+
+    fn path(&self, name: &str) -> std::path::PathBuf {
+        self.folder.path().join(name)
+    }
+
+    fn write(&self, day: u64, job: u64) {
+        let log = self.path(&day.to_string());
+        let log = File::options().create(true).append(true).open(log);
+        log.and_then(|mut log| log.write_all(line(job).as_bytes()))
+            .expect("written");
+    }
+
+    /// The jobs that a follower finds in January 2026, on this day by its clock.
+    fn jobs(&mut self, day: u64) -> Vec<String> {
+        let now = WallTime::from_unix_secs(1_767_225_600 + (day - 1) * 86_400);
+        let options = Options {
+            growing: true,
+            ..Options::default()
+        };
+        let mut jobs = Vec::new();
+        loop {
+            let (folder, format) = (self.folder.path(), Format::SlurmJobcomp);
+            let listing = Listing::new(folder, now).expect("listed");
+            let read = read_folder(folder, &listing, self.at.as_ref(), format, &options, 10);
+            let read = read.expect("read");
+            jobs.extend(read.records.into_iter().map(|record| record.key.job));
+            self.lost.extend(read.lost);
+            self.at = Some(read.next);
+            if !read.more {
+                return jobs;
+            }
+        }
+    }
+}
+
+#[test]
+fn the_clock_of_the_follower_jumps_and_each_record_is_read_once() {
+    let mut days = Days::new();
+    days.write(20_260_118, 1);
+    days.write(20_260_119, 2);
+    days.write(20_260_120, 3);
+    assert_eq!(days.jobs(20), ["1", "2", "3"]);
+    // Set back: the log of today is of a day to come, and grows all the same.
+    days.write(20_260_120, 4);
+    assert_eq!(days.jobs(18), ["4"]);
+    days.write(20_260_120, 5);
+    days.write(20_260_119, 6);
+    assert_eq!(days.jobs(18), ["5", "6"]);
+    // A clock that starts in 1970 knows of no log at all.
+    days.write(20_260_121, 7);
+    assert_eq!(days.jobs(1), [""; 0]);
+    assert_eq!(days.jobs(21), ["7"]);
+    // Set forth, with the clock of the server, and back.
+    days.write(20_260_301, 8);
+    assert_eq!(days.jobs(90), ["8"]);
+    days.write(20_260_121, 9);
+    assert_eq!(days.jobs(90), ["9"]);
+    days.write(20_260_122, 10);
+    assert_eq!(days.jobs(22), ["10"]);
+    days.write(20_260_122, 11);
+    assert_eq!(days.jobs(22), ["11"]);
+    assert!(days.lost.is_empty(), "{:?}", days.lost);
+}
+
+#[test]
+fn a_position_of_an_earlier_release_in_a_log_that_does_not_count_is_left() {
+    let place = |name: &str| FilePosition {
+        name: Some(name.to_owned()),
+        ..FilePosition::default()
+    };
+    for (name, jobs, is_lost) in [
+        ("20260301", vec!["2"], true),
+        ("README", vec!["1", "2"], false),
+    ] {
+        let mut days = Days::new();
+        days.write(20_260_118, 1);
+        days.write(20_260_119, 2);
+        fs::write(days.path(name), "").expect("written");
+        days.at = Some(place(name));
+        assert_eq!(days.jobs(19), jobs, "{name}");
+        assert_eq!(!days.lost.is_empty(), is_lost, "{name}");
+    }
+}
+
+#[test]
+fn logs_of_days_that_were_packed_are_read_to_their_end_once() {
+    let mut days = Days::new();
+    let pack = |days: &Days, day: u64| {
+        let text = fs::read(days.path(&day.to_string())).expect("read");
+        let packed = zstd::encode_all(text.as_slice(), 0).expect("packed");
+        fs::write(days.path(&format!("{day}.zst")), packed).expect("written");
+        fs::remove_file(days.path(&day.to_string())).expect("removed");
+    };
+    days.write(20_260_101, 100);
+    pack(&days, 20_260_101);
+    days.write(20_260_118, 1);
+    days.write(20_260_119, 2);
+    assert_eq!(days.jobs(19), ["1", "2"]);
+    days.write(20_260_118, 3);
+    days.write(20_260_119, 4);
+    days.write(20_260_120, 5);
+    for day in 20_260_118..=20_260_120 {
+        pack(&days, day);
+    }
+    days.write(20_260_121, 6);
+    assert_eq!(days.jobs(21), ["3", "4", "5", "6"]);
+    pack(&days, 20_260_121);
+    days.write(20_260_122, 7);
+    assert_eq!(days.jobs(22), ["7"]);
+    assert!(days.lost.is_empty(), "{:?}", days.lost);
+    // One that is gone without a copy.
+    days.write(20_260_122, 8);
+    fs::remove_file(days.path("20260122")).expect("removed");
+    days.write(20_260_123, 9);
+    assert_eq!(days.jobs(23), ["9"]);
+    assert_eq!(days.lost, [days.path("20260122")]);
 }

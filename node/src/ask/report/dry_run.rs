@@ -1,14 +1,16 @@
 //! What a dry run knows of the jobs that it has met: each counts once, however often it is in the input.
 //!
 //! Invariant: a job is tried out once. Instalments of a job that runs wait for a later word until the input ends, so
-//! that what its final record replaces is not counted beside it. Of a job that has ended nothing is kept but hashes.
+//! that what its final record replaces is not counted beside it. What it does not replace, by the rule of `fairmesh-site`,
+//! is tried out too, and the final record from there on. Of a job that has ended nothing is kept but hashes.
 
 use std::collections::btree_map::{BTreeMap, Entry as Place};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, Origin};
 use fairmesh_records::BatchRecord;
+use fairmesh_site::replaces_instalments;
 use foldhash::quality::FixedState;
 
 use super::send::Batch;
@@ -17,12 +19,19 @@ use super::source::Entry;
 #[derive(Default)]
 pub(super) struct DryRun {
     hasher: FixedState,
-    /// Jobs that have ended.
+    /// Jobs that have ended: the hashes of their keys, and of their names and starts. 18 to 36 bytes a job.
     ended: HashSet<u64, FixedState>,
-    /// Runs by name and start, and whether they are known by that.
-    starts: HashMap<u64, (u64, bool), FixedState>,
+    /// Jobs that have not, by the hashes of their names and starts.
+    starts: HashMap<u64, u64, FixedState>,
     /// The longest instalment of each job that has not: its file, its line and itself.
     running: BTreeMap<u64, (String, u64, Box<Entry>)>,
+}
+
+/// Whether the record's key has the start of its run, and not its submission.
+fn is_by_start(record: &BatchRecord) -> bool {
+    record
+        .start
+        .is_some_and(|start| start.0 / 1_000 == record.key.instance)
 }
 
 /// For how long a job that runs has held its resources; for all of the time where its record does not say.
@@ -30,35 +39,93 @@ fn held(entry: &Entry) -> Millis {
     entry.record.wall.unwrap_or(Millis(u64::MAX))
 }
 
+/// What of a batch is to be tried out now.
+#[derive(Default)]
+pub(super) struct Sifted {
+    pub(super) fresh: Batch,
+    /// By positions in those: what is charged of a final record if its job's instalment stays.
+    pub(super) rests: BTreeMap<usize, Box<Entry>>,
+    /// How many records say nothing that counts.
+    pub(super) known: u64,
+}
+
+/// Whether one account pays for both, as far as their words say. A source may leave some out.
+fn is_same_payer(one: &Origin, other: &Origin) -> bool {
+    let pairs = [
+        (&one.user, &other.user),
+        (&one.account, &other.account),
+        (&one.subject, &other.subject),
+    ];
+    let differ = |(one, other): (&Option<String>, &Option<String>)| {
+        one.is_some() && other.is_some() && one != other
+    };
+    !pairs.into_iter().any(differ)
+}
+
+/// What is charged of a final record after an instalment; `None` if it replaces the instalment.
+fn rest(entry: &Entry, instalment: &Entry) -> Option<Box<Entry>> {
+    let (start, first) = (entry.record.start?, instalment.record.start?);
+    let is_same_payer = is_same_payer(&entry.record.origin, &instalment.record.origin);
+    if replaces_instalments(is_same_payer, (start, first)) {
+        return None;
+    }
+    let mut rest = Box::new(entry.clone());
+    let record = &mut rest.record;
+    let until = first.after(held(instalment)).max(start);
+    let past = until.since(start);
+    record.wall = record
+        .wall
+        .map(|wall| Millis(wall.0.saturating_sub(past.0)));
+    record.start = Some(record.end.map_or(until, |end| until.min(end)));
+    Some(rest)
+}
+
 impl DryRun {
-    /// The run that a record is of. Of two sources one may know it by its start, as the node sees it.
-    fn run_of(&mut self, record: &BatchRecord) -> u64 {
-        let (cluster, key) = (&record.key.cluster, &record.key);
-        let own = self.hasher.hash_one((cluster, &key.job, key.instance));
-        let Some(start_s) = record.start.map(|start| start.0 / 1_000) else {
-            return own;
-        };
+    /// The hash of the record's key.
+    fn key_of(&self, record: &BatchRecord) -> u64 {
+        let key = &record.key;
+        self.hasher.hash_one((&key.cluster, &key.job, key.instance))
+    }
+
+    /// The hashes of the record's names and its start; `by_start` are those of a record whose key has the start.
+    fn names_of(&self, record: &BatchRecord, by_start: bool) -> impl Iterator<Item = u64> {
+        let start_s = record.start.map(|start| start.0 / 1_000);
+        let names = [Some(&record.key.job), record.label.as_ref()];
+        let hashes = names.map(|name| {
+            let name = (&record.key.cluster, name?, by_start, start_s?);
+            Some(self.hasher.hash_one(name))
+        });
+        hashes.into_iter().flatten()
+    }
+
+    /// The run that a record is of: another source may know it by its start, as the node sees it.
+    fn run_of(&self, record: &BatchRecord) -> u64 {
+        let own = self.key_of(record);
         if self.ended.contains(&own) || self.running.contains_key(&own) {
             return own;
         }
-        let is_by_start = key.instance == start_s;
-        let names = [Some(&key.job), record.label.as_ref()]
-            .into_iter()
-            .flatten();
-        let names = names.map(|job| self.hasher.hash_one((cluster, job, "starts", start_s)));
-        let names: Vec<u64> = names.collect();
-        let mut known = names.iter().filter_map(|name| self.starts.get(name));
-        let same = known.find(|(_, by_start)| is_by_start || *by_start);
-        let run = same.map_or(own, |(run, _)| *run);
-        for name in names {
-            self.starts.entry(name).or_insert((run, is_by_start));
-        }
-        run
+        let others = self.names_of(record, false).filter(|_| is_by_start(record));
+        let mut same = self.names_of(record, true).chain(others);
+        same.find_map(|name| match self.ended.contains(&name) {
+            true => Some(name),
+            false => self.starts.get(&name).copied(),
+        })
+        .unwrap_or(own)
+    }
+
+    /// The hashes of the names that the record itself has.
+    fn names_now(&self, record: &BatchRecord) -> [Option<u64>; 2] {
+        let mut names = self.names_of(record, is_by_start(record));
+        [names.next(), names.next()]
     }
 
     /// What of a batch is to be tried out now, and how many others say nothing that counts.
-    pub(super) fn sift(&mut self, batch: Batch, file: &str) -> (Batch, u64) {
-        let (mut fresh, mut known) = (Vec::new(), 0);
+    pub(super) fn sift(&mut self, batch: Batch, file: &str) -> Sifted {
+        let Sifted {
+            mut fresh,
+            mut rests,
+            mut known,
+        } = Sifted::default();
         for (line, entry) in batch {
             // What waits, and what never ran, is no word on what a job held.
             if entry.record.start.is_none() {
@@ -68,11 +135,29 @@ impl DryRun {
             let job = self.run_of(&entry.record);
             if self.ended.contains(&job) {
                 known += 1;
+                // A third source may know the job as this one does.
+                let key = self.key_of(&entry.record);
+                if job != key {
+                    let names = self.names_now(&entry.record).into_iter().flatten();
+                    self.ended.extend(names.chain([key]));
+                }
             } else if entry.record.state.has_ended() {
-                self.ended.insert(job);
-                known += u64::from(self.running.remove(&job).is_some());
+                let names = self.names_now(&entry.record);
+                self.ended.extend(names.into_iter().flatten().chain([job]));
+                let instalment = self.running.get(&job).map(|(_, _, entry)| entry);
+                match instalment.map(|instalment| rest(&entry, instalment)) {
+                    Some(Some(rest)) => _ = rests.insert(fresh.len(), rest),
+                    Some(None) => {
+                        self.running.remove(&job);
+                        known += 1;
+                    }
+                    None => {}
+                }
                 fresh.push((line, entry));
             } else {
+                for name in self.names_now(&entry.record).into_iter().flatten() {
+                    self.starts.insert(name, job);
+                }
                 match self.running.entry(job) {
                     Place::Vacant(place) => {
                         place.insert((file.to_owned(), line, entry));
@@ -86,14 +171,20 @@ impl DryRun {
                 }
             }
         }
-        (fresh, known)
+        Sifted {
+            fresh,
+            rests,
+            known,
+        }
     }
 
     /// These are refused: another record of such a job may be good.
     pub(super) fn forget<'a>(&mut self, refused: impl Iterator<Item = &'a (u64, Box<Entry>)>) {
         for (_, entry) in refused {
-            let job = self.run_of(&entry.record);
-            self.ended.remove(&job);
+            let names = self.names_now(&entry.record).into_iter().flatten();
+            for hash in names.chain([self.run_of(&entry.record)]) {
+                self.ended.remove(&hash);
+            }
         }
     }
 
@@ -139,7 +230,7 @@ mod tests {
         let (runs, done) = (JobState::Running, JobState::Completed);
         let mut dry_run = DryRun::default();
         let mut sift = |file: &str, words: Vec<Box<Entry>>| {
-            let (fresh, known) = dry_run.sift((1..).zip(words).collect(), file);
+            let Sifted { fresh, known, .. } = dry_run.sift((1..).zip(words).collect(), file);
             let fresh = fresh
                 .into_iter()
                 .map(|(line, entry)| (line, entry.record.key.job));
@@ -171,10 +262,36 @@ mod tests {
         // Another source knows it by its start, which is 0 s here.
         let mut by_start = word("c", done, Some(1));
         by_start.record.key.instance = 0;
-        assert_eq!(dry_run.sift(vec![(8, by_start)], "three").1, 1);
+        assert_eq!(dry_run.sift(vec![(8, by_start)], "three").known, 1);
         // One that was refused may come again, corrected.
         let again = (7, word("c", done, Some(1)));
         dry_run.forget([&again].into_iter());
-        assert_eq!(dry_run.sift(vec![again], "two").0.len(), 1);
+        assert_eq!(dry_run.sift(vec![again], "two").fresh.len(), 1);
+    }
+
+    #[test]
+    fn an_instalment_stays_if_another_account_or_a_later_start_contradicts_it() {
+        let instalment = || word("a", JobState::Running, Some(60));
+        let last = |user: &str, start: u64| {
+            let mut last = word("a", JobState::Completed, Some(100));
+            last.record.origin.user = Some(user.to_owned());
+            last.record.start = Some(WallTime(start));
+            last
+        };
+        let tried = |last: Box<Entry>| {
+            let mut dry_run = DryRun::default();
+            let mut first = instalment();
+            first.record.origin.user = Some("ann".to_owned());
+            let sifted = dry_run.sift(vec![(1, first), (2, last)], "one");
+            let rest = sifted
+                .rests
+                .get(&0)
+                .map(|rest| (rest.record.start, rest.record.wall));
+            (rest, dry_run.instalments().len())
+        };
+        let rest = |held_ms| Some((Some(WallTime(61)), Some(Millis(held_ms))));
+        assert_eq!(tried(last("ann", 1)), (None, 0));
+        assert_eq!(tried(last("bob", 1)), (rest(40), 1));
+        assert_eq!(tried(last("ann", 11)), (rest(50), 1));
     }
 }

@@ -1,11 +1,9 @@
-//! `fairmesh report --follow`: files and folders that grow, reported as they do.
+//! `fairmesh report --follow`: files and folders that grow, reported as they do. The reader of growing logs is
+//! [`fairmesh_schedulers::follow`].
 //!
-//! Of a folder the log with the lowest name that was not read to its end is followed, until there is a
-//! later one (PBS begins one a day, named by its date; what is named by a day to come does not count).
-//!
-//! Invariant: the cursor moves only behind what the node has acknowledged, and is durable before
-//! anything further is read; a node that is away is waited for. A kill at any moment makes at most one
-//! batch come twice, which counts nothing twice.
+//! Invariant: the cursor moves only past records that the node has acknowledged, and is durable before anything further
+//! is read. If the node is away or accepts no records for now, they are sent again until it does. After a kill at any
+//! moment at most one batch is sent twice, which counts nothing twice.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -14,11 +12,10 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
-use fairmesh_model::UsageRecord;
 use fairmesh_records::format::DETECT_BYTES_MAX;
-use fairmesh_records::{BatchRecord, Format, GridIdentities};
+use fairmesh_records::{Format, GridIdentities};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
-use fairmesh_schedulers::follow::{self, FilePosition, Portion};
+use fairmesh_schedulers::follow::{self, FilePosition, Listing, Portion};
 use fairmesh_schedulers::state;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -43,13 +40,13 @@ const OVERLAP_S: i64 = 600;
 /// What is remembered of a file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct Progress {
-    /// In a folder, which log.
-    #[serde(default)]
-    log: Option<PathBuf>,
     format: Option<Format>,
     place: Option<FilePosition>,
-    /// In a folder, where the last of the earlier logs were left.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    /// In a folder, which log: an earlier release stored this outside the position.
+    #[serde(default, skip_serializing)]
+    log: Option<PathBuf>,
+    /// The same of the positions in other logs.
+    #[serde(default, skip_serializing)]
     left: Vec<FilePosition>,
     /// In an archive, when the last of the jobs ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -64,8 +61,12 @@ struct Followed {
     rejects: Rejects,
     read: u64,
     is_archive: bool,
+    /// Whether the command line has the format, so no log has to show it.
+    is_format_given: bool,
+    /// Files of a folder that have shown the format.
+    logs: BTreeSet<String>,
     /// Files of a folder that are no logs. Each is reported once.
-    strays: BTreeSet<PathBuf>,
+    strays: BTreeSet<String>,
     /// Of an archive, which of the last jobs are acknowledged.
     sent: BTreeSet<Place>,
 }
@@ -169,7 +170,7 @@ impl Followed {
         let cursor = args.cursor.clone().unwrap_or_else(beside);
         let known: Option<Progress> = state::load(&cursor)
             .with_context(|| format!("cannot read the cursor {}", cursor.display()))?;
-        let mut progress = known.unwrap_or_default();
+        let mut progress = known.unwrap_or_default().updated();
         if progress.place.is_none() || format.is_some_and(|format| Some(format) != progress.format)
         {
             progress.format = format;
@@ -184,6 +185,8 @@ impl Followed {
             rejects: Rejects::of(path, args.rejects_to.as_deref(), true, true),
             read: 0,
             is_archive: kind == Some(Kind::Arc),
+            is_format_given: format.is_some(),
+            logs: BTreeSet::new(),
             strays: BTreeSet::new(),
             sent: BTreeSet::new(),
         })
@@ -196,97 +199,70 @@ impl Followed {
             return self.archive_round(job).await;
         }
         loop {
-            let (log, later) = self.log()?;
-            let Some(log) = log else { return Ok(()) };
-            if self.progress.format.is_none() {
-                match recognise(&log) {
-                    Err(error) if self.path.is_dir() && error.is::<Hopeless>() => {
-                        self.skip_stray(log);
-                        continue;
-                    }
-                    format => self.progress.format = format?,
-                }
-            }
+            let mut listing = self.list()?;
+            self.progress.format = self.format(listing.as_mut())?;
             let Some(format) = self.progress.format else {
-                // An empty log is no reason to wait, if there is a later one.
-                let Some(later) = later else { return Ok(()) };
-                self.progress.log = Some(later);
-                continue;
+                return Ok(());
             };
-            if self.earlier_log(job, format).await? {
-                continue;
+            let (path, place) = (&self.path, self.progress.place.as_ref());
+            let (options, most) = (&job.options, BATCH_RECORDS);
+            let read = match &listing {
+                Some(listing) => follow::read_folder(path, listing, place, format, options, most),
+                None => follow::read(path, place, format, options, most),
+            };
+            let mut read = read.with_context(|| format!("cannot read {}", self.name))?;
+            // If the log is rotated before the node accepts its first records, they are read from where it is then.
+            if place.is_none() {
+                self.keep(read.start.clone())?;
             }
-            // The log stays the same if a file with a lower name appears.
-            if self.progress.place.is_none() && self.path.is_dir() {
-                self.progress.log = Some(log.clone());
-            }
-            let place = self.progress.place.as_ref();
-            let read = follow::read(&log, place, format, &job.options, BATCH_RECORDS);
-            let mut read = read.with_context(|| format!("cannot read {}", log.display()))?;
-            let from = place.cloned();
-            self.take(job, &log, (from.as_ref(), &mut read), format)
-                .await?;
-            let mut next = self.progress.clone();
-            next.place = Some(read.next);
-            if !read.more
-                && let Some(later) = later
-            {
-                let (mut left, name) = (next.left, log.file_name());
-                let name = name.map(|name| name.to_string_lossy().into_owned());
-                let place = next.place.unwrap_or_default();
-                follow::leave(&mut left, FilePosition { name, ..place });
-                next = Progress {
-                    log: Some(later),
-                    format: next.format,
-                    left,
-                    ..Progress::default()
-                };
-                read.more = true;
-            }
-            if next != self.progress {
-                state::store(&self.cursor, &next)?;
-                self.progress = next;
-            }
+            self.take(job, &mut read, format).await?;
+            self.keep(read.next)?;
             if !read.more {
                 return Ok(());
             }
         }
     }
 
-    /// Reports what came to an earlier log of the folder, if anything did.
-    async fn earlier_log(&mut self, job: &mut Reporting, format: Format) -> anyhow::Result<bool> {
-        let (mut left, before) = (self.progress.left.clone(), self.progress.left.clone());
-        let grown = follow::grown(&self.path, &mut left, format, &job.options, BATCH_RECORDS);
-        let Some(mut grown) = grown.with_context(|| format!("cannot read {}", self.name))? else {
-            return Ok(false);
-        };
-        let name = grown.next.name.clone();
-        let place = before.iter().find(|place| place.name == name);
-        let log = self.path.join(name.unwrap_or_default());
-        self.take(job, &log, (place, &mut grown), format).await?;
-        self.progress.left = left;
-        state::store(&self.cursor, &self.progress)?;
-        Ok(true)
+    fn keep(&mut self, place: FilePosition) -> anyhow::Result<()> {
+        if self.progress.place.as_ref() != Some(&place) {
+            self.progress.place = Some(place);
+            state::store(&self.cursor, &self.progress)?;
+        }
+        Ok(())
     }
 
-    /// Reports what was read of a log from a place on.
+    /// Reports what was read of a log. The lines of its records are counted from those before; where records have several
+    /// lines that is near enough to find them.
     async fn take(
         &mut self,
         job: &mut Reporting,
-        log: &Path,
-        (place, read): (Option<&FilePosition>, &mut Portion),
+        read: &mut Portion,
         format: Format,
     ) -> anyhow::Result<()> {
-        if read.lost.is_some() {
-            job.way.tell_of_lost_log().await;
-        }
+        let log = match &read.start.name {
+            Some(name) => self.path.join(name),
+            None => self.path.clone(),
+        };
         let name = clean(&log.display().to_string());
-        let lines_before = place.map_or(0, |place| place.position.lines);
         let records = std::mem::take(&mut read.records).into_iter();
         let records = records.zip(std::mem::take(&mut read.usage));
-        let batch = batch(job, records, &name, lines_before)?;
+        let mut batch = Vec::new();
+        for ((record, usage), line) in records.zip(read.start.position.lines + 1..) {
+            let text = Vec::new();
+            let entry = Box::new(Entry {
+                record,
+                usage,
+                text,
+            });
+            let entry = job.prepared(entry, &name, line);
+            batch.push((line, entry.map_err(|error| Hopeless(error.to_string()))?));
+        }
         let count = (batch.len() + read.bad.len()) as u64;
-        let section = section(&job.given, format, &read.next);
+        let of_log = ReadOptions {
+            columns: read.columns.take(),
+            ..ReadOptions::of_format(format.name())
+        };
+        let section = of_log.or(job.given.clone()).with_zone().to_line();
         let mut from = Origin::new(&name, &mut self.rejects, &section);
         job.send(batch, &mut from).await?;
         for bad in &read.bad {
@@ -297,6 +273,10 @@ impl Followed {
                 .keep(&section, &place, &clean(&bad.why), &bad.text);
         }
         job.way.tell_of(&mut self.rejects).await;
+        // Once, however often the batch was sent.
+        if read.lost.is_some() {
+            job.way.tell_of_lost_log().await;
+        }
         self.read += count;
         job.tally.report.read += read.bad.len() as u64;
         Ok(())
@@ -336,92 +316,68 @@ impl Followed {
         }
     }
 
-    /// Skips a file of the folder that is no log, and warns of it once.
-    fn skip_stray(&mut self, file: PathBuf) {
-        let name = clean(&file.display().to_string());
-        if self.strays.insert(file) {
-            eprintln!("fairmesh: {name} is skipped: it is not a log of this folder");
+    /// The logs of a folder.
+    fn list(&mut self) -> anyhow::Result<Option<Listing>> {
+        if !self.path.is_dir() {
+            return Ok(None);
         }
+        let listing = Listing::new(&self.path, wall_now());
+        let mut listing = listing.with_context(|| format!("cannot read {}", self.name))?;
+        listing.logs.retain(|log| !self.strays.contains(log));
+        for stray in std::mem::take(&mut listing.strays) {
+            self.skip_stray(stray);
+        }
+        Ok(Some(listing))
     }
 
-    /// The log to read, and, in a folder, the one behind it.
-    fn log(&mut self) -> anyhow::Result<(Option<PathBuf>, Option<PathBuf>)> {
-        if !self.path.is_dir() {
-            return Ok((Some(self.path.clone()), None));
-        }
-        let now = wall_now();
-        let is_ahead = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default();
-            follow::is_ahead(&name.to_string_lossy(), now)
+    /// The format of the file, or of the first log of the folder that shows it; `None` while they are empty. A file of the
+    /// folder that shows none, or another one, is a stray.
+    fn format(&mut self, listing: Option<&mut Listing>) -> anyhow::Result<Option<Format>> {
+        let Some(listing) = listing.filter(|_| !self.is_format_given) else {
+            let known = self.progress.format;
+            return known.map_or_else(|| recognise(&self.path), |known| Ok(Some(known)));
         };
-        let is_log = |path: &PathBuf| {
-            let name = path.file_name().unwrap_or_default();
-            path.is_file() && follow::is_log_name(&name.to_string_lossy()) && !is_ahead(path)
-        };
-        let entries = std::fs::read_dir(&self.path)
-            .with_context(|| format!("cannot read {}", self.path.display()))?;
-        let logs = entries.flatten().map(|entry| entry.path());
-        let mut logs: Vec<PathBuf> = logs.filter(is_log).collect();
-        logs.sort();
-        if logs.iter().any(|log| is_of_day(log)) {
-            let (days, others): (Vec<_>, Vec<_>) = logs.into_iter().partition(|log| is_of_day(log));
-            logs = days;
-            others.into_iter().for_each(|other| self.skip_stray(other));
-            // An earlier release followed any file.
-            if self.progress.log.take_if(|log| !is_of_day(log)).is_some() {
-                self.progress.place = None;
+        let mut known = self.progress.format;
+        for name in listing.logs.clone() {
+            if self.logs.contains(&name) {
+                continue;
+            }
+            let found = match recognise(&self.path.join(&name)) {
+                Err(error) if error.is::<Hopeless>() => None,
+                Ok(None) => continue,
+                found => found?.filter(|found| known.is_none_or(|known| known == *found)),
+            };
+            if found.is_some() {
+                known = found;
+                self.logs.insert(name);
+            } else {
+                listing.logs.remove(&name);
+                self.skip_stray(name);
             }
         }
-        logs.retain(|log| !self.strays.contains(log));
-        if let Some(newest) = logs.last()
-            && let Some(ahead) = self.progress.log.take_if(|log| is_ahead(log))
-        {
-            let (ahead, log) = (ahead.display(), newest.display());
-            eprintln!(
-                "fairmesh: {ahead} is of no day that has come: going on in {log}; report the logs before it, \
-                 if they have not been"
-            );
-            self.progress = Progress {
-                log: Some(newest.clone()),
-                format: self.progress.format,
-                ..Progress::default()
-            };
+        Ok(known)
+    }
+
+    /// Skips a file of the folder that is no log, and warns of it once.
+    fn skip_stray(&mut self, file: String) {
+        if !self.strays.contains(&file) {
+            let name = clean(&self.path.join(&file).display().to_string());
+            eprintln!("fairmesh: {name} is skipped: it is not a log of this folder");
+            self.strays.insert(file);
         }
-        let at = |path: &PathBuf| Some(path) >= self.progress.log.as_ref();
-        let mut rest = logs.into_iter().filter(at);
-        Ok((rest.next(), rest.next()))
     }
 }
 
-/// What to read records of a log with, as far as a position in it.
-fn section(given: &ReadOptions, format: Format, next: &FilePosition) -> String {
-    let of_log = ReadOptions {
-        columns: next.position.columns.clone(),
-        ..ReadOptions::of_format(format.name())
-    };
-    of_log.or(given.clone()).with_zone().to_line()
-}
-
-/// The records, made ready. Their lines are counted on from those before; where records have several
-/// lines that is near enough to find them.
-fn batch(
-    job: &mut Reporting,
-    records: impl Iterator<Item = (BatchRecord, Option<UsageRecord>)>,
-    name: &str,
-    lines_before: u64,
-) -> anyhow::Result<Vec<(u64, Box<Entry>)>> {
-    let numbered = records.zip(lines_before + 1..);
-    let entry = |((record, usage), line)| {
-        let text = Vec::new();
-        let entry = Box::new(Entry {
-            record,
-            usage,
-            text,
-        });
-        let entry = job.prepared(entry, name, line);
-        Ok((line, entry.map_err(|error| Hopeless(error.to_string()))?))
-    };
-    numbered.map(entry).collect()
+impl Progress {
+    /// The same, where an earlier release stored it.
+    fn updated(mut self) -> Self {
+        if let Some(name) = self.log.take().as_deref().and_then(Path::file_name) {
+            let place = self.place.get_or_insert_default();
+            place.name = Some(name.to_string_lossy().into_owned());
+            place.left = std::mem::take(&mut self.left);
+        }
+        self
+    }
 }
 
 /// The format of a log; `None` while it is empty.
@@ -435,12 +391,6 @@ fn recognise(log: &Path) -> anyhow::Result<Option<Format>> {
         None if !beginning.contains(&b'\n') => Ok(None),
         _ => Err(Hopeless(unrecognised(log, &beginning).to_string()).into()),
     }
-}
-
-/// Whether a log is named by a day (`20260101`), as PBS names its logs.
-fn is_of_day(log: &Path) -> bool {
-    let name = log.file_name().unwrap_or_default();
-    follow::is_day(&name.to_string_lossy())
 }
 
 fn modified(files: &[PathBuf]) -> Vec<Option<(SystemTime, u64)>> {
@@ -458,7 +408,6 @@ mod tests {
     #[test]
     fn only_names_that_are_days_are_read_in_a_folder_of_days() -> anyhow::Result<()> {
         let folder = tempfile::tempdir()?;
-        let path = |name: &str| folder.path().join(name);
         let strays = [
             "20260101.bak",
             "20260101~",
@@ -467,57 +416,40 @@ mod tests {
             "core.1234",
             "old.tar",
         ];
-        for name in ["20260101", "20260102"].iter().chain(&strays) {
-            std::fs::write(path(name), "")?;
+        let (days, ahead) = (["20260101", "20260102"], ["99990101"]);
+        for name in days.iter().chain(&strays).chain(&ahead) {
+            std::fs::write(folder.path().join(name), "")?;
         }
         let mut followed = Followed {
             path: folder.path().to_owned(),
             name: String::new(),
-            cursor: path(".cursor"),
-            progress: Progress {
-                log: Some(path("README")),
-                ..Progress::default()
-            },
-            rejects: Rejects::of(folder.path(), None, true, true),
-            read: 0,
-            is_archive: false,
-            strays: BTreeSet::new(),
-            sent: BTreeSet::new(),
-        };
-        let both = (Some(path("20260101")), Some(path("20260102")));
-        assert_eq!(followed.log()?, both);
-        assert_eq!(followed.strays, strays.map(path).into_iter().collect());
-        Ok(())
-    }
-
-    #[test]
-    fn a_folder_is_followed_past_a_log_of_a_day_to_come() -> anyhow::Result<()> {
-        let folder = tempfile::tempdir()?;
-        let path = |name: &str| folder.path().join(name);
-        for name in ["20260101", "20260102", "99990101"] {
-            std::fs::write(path(name), "")?;
-        }
-        let mut followed = Followed {
-            path: folder.path().to_owned(),
-            name: String::new(),
-            cursor: path(".cursor"),
+            cursor: folder.path().join(".cursor"),
             progress: Progress::default(),
             rejects: Rejects::of(folder.path(), None, true, true),
             read: 0,
             is_archive: false,
+            is_format_given: false,
+            logs: BTreeSet::new(),
             strays: BTreeSet::new(),
             sent: BTreeSet::new(),
         };
-        let (first, second) = (Some(path("20260101")), Some(path("20260102")));
-        assert_eq!(followed.log()?, (first, second.clone()));
-        // One that has come as far as that already.
-        followed.progress.log = Some(path("99990101"));
-        followed.progress.place = Some(FilePosition::default());
-        assert_eq!(followed.log()?, (second.clone(), None));
-        assert_eq!(
-            (followed.progress.log, followed.progress.place),
-            (second, None)
+        let listing = followed.list()?.context("a folder")?;
+        assert_eq!(listing.logs, days.map(str::to_owned).into());
+        assert_eq!(followed.strays, strays.map(str::to_owned).into());
+        Ok(())
+    }
+
+    #[test]
+    fn a_cursor_of_an_earlier_release_continues_in_its_log() -> anyhow::Result<()> {
+        let place = r#"{"inode": 7, "position": {"bytes": 9, "lines": 1}}"#;
+        let other = r#"{"name": "20260101", "inode": 6, "position": {"bytes": 8, "lines": 1}}"#;
+        let cursor = format!(
+            r#"{{"log": "/logs/20260102", "format": "pbs", "place": {place}, "left": [{other}]}}"#
         );
+        let progress: Progress = serde_json::from_str(&cursor)?;
+        let place = progress.updated().place.context("a position")?;
+        assert_eq!((place.name.as_deref(), place.inode), (Some("20260102"), 7));
+        assert_eq!(place.left, [serde_json::from_str(other)?]);
         Ok(())
     }
 }

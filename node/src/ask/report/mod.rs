@@ -37,6 +37,7 @@ use self::rejects::Rejects;
 use self::send::{Origin, Way};
 use self::source::{Entry, Kind, Source};
 use self::tally::{FileBody, Tally};
+use self::waiting::Waiting;
 use super::AskArgs;
 use crate::control::clean;
 use crate::output::{Exit, Progress};
@@ -203,6 +204,9 @@ impl Reporting {
             let error = match self.open(args, file) {
                 Ok((source, position)) => self.file(args, file, source, &position).await?,
                 Err(error) => {
+                    if is_called_rejects(file) && matches!(file.try_exists(), Ok(false)) {
+                        self.way.tell_of_file(file, &mut Waiting::default()).await;
+                    }
                     let name = clean(&file.display().to_string());
                     self.tally.files.push(FileBody::failed(name, &error));
                     Some(error)
@@ -260,6 +264,7 @@ impl Reporting {
     ) -> anyhow::Result<Option<anyhow::Error>> {
         let name = clean(&file.display().to_string());
         let mut rejects = self.rejects(args, file, &source)?;
+        rejects.has_some = false;
         let before = self.tally.report.read;
         let progress = Progress::of_bytes(source.bytes, &name);
         let show = || progress.show(position.load(Ordering::Relaxed));
@@ -274,13 +279,23 @@ impl Reporting {
             eprintln!("fairmesh: the file of rejects cannot be replaced: {error:#}");
         }
         self.way.tell_of(&mut rejects).await;
+        // What is refused again of a file of rejects waits in another file, if it could not be replaced.
+        let kept_there = [&rejects.path, &rejects.removed].map(Option::as_deref);
+        let is_of_rejects = source.is_of_rejects() || is_called_rejects(file);
+        if was_read && is_of_rejects && !kept_there.contains(&Some(file)) {
+            self.way.tell_of_file(file, &mut Waiting::default()).await;
+        }
         let error = read.as_ref().map_or_else(Some, Option::as_ref);
         self.tally.files.push(FileBody {
             file: name,
             format: Some(source.kind.name()),
             packed: source.packed,
             read: self.tally.report.read - before,
-            rejects: rejects.path.as_ref().map(|path| path.display().to_string()),
+            rejects: rejects
+                .path
+                .as_ref()
+                .filter(|_| rejects.has_some)
+                .map(|path| path.display().to_string()),
             error: error.map(|error| format!("{error:#}")),
         });
         self.rejects = Some(rejects).filter(|_| args.rejects_to.is_some());
@@ -385,15 +400,18 @@ fn is_plain(file: &Path) -> bool {
     file.symlink_metadata().is_ok_and(|file| file.is_file())
 }
 
+/// Whether a file has the name of a file of rejects, whatever is left of its form.
+fn is_called_rejects(file: &Path) -> bool {
+    file.extension().is_some_and(|end| end == "rejects")
+}
+
 /// The files of rejects in the current folder.
 fn rejects_here() -> anyhow::Result<Vec<PathBuf>> {
     let names = std::fs::read_dir(".").context("cannot read this folder")?;
     let names = names
         .flatten()
         .map(|entry| PathBuf::from(entry.file_name()));
-    let mut files: Vec<PathBuf> = names
-        .filter(|name| name.extension().is_some_and(|end| end == "rejects"))
-        .collect();
+    let mut files: Vec<PathBuf> = names.filter(|name| is_called_rejects(name)).collect();
     files.sort();
     if files.is_empty() {
         eprintln!("there is no file of rejects in this folder");

@@ -35,6 +35,8 @@ pub(super) struct Rejects {
     appended: Option<(u64, u64)>,
     /// Where they are.
     pub(super) path: Option<PathBuf>,
+    /// Whether any of the file that is read now is there.
+    pub(super) has_some: bool,
     /// The file that they were in, if none is left.
     pub(super) removed: Option<PathBuf>,
     /// How many there are.
@@ -63,6 +65,7 @@ impl Rejects {
             section: String::new(),
             appended: None,
             path: None,
+            has_some: false,
             removed: None,
             waiting: Waiting::default(),
         }
@@ -95,6 +98,7 @@ impl Rejects {
             lines.push(b'\n');
         }
         let Some(file) = &mut self.file else { return };
+        self.has_some = true;
         // The file that it is of is reported again.
         if !self.waiting.is_new(lines.clone()) && self.replaced.is_none() {
             return;
@@ -156,10 +160,9 @@ impl Rejects {
         }
         let file = options.append(true).open(place)?;
         let metadata = file.metadata()?;
-        if self.appended.is_none() {
-            self.waiting = Waiting::of_file(place)?;
-        }
+        // Somebody may have corrected it meanwhile.
         if self.appended != Some((metadata.ino(), metadata.len())) {
+            self.waiting = Waiting::of_file(place)?;
             self.section.clear();
         }
         Ok(file)
@@ -184,15 +187,23 @@ impl Rejects {
         let Some((path, before)) = self.replaced.take() else {
             return Ok(());
         };
+        let is_replaced = self.replace(&path, &before, was_read);
+        if self.removed.is_none() {
+            self.waiting = Waiting::of_file(&path)?;
+            self.path = Some(path);
+        }
+        is_replaced
+    }
+
+    fn replace(&mut self, path: &Path, before: &Metadata, was_read: bool) -> anyhow::Result<()> {
         let new = self.new.take();
         let is_lost = self.places.is_empty() && new.is_none();
-        self.path = Some(path.clone());
         if !was_read || is_lost {
             return Ok(());
         }
-        let now = std::fs::symlink_metadata(&path)?;
+        let now = std::fs::symlink_metadata(path)?;
         let of = |metadata: &Metadata| (metadata.ino(), metadata.len(), metadata.modified().ok());
-        if of(&now) != of(&before) {
+        if of(&now) != of(before) {
             anyhow::bail!(
                 "{} changed while it was read: it stays as it is",
                 path.display()
@@ -201,11 +212,11 @@ impl Rejects {
         match new {
             Some(new) => {
                 new.as_file().sync_all()?;
-                drop(new.persist(&path)?);
+                drop(new.persist(path)?);
             }
             None => {
-                std::fs::remove_file(&path)?;
-                self.removed = self.path.take();
+                std::fs::remove_file(path)?;
+                (self.path, self.removed) = (None, Some(path.to_owned()));
             }
         }
         Ok(())
@@ -269,15 +280,21 @@ mod tests {
         let path = folder.path().join("jobs.log.rejects");
         std::fs::write(&path, "# a:1: why\nx\n# a:2: why\ny\n").expect("written");
         let before = std::fs::read(&path).expect("read");
+        let waiting = |rejects: &Rejects| {
+            let news = rejects.waiting.news(&path);
+            news.map(|news| news.lines.count)
+        };
         // Broken off, or changed meanwhile.
         let mut rejects = Rejects::replacing(&path).expect("there");
         rejects.keep("", "b:1", "no job", b"x");
         rejects.finish(false).expect("nothing to do");
+        assert_eq!(waiting(&rejects), Some(2), "both are still there");
         assert_eq!(std::fs::read(&path).expect("read"), before);
         let mut rejects = Rejects::replacing(&path).expect("there");
         let mut file = File::options().append(true).open(&path).expect("open");
         file.write_all(b"# a:3: why\nz\n").expect("appended");
         assert!(rejects.finish(true).is_err());
+        assert_eq!(waiting(&rejects), Some(3));
         // Some is refused again, then none.
         let mut rejects = Rejects::replacing(&path).expect("there");
         rejects.keep("", "b:1", "no job", b"x");
@@ -308,5 +325,10 @@ mod tests {
         // The file was replaced meanwhile.
         std::fs::remove_file(&path).expect("removed");
         assert_eq!(keep("#two\n", "z"), "#two\n# a:1: why\nz\n");
+        let news = rejects.waiting.news(&path).expect("news");
+        assert_eq!(
+            news.lines.count, 1,
+            "of the file that was removed none waits"
+        );
     }
 }

@@ -11,11 +11,12 @@ use fairmesh_schedulers::feed::BATCH_RECORDS;
 use fairmesh_schedulers::report::{FeedReport, LoopsReport};
 
 use super::super::{AskError, Control};
-use super::dry_run::DryRun;
+use super::dry_run::{DryRun, Sifted};
 use super::read_options::ReadOptions;
 use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
+use super::waiting::Waiting;
 use crate::control::answer::{AccountingBody, Answer, LoopsHeard, RejectsBody};
 use crate::control::clean;
 use crate::driver::wall_now;
@@ -96,12 +97,12 @@ impl Way {
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
         if let Some(dry_run) = &mut self.dry_run {
-            let (batch, known) = dry_run.sift(batch, from.file);
-            tally.report.known += known;
-            return self.try_out(&batch, from, tally).await;
+            let sifted = dry_run.sift(batch, from.file);
+            tally.report.known += sifted.known;
+            return self.try_out(&sifted, from, tally).await;
         }
-        let (plain, full): (Vec<_>, Vec<_>) =
-            batch.iter().partition(|(_, entry)| entry.usage.is_some());
+        let items = batch.iter().map(|(line, entry)| (*line, &**entry));
+        let (plain, full): (Vec<_>, Vec<_>) = items.partition(|(_, entry)| entry.usage.is_some());
         self.post(RECORDS, &[], &plain, from, tally).await?;
         self.post("/v1/accounting", &[], &full, from, tally).await?;
         Ok(())
@@ -109,12 +110,15 @@ impl Way {
 
     /// Tells the node how many rejects wait, where that has changed.
     pub(super) async fn tell_of(&self, rejects: &mut Rejects) {
+        if let Some(path) = rejects.path.as_deref().or(rejects.removed.as_deref()) {
+            self.tell_of_file(path, &mut rejects.waiting).await;
+        }
+    }
+
+    /// Tells the node how many records wait in a file, where that has changed.
+    pub(super) async fn tell_of_file(&self, path: &Path, waiting: &mut Waiting) {
         let control = self.control.as_ref().filter(|_| self.dry_run.is_none());
-        let path = rejects.path.as_deref().or(rejects.removed.as_deref());
-        let Some((control, path)) = control.zip(path) else {
-            return;
-        };
-        let Some(news) = rejects.waiting.news(path) else {
+        let Some((control, news)) = control.zip(waiting.news(path)) else {
             return;
         };
         let told = async {
@@ -123,7 +127,7 @@ impl Way {
             Ok::<_, anyhow::Error>(answer.body)
         };
         match told.await {
-            Ok(_) => rejects.waiting.is_told(),
+            Ok(_) => waiting.is_told(),
             Err(error) => eprintln!("fairmesh: the node was not told of the rejects: {error:#}"),
         }
     }
@@ -167,7 +171,11 @@ impl Way {
         for (file, batch) in dry_run.instalments() {
             let mut from = Origin::new(&file, rejects, "");
             for batch in batch.chunks(BATCH_RECORDS) {
-                self.try_out(batch, &mut from, tally).await?;
+                let sifted = Sifted {
+                    fresh: batch.to_vec(),
+                    ..Sifted::default()
+                };
+                self.try_out(&sifted, &mut from, tally).await?;
             }
         }
         Ok(())
@@ -176,12 +184,15 @@ impl Way {
     /// Says what would become of a batch, and adds up its jobs.
     async fn try_out(
         &mut self,
-        batch: &[(u64, Box<Entry>)],
+        Sifted { fresh, rests, .. }: &Sifted,
         from: &mut Origin<'_>,
         tally: &mut Tally,
     ) -> anyhow::Result<()> {
-        let refused = self.estimate(batch, from, tally).await?;
-        for (index, item) in batch.iter().enumerate() {
+        let charged = fresh.iter().enumerate();
+        let charged = charged.map(|(at, (line, entry))| (*line, rests.get(&at).unwrap_or(entry)));
+        let charged: Vec<(u64, &Entry)> = charged.map(|(line, entry)| (line, &**entry)).collect();
+        let refused = self.estimate(&charged, from, tally).await?;
+        for (index, item) in fresh.iter().enumerate() {
             if refused.contains(&index) {
                 if let Some(dry_run) = &mut self.dry_run {
                     dry_run.forget(std::iter::once(item));
@@ -198,7 +209,7 @@ impl Way {
         &self,
         path: &str,
         parameters: &[(&str, Option<&str>)],
-        items: &[&(u64, Box<Entry>)],
+        items: &[(u64, &Entry)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
     ) -> anyhow::Result<BTreeSet<usize>> {
@@ -242,15 +253,14 @@ impl Way {
     /// What would become of a batch; gives the positions of those that are refused.
     async fn estimate(
         &mut self,
-        batch: &[(u64, Box<Entry>)],
+        items: &[(u64, &Entry)],
         from: &mut Origin<'_>,
         tally: &mut Tally,
     ) -> anyhow::Result<BTreeSet<usize>> {
         if self.control.is_some() {
-            let items: Vec<&(u64, Box<Entry>)> = batch.iter().collect();
             let at_site = self.at_site.as_deref();
             let parameters = [("dry_run", Some("true")), ("at_site", at_site)];
-            let sent = self.post("/v1/accounting", &parameters, &items, from, tally);
+            let sent = self.post("/v1/accounting", &parameters, items, from, tally);
             let error = match sent.await {
                 Ok(refused) => return Ok(refused),
                 Err(error) => error,
@@ -264,7 +274,7 @@ impl Way {
         }
         let mut refused = BTreeSet::new();
         let (rule, now) = (ChargeRule::default(), wall_now());
-        for (index, (line, entry)) in batch.iter().enumerate() {
+        for (index, (line, entry)) in items.iter().enumerate() {
             match rule.usage(&entry.record, now) {
                 Ok(_) => tally.report.counted += 1,
                 Err(Skip::Invalid(why)) => {

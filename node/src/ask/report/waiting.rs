@@ -73,6 +73,11 @@ impl Waiting {
             return None;
         }
         let file = std::path::absolute(path).ok()?;
+        // The same file by whichever way to its folder; the file itself may be removed.
+        let folder = file.parent().and_then(|folder| folder.canonicalize().ok());
+        let file = folder
+            .zip(file.file_name())
+            .map_or(file.clone(), |(folder, name)| folder.join(name));
         let most = self.reasons.iter().max_by_key(|(_, count)| **count);
         Some(RejectsBody {
             file: file.to_str()?.to_owned(),

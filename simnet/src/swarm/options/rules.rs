@@ -25,14 +25,14 @@ impl HistoryOption {
 }
 
 impl ChargingOption {
-    /// The rule.
-    pub(crate) fn rule(self) -> ChargingRule {
+    /// The rule, which weighs energy if it is one of weights.
+    pub(crate) fn rule(self, weighs_energy: bool) -> ChargingRule {
         let weights = |max, spec_max| ChargingRule::Weights {
             cpu: 1_000,
             gpu: 12_345,
             mem_gib: 333,
             max,
-            energy_kwh: 0,
+            energy_kwh: if weighs_energy { 1_777 } else { 0 },
             spec_max,
         };
         let penalty = |gpu_weight| ChargingRule::Penalty {

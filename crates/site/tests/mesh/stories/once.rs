@@ -261,3 +261,22 @@ fn a_job_that_counts_stays_known_when_the_charter_gives_its_site_less() {
     other.key.job = "k".to_owned();
     assert_eq!(mesh.report(0, &[other]).expect("answered").refused.len(), 1);
 }
+
+#[test]
+fn a_journal_that_begins_again_has_what_running_jobs_are_charged_for() {
+    let mut mesh = Mesh::found(1, 1);
+    let end = job("long", "grid", "g1", "u1", (START.before(HOUR), START), 3);
+    let instalment = UsageRecord {
+        running: true,
+        ..end.clone()
+    };
+    let rows = |mesh: &Mesh| {
+        let rows = mesh.nodes[0].site.rows_held_alone();
+        let of_jobs = rows.iter().filter(|row| row.table == Table::Instalments);
+        of_jobs.filter(|row| row.value.is_some()).count()
+    };
+    mesh.report(0, &[instalment]).expect("acknowledged");
+    assert_eq!(rows(&mesh), 1);
+    mesh.report(0, &[end]).expect("acknowledged");
+    assert_eq!(rows(&mesh), 0);
+}

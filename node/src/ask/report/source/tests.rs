@@ -118,6 +118,30 @@ fn files_are_unpacked_by_their_first_bytes_however_many_parts_they_have() {
     }
 }
 
+/// As gzip, bzip2 and xz themselves do it.
+#[test]
+fn zeros_behind_a_packed_file_are_padding_and_anything_else_is_an_error() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let read = |parts: &[&[u8]]| {
+        let source = open(&folder.path().join("jobs"), &parts.concat()).expect("opened");
+        source.map(|(_, item)| item.is_ok()).collect::<Vec<_>>()
+    };
+    let zeros = [0; 10_240];
+    for (name, pack) in PACKERS {
+        let [one, two] = [1, 2].map(|job| pack(line(job).as_bytes()));
+        let is_padding = name != "zstd";
+        let padded = read(&[&one, &two, &zeros]);
+        assert_eq!(
+            padded,
+            [&[true; 2][..], &[false][is_padding.into()..]].concat(),
+            "{name}"
+        );
+        let more = read(&[&one, &zeros, &two]);
+        assert_eq!(more, [true, is_padding], "{name}");
+        assert_eq!(read(&[&one, &zeros, b"more"]), [true, false], "{name}");
+    }
+}
+
 #[test]
 fn a_packed_file_that_was_cut_is_read_as_far_as_it_goes() {
     let folder = tempfile::tempdir().expect("a folder");
