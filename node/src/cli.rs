@@ -4,7 +4,6 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::note;
 use crate::output::log::{self, Logged};
 use crate::output::{Exit, Lines};
 use crate::schedulers::command::{self, SystemArgs};
@@ -85,13 +84,14 @@ enum Command {
 /// Runs the command that the program was called with.
 #[tokio::main]
 pub async fn main() -> ExitCode {
-    if runs_for_long(std::env::args().skip(1))
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if is_service(&arguments)
         && let Err(error) = log::start_service()
     {
         note!("fairmesh: no thread for the log, which may hold up the node: {error}");
     }
     tracing_subscriber::fmt()
-        .with_env_filter(log_filter())
+        .with_env_filter(log_filter(&arguments))
         .with_writer(Logged)
         .log_internal_errors(false)
         .with_ansi(
@@ -188,19 +188,26 @@ async fn dispatch(command: Command) -> anyhow::Result<Exit> {
 const QUIET_PEERS: &str = "warn,fairmesh=info,libp2p_swarm=error,libp2p_request_response=error,\
                            libp2p_gossipsub=off,libp2p_identify=error,libp2p_ping=error,yamux=error";
 
-/// Whether these arguments start a service, or a command of a batch system that may be one.
-fn runs_for_long(mut arguments: impl Iterator<Item = String>) -> bool {
-    let command = arguments.next().unwrap_or_default();
-    let is_follow = |argument: String| argument == "--follow";
-    command == "run"
-        || fairmesh_schedulers::NAMES.contains(&&*command)
-        || command == "report" && arguments.any(is_follow)
+/// Whether these arguments start a service.
+fn is_service(arguments: &[String]) -> bool {
+    let has = |argument: &str| arguments.iter().any(|given| given == argument);
+    match arguments.first().map(String::as_str) {
+        Some("run") => true,
+        Some("report") => has("--follow"),
+        Some("forward" | "queue") => has("run"),
+        _ => is_of_batch_system(arguments) && ["run", "feed", "sync"].into_iter().any(has),
+    }
+}
+
+fn is_of_batch_system(arguments: &[String]) -> bool {
+    let command = arguments.first();
+    command.is_some_and(|command| fairmesh_schedulers::NAMES.contains(&command.as_str()))
 }
 
 /// What is logged: warnings, and what the node itself has to say, unless FAIRMESH_LOG says otherwise.
-fn log_filter() -> tracing_subscriber::EnvFilter {
+fn log_filter(arguments: &[String]) -> tracing_subscriber::EnvFilter {
     tracing_subscriber::EnvFilter::try_from_env("FAIRMESH_LOG").unwrap_or_else(|_| {
-        if runs_for_long(std::env::args().skip(1)) {
+        if is_service(arguments) || is_of_batch_system(arguments) {
             QUIET_PEERS.into()
         } else {
             "error".into()

@@ -3,10 +3,19 @@
 //! The binary `fairmesh` is made of these rooms; they are a library so that tests and benchmarks
 //! can enter them. The site itself, which decides everything, is in `crates/site`.
 
+#![warn(clippy::print_stderr)]
+
 /// A record allocates more than it computes: a report takes a fifth more CPU with glibc's (docs/benchmarks.md). Here and
 /// not in the program, so that benchmarks measure what the program has.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// A line on standard error, as `eprintln!`, which panics if standard error cannot be written.
+macro_rules! note {
+    ($($line:tt)*) => {
+        $crate::output::note(format_args!($($line)*))
+    };
+}
 
 pub mod driver;
 pub mod network;

@@ -76,15 +76,15 @@ pub async fn run(args: &ArcArgs) -> anyhow::Result<Exit> {
     Ok(match (said, args.on_silence) {
         (Said::Runs, _) => Exit::Success,
         (Said::Refused(why), _) => {
-            eprintln!("{why}");
+            note!("{why}");
             Exit::Failure
         }
         (Said::Nothing(why), OnSilence::Run) => {
-            eprintln!("fairmesh: {why}; the job runs unasked");
+            note!("fairmesh: {why}; the job runs unasked");
             Exit::Success
         }
         (Said::Nothing(why), OnSilence::Refuse) => {
-            eprintln!("whether this job has credit is not known, try again later ({why})");
+            note!("whether this job has credit is not known, try again later ({why})");
             Exit::Failure
         }
     })

@@ -117,7 +117,7 @@ async fn correct(args: &CorrectArgs, out: &mut dyn Write) -> anyhow::Result<Exit
             writeln!(out, "{cluster} {name}: {hours} core-hours taken back")?;
         }
         for refusal in &answer.body.refusals {
-            eprintln!("fairmesh: {}", clean(&refusal.reason));
+            note!("fairmesh: {}", clean(&refusal.reason));
         }
     }
     if !args.ask.output.json && lines.len() > 1 {
@@ -189,7 +189,7 @@ pub async fn audit(args: &AuditArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     let (exit, body) = args.ask.table("/v1/audit", &parameters, out, table).await?;
     if body.is_some_and(|body| body.more) && !args.documents {
-        eprintln!("there are older ones: --limit says how many are listed");
+        note!("there are older ones: --limit says how many are listed");
     }
     Ok(exit)
 }

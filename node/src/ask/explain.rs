@@ -90,7 +90,7 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     let found = standing::find(&crate::slurm::beside(&args.config)?, job).await?;
     let Some(found) = found else {
-        eprintln!("fairmesh: Slurm has no job {}", clean(job));
+        note!("fairmesh: Slurm has no job {}", clean(job));
         return Ok(Exit::Failure);
     };
     let mut ask = args.ask.clone();

@@ -133,9 +133,9 @@ impl Gaps {
                 .map(|(kind, count)| format!("{kind}: {count}"));
             let kinds = kinds.collect::<Vec<_>>().join(", ");
             let all = count(self.written + self.count, "job");
-            eprintln!("fairmesh: left out {} of {all}: {kinds}", self.count);
+            note!("fairmesh: left out {} of {all}: {kinds}", self.count);
             for gap in &self.first {
-                eprintln!("fairmesh: {gap}");
+                note!("fairmesh: {gap}");
             }
         }
         self.count

@@ -132,7 +132,7 @@ pub fn unless_refused<T>(asked: anyhow::Result<T>) -> anyhow::Result<Option<T>> 
     match asked {
         Ok(answer) => Ok(Some(answer)),
         Err(error) if is_no(&error) => {
-            eprintln!("fairmesh: {error:#}");
+            note!("fairmesh: {error:#}");
             Ok(None)
         }
         Err(error) => Err(error),

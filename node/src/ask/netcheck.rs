@@ -27,16 +27,16 @@ pub async fn run(args: &NetcheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
     let body = answer.body;
     if !done {
         for address in &body.listening {
-            eprintln!("listening on {}", clean(address));
+            note!("listening on {}", clean(address));
         }
         if body.listening.is_empty() {
-            eprintln!("not listening: this node only dials out");
+            note!("not listening: this node only dials out");
         }
         table(&body)
             .with_heading(heading(&answer.rests_on))
             .write(out, &args.ask.output)?;
         if body.peers.is_empty() {
-            eprintln!("{NO_PEERS}");
+            note!("{NO_PEERS}");
         }
     }
     Ok(Exit::of(body.peers.iter().all(|peer| peer.reachable)))

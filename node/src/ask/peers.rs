@@ -31,7 +31,7 @@ pub async fn run(args: &PeersArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         let table = peer_table(&answer.body.peers).with_heading(heading(&answer.rests_on));
         table.write(out, &args.ask.output)?;
         if answer.body.peers.is_empty() {
-            eprintln!("{NO_PEERS}");
+            note!("{NO_PEERS}");
         }
     }
     Ok(Exit::Success)

@@ -40,7 +40,7 @@ pub async fn run(args: &PricesArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
             Some(site) => format!("{} has not", clean(site)),
             None => "no site has".to_owned(),
         };
-        eprintln!(
+        note!(
             "{who} published what machines and queues cost ([[machine]], [charging.queues], [charging.qos])"
         );
     }

@@ -80,7 +80,7 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
             true => ", together with those of everybody there without a line",
             false => "",
         };
-        eprintln!(
+        note!(
             "`{}` has no line in the share tree: its jobs count at `{}`{among}",
             clean(&body.account),
             clean(&body.entry)
@@ -151,7 +151,7 @@ fn many(args: &PrioArgs, input: &mut dyn BufRead, out: &mut dyn Write) -> anyhow
     }
     let unknown = looked.iter().filter(|who| who.factor.is_none()).count();
     if unknown > 0 {
-        eprintln!("{unknown} of {} are not known here", looked.len());
+        note!("{unknown} of {} are not known here", looked.len());
     }
     write_many(
         looked,

@@ -190,7 +190,7 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
     table(args, &list.rests_on, &header, &rows, out)?;
     if list.more {
-        eprintln!(
+        note!(
             "only the newest {} are shown: see --limit, --since and --until",
             rows.len()
         );
@@ -283,7 +283,7 @@ async fn refused(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
         out,
     )?;
     if let Some(all) = all.as_ref().filter(|all| all.count > rows.len() as u64) {
-        eprintln!(
+        note!(
             "the first {} of {} are shown: see --limit",
             rows.len(),
             all.count
@@ -291,7 +291,7 @@ async fn refused(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     }
     for RejectsBody { file, lines } in rejects {
         let since = timestamp(WallTime(lines.since_ms));
-        eprintln!(
+        note!(
             "{} in {file} since {since}; main reason: {}",
             count(lines.count, "reject"),
             lines.reason

@@ -102,11 +102,11 @@ pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
         .flat_map(|(user, paths)| paths.iter().map(move |path| (user, path)))
     {
         if !path.ends_with(&format!("/{user}")) {
-            eprintln!("the jobs of `{}` count at `{}`", clean(user), clean(path));
+            note!("the jobs of `{}` count at `{}`", clean(user), clean(path));
         }
     }
     for name in &unknown {
-        eprintln!("fairmesh: {name} is not in the share tree; `fairmesh share` lists all of it");
+        note!("fairmesh: {name} is not in the share tree; `fairmesh share` lists all of it");
     }
     Ok(Exit::of(unknown.is_empty()))
 }

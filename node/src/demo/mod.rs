@@ -30,6 +30,7 @@ use fairmesh_model::Millis;
 use tokio::sync::mpsc;
 
 use crate::output::Exit;
+use crate::output::log::say;
 
 use self::broker::Broker;
 use self::grid::{Grid, SYNC};
@@ -247,7 +248,7 @@ impl Show<'_> {
         let report = self.report(jobs, propagation).await?;
         self.screen.finish(&report);
         if self.args.json {
-            println!("{}", report.json());
+            say(&report.json().to_string());
         }
         self.grid.stop().await?;
         let is_kept = report.quota.is_none_or(|quota| quota.overspent == 0)

@@ -12,6 +12,7 @@ use super::live::Live;
 use super::measure::{NodeState, ShareLine, distinct};
 use super::play::Key;
 use super::report::Report;
+use crate::output::log::say;
 
 /// Most entries drawn; a trace may have hundreds.
 const LINES_MAX: usize = 24;
@@ -62,7 +63,7 @@ impl Screen {
     pub(super) fn say(&mut self, line: &str) {
         match &mut self.live {
             Some(live) => live.say(line),
-            None => eprintln!("{line}"),
+            None => note!("{line}"),
         }
     }
 
@@ -90,7 +91,7 @@ impl Screen {
     /// Gives the terminal back; what was said on it stays below.
     pub(super) fn leave(&mut self) {
         if let Some(live) = self.live.take() {
-            live.leave().iter().for_each(|line| eprintln!("{line}"));
+            live.leave().iter().for_each(|line| note!("{line}"));
         }
     }
 
@@ -98,7 +99,7 @@ impl Screen {
     pub(super) fn finish(&self, report: &Report) {
         if !self.quiet {
             let shares = share_table(&report.shares);
-            println!("{shares}\n\n{}\n{NEXT}", report.words());
+            say(&format!("{shares}\n\n{}\n{NEXT}", report.words()));
         }
     }
 }

@@ -79,7 +79,7 @@ impl Troubles {
         };
         let why = why.map(|why| clean(&why.to_string())).unwrap_or_default();
         if !self.before.contains(&why) && !self.now.contains(&why) {
-            eprintln!("fairmesh: {why}; trying again");
+            note!("fairmesh: {why}; trying again");
         }
         self.now.insert(why);
     }

@@ -13,7 +13,7 @@ use crate::output::Exit;
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let control = args.node.control();
     let Some(job) = find(&control, &args.job).await? else {
-        eprintln!(
+        note!(
             "no job {} is known here: name its key, or {ID_DIGITS_MIN} digits of its name or more",
             clean(&args.job)
         );

@@ -254,7 +254,7 @@ pub(crate) fn losses() -> LogLosses {
     }
 }
 
-/// Writes a line to standard error, through the log if this is a service. See [`crate::note!`].
+/// Writes a line to standard error, through the log if this is a service. Called by `note!`.
 pub(crate) fn note(line: fmt::Arguments<'_>) {
     let mut to = Logged.make_writer();
     // A line in memory takes all.
@@ -268,14 +268,6 @@ pub(crate) fn say(line: &str) {
         Some(log) => log.push(line),
         None => drop(io::stdout().write_all(&line)),
     }
-}
-
-/// A line on standard error, as `eprintln!`, which panics if standard error cannot be written.
-#[macro_export]
-macro_rules! note {
-    ($($line:tt)*) => {
-        $crate::output::note(format_args!($($line)*))
-    };
 }
 
 #[cfg(test)]

@@ -23,7 +23,7 @@ pub(super) async fn run(
         // One that no other job has.
         None => format!("j-{:016x}", getrandom::u64()?),
     };
-    eprintln!("fairmesh: the job's key is {}", clean(&key));
+    note!("fairmesh: the job's key is {}", clean(&key));
     ask.key = Some(key);
     let asked = control.post::<Answer<ForwardBody>>("/v1/forward", serde_json::to_vec(&ask)?);
     let Some(answer) = unless_refused(asked.await.map_err(Into::into))? else {

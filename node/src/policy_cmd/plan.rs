@@ -106,7 +106,7 @@ pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<
     for (tree, left_out) in [("old", of_old), ("new", of_new)] {
         for said in left_out {
             // Not among what a program reads.
-            eprintln!("left out of the {tree}: {said}");
+            note!("left out of the {tree}: {said}");
         }
     }
     let usage = args.usage.as_ref().map(|file| {
@@ -137,7 +137,7 @@ pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<
     };
     if let Some(found) = found {
         // Not among what a program reads.
-        eprintln!("{}: {} [{}]", found.severity, found.text, found.code);
+        note!("{}: {} [{}]", found.severity, found.text, found.code);
     }
     Ok(Exit::Success)
 }

@@ -65,7 +65,7 @@ pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Res
         let snapshot = match signed(policies, &key, args.valid) {
             Ok(snapshot) => snapshot,
             Err(error) => {
-                eprintln!("fairmesh: VO {name}: {error:#}");
+                note!("fairmesh: VO {name}: {error:#}");
                 exit = Exit::Failure;
                 continue;
             }

@@ -240,7 +240,7 @@ fn status_of(words: &str) -> Option<Status> {
                 .to_owned(),
         ),
         _ => {
-            eprintln!(
+            note!(
                 "fairmesh: --ask has printed `{word}`; its words are nowhere, waiting, running, ended, failed"
             );
             return None;

@@ -56,14 +56,14 @@ impl<'a> Sites<'a> {
                 if written.is_some() && written != self.at {
                     match read_as(file, Grid::parse) {
                         Ok(grid) => self.grid = grid,
-                        Err(error) => eprintln!("fairmesh: {error:#}; its last answer is used"),
+                        Err(error) => note!("fairmesh: {error:#}; its last answer is used"),
                     }
                     self.at = written;
                 }
             }
             None => {
                 if let Err(error) = self.ask() {
-                    eprintln!("fairmesh: {error:#}; its last answer is used");
+                    note!("fairmesh: {error:#}; its last answer is used");
                 }
             }
         }

@@ -165,7 +165,7 @@ fn named(held: &[Vec<u8>], which: &str) -> anyhow::Result<Option<Verified<Alloca
     }
     let newest = found.pop();
     if newest.is_none() {
-        eprintln!(
+        note!(
             "the node knows no allocation `{}`: name its account, or {ID_DIGITS_MIN} digits of its id or more",
             clean(which)
         );
@@ -209,7 +209,7 @@ pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     }
     table.write(out, &args.output)?;
     if worst > 1_000_000 {
-        eprintln!(
+        note!(
             "note: above 1 not everybody can have what he was granted, if nobody spends anything before; more \
              slices take back sooner what can no longer be run"
         );

@@ -161,10 +161,10 @@ pub(super) async fn hold(args: &HoldArgs, out: &mut dyn Write) -> anyhow::Result
             price => writeln!(out, " at price {}", clean(price))?,
         }
     } else if held.message.is_none() {
-        eprintln!("{}", clean(&held.verdict));
+        note!("{}", clean(&held.verdict));
     }
     if let Some(message) = &held.message {
-        eprintln!("{}", clean(message));
+        note!("{}", clean(message));
     }
     Ok(Exit::of(held.runs))
 }

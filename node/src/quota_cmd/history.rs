@@ -91,7 +91,7 @@ pub(super) async fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::
         transfers(&answer.body.transfers).write(out, &args.ask.output)?;
     }
     let Some(jobs) = &answer.body.jobs else {
-        eprintln!("jobs are shown to users whom the node's machine names");
+        note!("jobs are shown to users whom the node's machine names");
         return Ok(Exit::Success);
     };
     table_of(jobs).write(out, &args.ask.output)?;

@@ -37,11 +37,11 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
     }
     if answer.body.accounts.is_empty() {
         match &args.path {
-            Some(path) => eprintln!(
+            Some(path) => note!(
                 "no allocation for {}: where its VO grants credit, its jobs have none",
                 clean(path)
             ),
-            None => eprintln!("no allocation: nobody's use is bounded"),
+            None => note!("no allocation: nobody's use is bounded"),
         }
         return Ok(found);
     }
@@ -61,7 +61,7 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         .filter(|of| !of.unheard.is_empty())
     {
         let unheard: Vec<String> = account.unheard.iter().map(|name| clean(name)).collect();
-        eprintln!(
+        note!(
             "{}: this site has just started, and spends nothing until something of these has been received: {}",
             clean(&account.path),
             unheard.join(", ")

@@ -69,7 +69,7 @@ pub(crate) async fn run<S: Scheduler>(
         }
     }
     table.write(out, &args.output)?;
-    eprintln!(
+    note!(
         "{} users and accounts, {nowhere} map nowhere{}",
         people.len(),
         if nowhere > 0 {
@@ -80,12 +80,12 @@ pub(crate) async fn run<S: Scheduler>(
         }
     );
     let lacks = of_range(pair, &factors, step);
-    lacks.iter().for_each(|lacks| eprintln!("{lacks}"));
+    lacks.iter().for_each(|lacks| note!("{lacks}"));
     let capacity = capacity(pair).await;
     let lines = capacity
         .iter()
         .map(|(problem, fix)| format!("{problem}; {fix}"));
-    lines.for_each(|line| eprintln!("{line}"));
+    lines.for_each(|line| note!("{line}"));
     Ok(nowhere == 0 && capacity.is_empty())
 }
 
@@ -167,7 +167,7 @@ pub(crate) async fn capacity<S: Scheduler>(pair: &Pair<S>) -> Vec<(String, Strin
         Ok(counted) => counted.map(short).unwrap_or_default(),
         Err(error) => {
             // Some installations leave out the command, and all else is well without it.
-            eprintln!(
+            note!(
                 "fairmesh: the charters' CPUs are not compared with those of the cluster: {error:#}"
             );
             Vec::new()

@@ -183,7 +183,7 @@ fn show<S: Scheduler>(round: &Round, dry: bool, out: &mut dyn Write) -> anyhow::
         )?;
     }
     for refused in &round.refused {
-        eprintln!("{}: {refused}", S::NAME);
+        note!("{}: {refused}", S::NAME);
     }
     Ok(())
 }

@@ -161,7 +161,7 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
             words
                 .iter()
                 .chain(&notices)
-                .for_each(|words| eprintln!("{words}"));
+                .for_each(|words| note!("{words}"));
             Ok(Exit::of(all_map && is_held))
         }
         What::Setup(setup) => setup::run(setup, &place, &args.config, out).await,

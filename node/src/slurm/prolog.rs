@@ -42,12 +42,12 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
             } else {
                 "does not start"
             };
-            eprintln!("fairmesh: {error:#}; the job {what}");
+            note!("fairmesh: {error:#}; the job {what}");
             return Ok(Exit::of(runs));
         }
     };
     let Some(starting) = Starting::of(args.job, |name| std::env::var(name).ok()) else {
-        eprintln!("fairmesh: neither --job nor SLURM_JOB_ID names a job");
+        note!("fairmesh: neither --job nor SLURM_JOB_ID names a job");
         return Ok(Exit::Success);
     };
     let control = place.pair.sockets.control();
@@ -64,7 +64,7 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
             return Ok(Exit::Success);
         }
         (Said::Nothing(why), OnSilence::Run) => {
-            eprintln!("fairmesh: {why}; job {} runs unasked", starting.job);
+            note!("fairmesh: {why}; job {} runs unasked", starting.job);
             return Ok(Exit::Success);
         }
         (Said::Nothing(why), OnSilence::Refuse) => why,
@@ -72,12 +72,12 @@ pub(super) async fn run(args: &PrologArgs, config: &Path) -> anyhow::Result<Exit
             if let Some((_, call)) = &described
                 && let Err(why) = exempt(&control, call, starting.job).await
             {
-                eprintln!("fairmesh: {why}");
+                note!("fairmesh: {why}");
             }
             why
         }
     };
-    eprintln!("fairmesh: job {}: {why}", starting.job);
+    note!("fairmesh: job {}: {why}", starting.job);
     let comment = described.map_or_else(String::new, |(job, _)| job.comment);
     put_back(&starting, &place.pair.scheduler, &comment, &why).await;
     Ok(Exit::Failure)

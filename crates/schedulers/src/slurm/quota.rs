@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::io::ErrorKind;
+use std::io::{self, ErrorKind, Write as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -160,7 +160,11 @@ pub async fn put_back(starting: &Starting, slurm: &Slurm, users_comment: &str, w
     forget(starting, slurm);
     // Without it nobody lets the job go again but an administrator.
     if let Err(error) = fs::write(file(spool, starting.job, SUFFIX), &comment) {
-        eprintln!("fairmesh: cannot write into {}: {error}", spool.display());
+        let folder = spool.display();
+        let _ = writeln!(
+            io::stderr(),
+            "fairmesh: cannot write into {folder}: {error}"
+        );
     }
     let comment = format!("Comment={comment}");
     let commands = &slurm.commands;
@@ -171,7 +175,7 @@ pub async fn put_back(starting: &Starting, slurm: &Slurm, users_comment: &str, w
     ];
     if said.iter().any(Result::is_err) {
         for error in said.into_iter().filter_map(Result::err) {
-            eprintln!("fairmesh: {error}");
+            let _ = writeln!(io::stderr(), "fairmesh: {error}");
         }
         // It may be a shell that somebody waits for.
         let notify = ["notify", whole, &comment];

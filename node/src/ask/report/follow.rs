@@ -85,7 +85,7 @@ pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Resul
         let newest = modified(&args.identities);
         if newest != identities {
             job.identities = read_identities(&args.identities).unwrap_or_else(|error| {
-                eprintln!("fairmesh: {error:#}");
+                note!("fairmesh: {error:#}");
                 GridIdentities::default()
             });
             identities = newest;
@@ -128,7 +128,7 @@ pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Resul
 fn tell(done: anyhow::Result<()>, trouble: &mut String) -> anyhow::Result<()> {
     let Err(error) = done else {
         if !trouble.is_empty() {
-            eprintln!("fairmesh: all is well again");
+            note!("fairmesh: all is well again");
             trouble.clear();
         }
         return Ok(());
@@ -142,7 +142,7 @@ fn tell(done: anyhow::Result<()>, trouble: &mut String) -> anyhow::Result<()> {
         false => format!("{error:#}"),
     };
     if *trouble != key {
-        eprintln!("fairmesh: {error:#}; trying again");
+        note!("fairmesh: {error:#}; trying again");
         *trouble = key;
     }
     Ok(())
@@ -268,7 +268,7 @@ impl Followed {
         for bad in &read.bad {
             job.tally.refuse(&bad.why, &name, bad.line);
             let place = format!("{name}:{}", bad.line);
-            eprintln!("fairmesh: {place}: {}", clean(&bad.why));
+            note!("fairmesh: {place}: {}", clean(&bad.why));
             self.rejects
                 .keep(&section, &place, &clean(&bad.why), &bad.text);
         }
@@ -362,7 +362,7 @@ impl Followed {
     fn skip_stray(&mut self, file: String) {
         if !self.strays.contains(&file) {
             let name = clean(&self.path.join(&file).display().to_string());
-            eprintln!("fairmesh: {name} is skipped: it is not a log of this folder");
+            note!("fairmesh: {name} is skipped: it is not a log of this folder");
             self.strays.insert(file);
         }
     }

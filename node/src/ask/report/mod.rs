@@ -123,7 +123,7 @@ pub async fn run(args: &ReportArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         errors.pop();
     }
     for error in errors {
-        eprintln!("fairmesh: {error}");
+        note!("fairmesh: {error}");
     }
     done.map(|()| Exit::of(is_whole))
 }
@@ -276,7 +276,7 @@ impl Reporting {
         }
         let was_read = matches!(read, Ok(None));
         if let Err(error) = rejects.finish(was_read) {
-            eprintln!("fairmesh: the file of rejects cannot be replaced: {error:#}");
+            note!("fairmesh: the file of rejects cannot be replaced: {error:#}");
         }
         self.way.tell_of(&mut rejects).await;
         // What is refused again of a file of rejects waits in another file, if it could not be replaced.
@@ -414,7 +414,7 @@ fn rejects_here() -> anyhow::Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = names.filter(|name| is_called_rejects(name)).collect();
     files.sort();
     if files.is_empty() {
-        eprintln!("there is no file of rejects in this folder");
+        note!("there is no file of rejects in this folder");
     }
     Ok(files)
 }
@@ -425,7 +425,7 @@ fn read_identities(files: &[PathBuf]) -> anyhow::Result<GridIdentities> {
     for file in files {
         let (input, _, _) = unpack::unpacked(file, Arc::default())?;
         for error in identities.read(input) {
-            eprintln!(
+            note!(
                 "fairmesh: {}:{}: {}",
                 file.display(),
                 error.line,

@@ -124,7 +124,7 @@ impl Rejects {
             }
             Ok(None) => {}
             Err(error) => {
-                eprintln!("fairmesh: rejected lines can no longer be kept: {error}");
+                note!("fairmesh: rejected lines can no longer be kept: {error}");
                 (self.file, self.new, self.places) = (None, None, Vec::new());
             }
         }
@@ -147,7 +147,7 @@ impl Rejects {
         }
         if let Some((place, error)) = trouble {
             let place = place.display();
-            eprintln!("fairmesh: rejected lines are not kept: {place}: {error}; give --rejects-to");
+            note!("fairmesh: rejected lines are not kept: {place}: {error}; give --rejects-to");
         }
     }
 

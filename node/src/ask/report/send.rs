@@ -128,7 +128,7 @@ impl Way {
         };
         match told.await {
             Ok(_) => waiting.is_told(),
-            Err(error) => eprintln!("fairmesh: the node was not told of the rejects: {error:#}"),
+            Err(error) => note!("fairmesh: the node was not told of the rejects: {error:#}"),
         }
     }
 
@@ -150,7 +150,7 @@ impl Way {
             Ok::<_, anyhow::Error>(answer.body)
         };
         if let Err(error) = told.await {
-            eprintln!("fairmesh: the node was not told of the lost log: {error:#}");
+            note!("fairmesh: the node was not told of the lost log: {error:#}");
         }
     }
 
@@ -269,7 +269,7 @@ impl Way {
             if !away || at_site.is_some() {
                 return Err(error);
             }
-            eprintln!("no node answers, so no identity rules are tried and nothing is priced");
+            note!("no node answers, so no identity rules are tried and nothing is priced");
             self.control = None;
         }
         let mut refused = BTreeSet::new();

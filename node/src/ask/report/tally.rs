@@ -168,11 +168,11 @@ impl Tally {
             self.write_accounts(out, format)?;
         }
         for (why, (count, first)) in &self.reasons {
-            eprintln!("refused {count}: {why} (first at {first})");
+            note!("refused {count}: {why} (first at {first})");
         }
         for file in &self.files {
             if let Some(rejects) = &file.rejects {
-                eprintln!(
+                note!(
                     "the refused lines of {} are in {rejects}: correct them there, then run `fairmesh report --rejects \
                      {rejects}`",
                     file.file
@@ -180,10 +180,10 @@ impl Tally {
             }
         }
         if self.report.late > 0 {
-            eprintln!("late: older than any history, so they charge nothing");
+            note!("late: older than any history, so they charge nothing");
         }
         if self.report.unmapped > 0 && !dry_run {
-            eprintln!("`fairmesh usage --unmapped` lists whom no identity rule maps");
+            note!("`fairmesh usage --unmapped` lists whom no identity rule maps");
         }
         Ok(())
     }

@@ -79,7 +79,7 @@ pub(super) async fn run(
         }
     }
     let lines = imported.report.iter().chain(&notes);
-    lines.for_each(|line| eprintln!("{line}"));
+    lines.for_each(|line| note!("{line}"));
     Ok(Exit::Success)
 }
 
