@@ -94,6 +94,17 @@ pub trait Shared {
     }
 }
 
+/// How exchanges with a connected peer end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Exchanges {
+    /// Requests that the peer has answered since it connected.
+    pub answered: u64,
+    /// Requests that it has not answered since the last one that it has.
+    pub failed: u64,
+    /// Whether the last comparison found that both hold the same.
+    pub agrees: bool,
+}
+
 /// Counters for the metrics.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct GossipStats {
@@ -155,6 +166,13 @@ impl Gossip {
     /// When an exchange with `peer` last ended with nothing to pull.
     pub fn agreed_at(&self, peer: SiteId) -> Option<MonoTime> {
         self.peers.get(peer)?.agreed_at
+    }
+
+    /// How exchanges with `peer` end, while it is connected.
+    pub fn exchanges_with(&self, peer: SiteId) -> Exchanges {
+        self.peers
+            .get(peer)
+            .map_or_else(Exchanges::default, |peer| peer.exchanges)
     }
 
     /// Whether `peer` held what we hold of `vo` when it last said.
@@ -258,6 +276,25 @@ impl Gossip {
         };
         let answer = answer.filter(|_| !mutated!(AnswersUnread));
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
+        let failures = self.stats.failures;
+        let arrivals = self.take_response(now, from, id, (asked, response), vos);
+        if self.stats.failures == failures
+            && let Some(peer) = self.peers.get_mut(from)
+        {
+            peer.exchanges.answered += 1;
+            peer.exchanges.failed = 0;
+        }
+        arrivals
+    }
+
+    fn take_response<V: Shared>(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        id: RequestId,
+        (asked, response): (Asked, Option<Response>),
+        vos: &mut BTreeMap<VoId, V>,
+    ) -> Vec<(VoId, Arrival)> {
         match (asked, response) {
             (Asked::Probe, Some(Response::Probe(theirs))) => {
                 self.clocks.note(from, theirs.at, now.mono);
@@ -296,6 +333,7 @@ impl Gossip {
         // What the peer holds of us is unknown now: say it in full the next time.
         if let Some(peer) = self.peers.get_mut(to) {
             peer.acknowledged.clear();
+            peer.exchanges.failed += 1;
         }
         self.stats.failures += 1;
     }
@@ -437,9 +475,10 @@ impl Gossip {
                 self.peers.enqueue(from, Asked::pull(*vo, documents, heads));
             }
         }
-        if agreed {
-            self.stats.agreements += 1;
-            if let Some(peer) = self.peers.get_mut(from) {
+        self.stats.agreements += u64::from(agreed);
+        if let Some(peer) = self.peers.get_mut(from) {
+            peer.exchanges.agrees = agreed;
+            if agreed {
                 peer.agreed_at = Some(now);
             }
         }

@@ -25,7 +25,7 @@ mod replica;
 pub mod wire;
 
 pub use digest::{Tag, Vector, VectorFrame};
-pub use exchange::{Arrival, Gossip, GossipStats, Intervals, Outgoing, Shared};
+pub use exchange::{Arrival, Exchanges, Gossip, GossipStats, Intervals, Outgoing, Shared};
 pub use head::{COVERS_MAX, HEADS_MAX, Head, HeadSet, Offered, covers};
 pub use next::NextHead;
 pub use part::{

@@ -342,6 +342,8 @@ impl Site {
             // Its parts were under way when a charter dropped it: kept, and read should it be listed again.
             return;
         }
+        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        held.received.insert(site, now.mono);
         self.take_rights(vo, change.head.body(), &change.parts);
         self.follow_member(now, vo, site, &change.parts);
         let silence = self.config.timing.silence;
@@ -517,6 +519,7 @@ impl Site {
                 held.published.drop_site(site);
             }
         }
+        held.received.retain(|site, _| members.contains(site));
         let read: BTreeSet<SiteId> = held.published.sites().into_iter().collect();
         for site in members.into_iter().filter(|site| *site != self.id) {
             if !read.contains(&site) {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_fairshare::{EntryId, Snapshot};
-use fairmesh_gossip::{Head, Shared};
+use fairmesh_gossip::{Exchanges, Head, Shared};
 use fairmesh_model::{
     AccountPath, ContentHash, CoreMillis, Counters, Millis, MonoTime, Now, Origin, Seq, SiteId,
     Span, StreamId, Verified, VoId, WallTime, Window, WindowLength, cbor, mutant,
@@ -74,6 +74,12 @@ pub struct PeerStatus {
     pub signed_at: Option<WallTime>,
     /// When the last exchange with it ended with nothing to pull.
     pub agreed: Option<MonoTime>,
+    /// How exchanges with it end.
+    pub exchanges: Exchanges,
+    /// When a head of it last came into force here, through whomever.
+    pub received: Option<MonoTime>,
+    /// Whether a charter in force lists it, or none is here yet.
+    pub is_member: bool,
 }
 
 /// Usage of one account at one site in one span.
@@ -266,10 +272,18 @@ impl Site {
             names.extend(members.map(|member| (member.site, Some(member.name.clone()))));
         }
         names.remove(&self.id);
+        let has_charter = self.vos.values().any(|vo| vo.charter().is_some());
+        let received = |site: &SiteId| {
+            let of_vos = self.vos.values();
+            of_vos.filter_map(|vo| vo.received.get(site)).max().copied()
+        };
         names
             .into_iter()
             .map(|(site, name)| PeerStatus {
                 site,
+                exchanges: self.gossip.exchanges_with(site),
+                received: received(&site),
+                is_member: name.is_some() || !has_charter,
                 name,
                 connected: connected.contains(&site),
                 signed_at: coverage.signed_at.get(&site).copied(),

@@ -51,6 +51,8 @@ pub(crate) struct Vo {
     pub(crate) published_at: Option<MonoTime>,
     /// Heads of members that were pushed without their content, and by which push.
     pub(crate) bare: BTreeMap<SiteId, (ContentHash, PushToken)>,
+    /// When a head of each member last came into force here.
+    pub(crate) received: BTreeMap<SiteId, MonoTime>,
     /// Who has sent all that it held at some moment since this start.
     pub(crate) told_by: BTreeSet<SiteId>,
     /// Documents of other VOs whose policies this one's mount, as far as its members may have them; and a
@@ -76,6 +78,7 @@ impl Vo {
             silence_weighed: None,
             published_at: None,
             bare: BTreeMap::new(),
+            received: BTreeMap::new(),
             told_by: BTreeSet::new(),
             shown: Vec::new(),
             shown_digest: None,

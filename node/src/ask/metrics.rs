@@ -19,6 +19,9 @@ pub struct MetricsArgs {
     /// Whom to ask.
     #[command(flatten)]
     pub node: NodeArgs,
+    /// With the counters of each peer
+    #[arg(long)]
+    pub sites: bool,
     /// Write them to this file, as a whole, instead
     #[arg(long, short, value_name = "FILE")]
     pub output: Option<PathBuf>,
@@ -30,7 +33,11 @@ pub struct MetricsArgs {
 /// If the node cannot be asked, or the file not be written.
 pub async fn run(args: &MetricsArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let control = args.node.control();
-    let text = as_text_format(&control.text("/v1/metrics").await?);
+    let target = match args.sites {
+        true => "/v1/metrics?sites=true",
+        false => "/v1/metrics",
+    };
+    let text = as_text_format(&control.text(target).await?);
     match &args.output {
         None => out.write_all(text.as_bytes())?,
         Some(file) => replace(file, text.as_bytes(), Some(0o644))

@@ -39,7 +39,7 @@ use serde::de::DeserializeOwned;
 pub use fairmesh_schedulers::control::{AskError, Control};
 pub(crate) use number::core_hours;
 
-use crate::control::answer::{Answer, RestsOn};
+use crate::control::answer::{Answer, RestsOn, ViewBody};
 use crate::output::{Exit, OutputArgs, Table, age, count, timestamp, until};
 
 /// Where a packaged node has its socket.
@@ -156,10 +156,22 @@ pub(crate) fn heading(rests_on: &RestsOn) -> String {
         let name = name_or_id(view.name.as_deref(), &view.vo);
         Some(format!("\nVO {name}: {why}: see `fairmesh status`"))
     });
+    let foreign = rests_on.views.iter().filter(|view| !view.is_member);
+    let foreign = foreign.map(|view| format!("\n{}: see `fairmesh status`", no_member(view)));
     std::iter::once(as_of(rests_on))
+        .chain(foreign)
         .chain(expired)
         .chain(unvouched)
         .collect()
+}
+
+/// That a VO's charter does not list the node's site.
+pub(crate) fn no_member(view: &ViewBody) -> String {
+    let name = name_or_id(view.name.as_deref(), &view.vo);
+    let version = view.charter_version;
+    format!(
+        "charter {version} of VO {name} does not list this site: no other site counts what it uses"
+    )
 }
 
 /// When it was, of how many sites, and how long ago the stalest data of another one were known to be current.

@@ -1,6 +1,6 @@
 //! `fairmesh netcheck`: where this node listens, and how each known address does.
 //!
-//! Exit 0 where every peer is connected, 1 where one is not.
+//! Exit 0 if every peer is connected or its data arrive through others, 1 if not.
 
 use std::io::Write;
 
@@ -39,7 +39,7 @@ pub async fn run(args: &NetcheckArgs, out: &mut dyn Write) -> anyhow::Result<Exi
             note!("{NO_PEERS}");
         }
     }
-    Ok(Exit::of(body.peers.iter().all(|peer| peer.reachable)))
+    Ok(Exit::of(body.peers.iter().all(|peer| peer.state.is_well())))
 }
 
 /// The last failure, below the address that it is of; one of an unlisted address is told in full.
@@ -69,11 +69,6 @@ fn table(body: &PeersBody) -> Table {
         ("LastFailure", Align::Left),
     ]);
     for peer in &body.peers {
-        let state = match (peer.reachable, peer.dials_failed) {
-            (true, _) => "connected",
-            (false, 0) => "not dialled yet",
-            (false, _) => "unreachable",
-        };
         let unknown = ["(none in a charter)".to_owned()];
         let addresses = if peer.addresses.is_empty() {
             &unknown[..]
@@ -84,7 +79,7 @@ fn table(body: &PeersBody) -> Table {
             table.row([
                 name_or_id(peer.name.as_deref(), &peer.site),
                 clean(address),
-                state.to_owned(),
+                peer.state.name().to_owned(),
                 round_trip(peer),
                 peer.dials_failed.to_string(),
                 failure(peer, address),

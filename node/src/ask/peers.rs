@@ -1,11 +1,12 @@
-//! `fairmesh peers`: reachable now, age of data, in sync.
+//! `fairmesh peers`: the state of each other site, and the age of its data.
 
+use std::collections::BTreeMap;
 use std::io::Write;
 
 use fairmesh_model::Millis;
 
 use super::{AskArgs, heading, name_or_id};
-use crate::control::answer::{PeerBody, PeersBody};
+use crate::control::answer::{PeerBody, PeerState, PeersBody};
 use crate::control::clean;
 use crate::output::{Align, Exit, Table, age};
 
@@ -13,7 +14,7 @@ use crate::output::{Align, Exit, Table, age};
 pub(super) const NO_PEERS: &str =
     "no other site is known: the charters of the VOs in the configuration name them";
 
-/// List the other sites: reachable now, age of their data, in sync
+/// List the other sites: their state, and the age of their data
 #[derive(Debug, Clone, clap::Args)]
 pub struct PeersArgs {
     /// Whom to ask, and how.
@@ -42,9 +43,9 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
     let mut table = Table::new(&[
         ("Peer", Align::Left),
         ("Site", Align::Left),
-        ("Reachable", Align::Left),
+        ("State", Align::Left),
         ("DataAge", Align::Right),
-        ("InSync", Align::Left),
+        ("LastInSync", Align::Right),
         ("RTT", Align::Right),
         ("BytesIn", Align::Right),
         ("BytesOut", Align::Right),
@@ -56,9 +57,10 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
         table.row([
             name_or_id(peer.name.as_deref(), &peer.site),
             peer.site.chars().take(8).collect(),
-            yes_no(peer.reachable),
+            peer.state.name().to_owned(),
             since(peer.data_age_ms),
-            in_sync(peer),
+            peer.agreed_age_ms
+                .map_or_else(|| "-".to_owned(), |ms| age(Millis(ms))),
             round_trip(peer),
             peer.bytes_in.to_string(),
             peer.bytes_out.to_string(),
@@ -66,15 +68,6 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
         ]);
     }
     table
-}
-
-/// Whether nothing is to be pulled from it, and when that was found.
-fn in_sync(peer: &PeerBody) -> String {
-    let found = peer.agreed_age_ms.filter(|_| peer.in_sync);
-    found.map_or_else(
-        || "no".to_owned(),
-        |ms| format!("yes, {} ago", age(Millis(ms))),
-    )
 }
 
 /// The last ping, in milliseconds, of a peer that is reachable.
@@ -86,13 +79,32 @@ pub(super) fn round_trip(peer: &PeerBody) -> String {
     )
 }
 
+/// From how many peers on a summary takes the place of their table.
+const LISTED_MAX: usize = 24;
+
+/// Peers for a page about something else: all of them, or, of many, how many are in which state, and some that are not well.
+pub(super) fn peer_summary(peers: &[PeerBody]) -> Vec<Table> {
+    if peers.len() <= LISTED_MAX {
+        return vec![peer_table(peers)];
+    }
+    let mut states: BTreeMap<PeerState, usize> = BTreeMap::new();
+    for peer in peers {
+        *states.entry(peer.state).or_default() += 1;
+    }
+    let mut counts = Table::new(&[("State", Align::Left), ("Sites", Align::Right)]);
+    for (state, sites) in states {
+        counts.row([state.name().to_owned(), sites.to_string()]);
+    }
+    let worst = peers.iter().filter(|peer| !peer.state.is_well());
+    let worst: Vec<PeerBody> = worst.take(LISTED_MAX).cloned().collect();
+    let worst = Some(worst).filter(|worst| !worst.is_empty());
+    let worst = worst.map(|worst| peer_table(&worst));
+    std::iter::once(counts).chain(worst).collect()
+}
+
 /// What it sends too much of, or why it is not reached.
 fn trouble(peer: &PeerBody) -> String {
     let unreached = peer.dial_failure.as_ref().filter(|_| !peer.reachable);
     let why = peer.over_budget.as_ref().or(unreached);
     why.map(|why| clean(why)).unwrap_or_default()
-}
-
-fn yes_no(value: bool) -> String {
-    if value { "yes" } else { "no" }.to_owned()
 }

@@ -8,7 +8,7 @@ use fairmesh_model::{Millis, WallTime};
 use fairmesh_site::Severity;
 
 use super::number::{core_hours, percent};
-use super::peers::{NO_PEERS, peer_table};
+use super::peers::{NO_PEERS, peer_summary};
 use super::{AskArgs, count, heading, name_or_id};
 use crate::control::answer::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
 use crate::control::clean;
@@ -83,7 +83,13 @@ fn tables(
     if status.peers.is_empty() && !format.parsable {
         return writeln!(out, "{NO_PEERS}");
     }
-    peer_table(&status.peers).write(out, format)
+    for (index, table) in peer_summary(&status.peers).into_iter().enumerate() {
+        if index > 0 {
+            writeln!(out)?;
+        }
+        table.write(out, format)?;
+    }
+    Ok(())
 }
 
 fn notices(status: &StatusBody, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {

@@ -10,6 +10,7 @@ mod accounting;
 mod corrections;
 mod forward;
 mod mesh;
+pub(crate) mod peer_state;
 mod place;
 mod prices;
 mod quota;
@@ -29,6 +30,7 @@ pub use mesh::{
     AccountUsageBody, DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody,
     PublishedBody, SnapshotBody, StatusBody, VoBody, WithoutLineBody,
 };
+pub use peer_state::PeerState;
 pub use place::{
     GridDiskBody, GridSiteBody, GridStandingBody, MetBody, OccupancyAsk, OccupancyBody, PlaceAsk,
     PlaceBody, PlacedBody, RefusedBody, RequireAsk, SitesBody, SlaBody, StagedAsk, StandingBody,
@@ -116,6 +118,9 @@ pub struct ViewBody {
     pub name: Option<String>,
     /// Version of the charter in force; 0 for none.
     pub charter_version: u64,
+    /// Whether that charter lists this site. If not, no other site counts what it uses.
+    #[serde(default = "yes")]
+    pub is_member: bool,
     /// Hash over the documents in force.
     pub documents: Option<String>,
     /// Digest of the counters.
@@ -126,6 +131,11 @@ pub struct ViewBody {
     /// Why nobody vouches that those documents are the newest, where the VO has somebody who should.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
+}
+
+/// A node of an earlier release does not report it.
+fn yes() -> bool {
+    true
 }
 
 /// A failure.

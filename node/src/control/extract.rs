@@ -16,7 +16,7 @@ use super::Shared;
 use super::error::ApiError;
 
 /// Parameters of a request; unknown ones are refused, so a misspelt filter never means "all".
-pub(super) struct Params<T>(pub(super) T);
+pub(crate) struct Params<T>(pub(crate) T);
 
 impl<T: DeserializeOwned, S: Send + Sync> FromRequestParts<S> for Params<T> {
     type Rejection = ApiError;

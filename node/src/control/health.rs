@@ -1,15 +1,15 @@
 //! What an operator should look at, as data: codes that do not change, causes before consequences.
 //!
-//! Invariant: a notice that follows from another one is left out: without any connection, no peer is
-//! called unreachable one by one; an unreachable peer is not called stale as well.
+//! Invariant: a notice that follows from another one is left out: where no charter lists this site, or no connection is
+//! open, no peer is reported. A peer has one state, so it has one notice; many peers of one state share one.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_schedulers::report::LoopsReport;
-use fairmesh_site::{Severity, Site, Timing};
+use fairmesh_site::{Severity, Site};
 
-use super::answer::{PeerBody, VoBody};
+use super::answer::{PeerBody, PeerState, VoBody};
 use crate::driver::Disk;
 use crate::finding::{Code, Finding};
 use crate::output::log::LogLosses;
@@ -60,18 +60,14 @@ fn named(text: &str, names: &BTreeMap<String, String>) -> String {
 }
 
 /// What follows from the state of VOs and peers.
-pub(super) fn of_mesh(
-    vos: &[VoBody],
-    peers: &[PeerBody],
-    timing: &Timing,
-    now: WallTime,
-) -> Vec<Finding> {
+pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], now: WallTime) -> Vec<Finding> {
     let mut notices = Vec::new();
     for vo in vos {
         let name = vo
             .name
             .clone()
             .unwrap_or_else(|| vo.vo.chars().take(8).collect());
+        notices.extend(of_charter(vo, &name, peers));
         let of_policy = vo.warnings.iter().map(|told| (Code::PolicyWarning, told));
         let of_snapshot = vo.snapshot_warnings.iter();
         let of_snapshot = of_snapshot.map(|told| (Code::PolicySnapshot, told));
@@ -81,20 +77,131 @@ pub(super) fn of_mesh(
         }
         notices.extend(expiring(vo, &name, now));
     }
-    if !peers.is_empty() && peers.iter().all(|peer| !peer.reachable) {
-        let why = peers.iter().find_map(|peer| peer.dial_failure.as_deref());
+    // Where no charter lists this site, nothing is wrong with the ways to the others.
+    if !vos.is_empty() && vos.iter().all(|vo| vo.cpus.is_none()) {
+        return notices;
+    }
+    let is_cut_off = |peer: &PeerBody| !peer.reachable && peer.state != PeerState::ThroughOthers;
+    let members = peers
+        .iter()
+        .filter(|peer| peer.state != PeerState::NoMember);
+    let members: Vec<&PeerBody> = members.collect();
+    if !members.is_empty() && members.iter().all(|peer| is_cut_off(peer)) {
+        let why = members.iter().find_map(|peer| peer.dial_failure.as_deref());
         let text = format!(
             "no other site is reachable (of {}), and this one counts alone: {}",
-            peers.len(),
+            members.len(),
             why.unwrap_or("none was dialled yet")
         );
         notices.push(Finding::new(Code::Alone, Severity::Error, &text));
         return notices;
     }
-    for peer in peers {
-        notices.extend(of_peer(peer, timing));
-    }
+    notices.extend(of_peers(peers));
     notices
+}
+
+/// That a VO's charter is not here, or does not list this site.
+fn of_charter(vo: &VoBody, name: &str, peers: &[PeerBody]) -> Option<Finding> {
+    if vo.charter_version == 0 {
+        let connected = peers.iter().filter(|peer| peer.reachable).count();
+        let failure = peers.iter().find_map(|peer| {
+            let why = peer.dial_failure.as_deref().filter(|_| !peer.reachable)?;
+            Some(format!("; {}: {why}", shown(peer)))
+        });
+        let text = format!(
+            "VO {name}: its charter has not been received, so nothing counts; {connected} of {} known peers connected{}",
+            peers.len(),
+            failure.unwrap_or_default()
+        );
+        return Some(Finding::new(Code::CharterMissing, Severity::Error, &text));
+    }
+    let version = vo.charter_version;
+    let text = format!(
+        "charter {version} of VO {name} does not list this site: no other site counts what it uses"
+    );
+    let is_foreign = vo.cpus.is_none();
+    is_foreign.then(|| Finding::new(Code::NotAMember, Severity::Error, &text))
+}
+
+/// Peers of one state that are reported one by one; more are reported together.
+const NAMED_MAX: usize = 3;
+
+/// What the states of peers show, in few lines however many peers there are.
+fn of_peers(peers: &[PeerBody]) -> Vec<Finding> {
+    let mut by_code: BTreeMap<(&'static str, PeerState), Vec<&PeerBody>> = BTreeMap::new();
+    for peer in peers {
+        if let Some((code, _)) = code_of(peer) {
+            let of_code = by_code.entry((code.name(), peer.state)).or_default();
+            of_code.push(peer);
+        }
+    }
+    let mut found = Vec::new();
+    for ((_, state), peers) in by_code {
+        let (code, severity) = code_of(peers[0]).expect("it has one");
+        let named = peers.iter().take(NAMED_MAX);
+        if peers.len() <= NAMED_MAX {
+            found.extend(named.map(|peer| Finding::new(code, severity, &of_peer(peer))));
+            continue;
+        }
+        let names = named.map(|peer| shown(peer)).collect::<Vec<_>>().join(", ");
+        let text = format!(
+            "{} sites are {}: {names} and {} more, listed by `fairmesh peers`",
+            peers.len(),
+            state.predicate(),
+            peers.len() - NAMED_MAX
+        );
+        found.push(Finding::new(code, severity, &text));
+    }
+    found
+}
+
+/// As its state has it, unless nobody has its address.
+fn code_of(peer: &PeerBody) -> Option<(Code, Severity)> {
+    match peer.state {
+        PeerState::Unreachable if peer.addresses.is_empty() && peer.dials_failed == 0 => {
+            Some((Code::PeerWithoutAddress, Severity::Warning))
+        }
+        state => state.code(),
+    }
+}
+
+fn shown(peer: &PeerBody) -> String {
+    let short = || peer.site.chars().take(8).collect();
+    peer.name.clone().unwrap_or_else(short)
+}
+
+/// What its state is, in words.
+fn of_peer(peer: &PeerBody) -> String {
+    let name = shown(peer);
+    let failure = peer.dial_failure.as_deref().unwrap_or("not connected");
+    let data_age = peer.data_age_ms.map(|ms| age(Millis(ms)));
+    let data_age = data_age.unwrap_or_else(|| "unknown".to_owned());
+    match peer.state {
+        PeerState::InSync | PeerState::Exchanging => format!("{name} is connected"),
+        PeerState::ThroughOthers => {
+            format!(
+                "{name} is not connected; its data arrive through other sites (age: {data_age})"
+            )
+        }
+        PeerState::NoMember => format!("{name} is in network.peers, and no charter lists it"),
+        PeerState::NeverExchanged => {
+            format!(
+                "{name} is connected, and no exchange has ended: large packets may be lost on the way (MTU)"
+            )
+        }
+        PeerState::Silent => {
+            format!("{name} is connected, but exchanges fail or its data are old (age: {data_age})")
+        }
+        PeerState::OverBudget => {
+            let why = peer.over_budget.as_deref().unwrap_or("it sends too much");
+            format!("{name} is kept out: {why}")
+        }
+        PeerState::Refused | PeerState::OtherKey => format!("{name} is not reachable: {failure}"),
+        PeerState::Unreachable if peer.addresses.is_empty() && peer.dials_failed == 0 => {
+            format!("{name} is not connected, and no charter or configuration has its address")
+        }
+        PeerState::Unreachable => format!("{name} is not reachable: {failure}"),
+    }
 }
 
 /// That a document will expire soon. One that has expired is among the VO's warnings.
@@ -113,35 +220,6 @@ fn expiring(vo: &VoBody, name: &str, now: WallTime) -> Option<Finding> {
         until(at, now)
     );
     Some(Finding::new(Code::PolicyExpires, severity, &text))
-}
-
-fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<Finding> {
-    let name = peer
-        .name
-        .clone()
-        .unwrap_or_else(|| peer.site.chars().take(8).collect());
-    if peer.barred {
-        let why = peer.over_budget.as_deref().unwrap_or("it sends too much");
-        let text = format!("{name} is kept out: {why}");
-        return Some(Finding::new(Code::PeerOverBudget, Severity::Warning, &text));
-    }
-    if !peer.reachable {
-        let why = peer.dial_failure.as_deref().unwrap_or("not connected");
-        let text = format!("{name} is not reachable: {why}");
-        return Some(Finding::new(
-            Code::PeerUnreachable,
-            Severity::Warning,
-            &text,
-        ));
-    }
-    let data_age = Millis(peer.data_age_ms?);
-    (data_age > timing.silence).then(|| {
-        let text = format!(
-            "{name} is connected, but its data are {} old",
-            age(data_age)
-        );
-        Finding::new(Code::PeerSilent, Severity::Warning, &text)
-    })
 }
 
 /// That the configuration on disk is not the one in force.
@@ -300,11 +378,11 @@ mod tests {
             warnings: Vec::new(),
             snapshot: None,
             snapshot_warnings: Vec::new(),
-            cpus: None,
+            cpus: Some(8),
             past_known: true,
             recovered_until_ms: None,
         };
-        let told = |now| of_mesh(std::slice::from_ref(&vo), &[], &Timing::default(), now);
+        let told = |now| of_mesh(std::slice::from_ref(&vo), &[], now);
         assert_eq!(told(day(69)), []);
         assert_eq!(
             told(day(100)),

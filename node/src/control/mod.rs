@@ -80,6 +80,7 @@ pub(crate) use connections::serve;
 pub(crate) use documents::Document;
 pub(crate) use error::ApiError;
 pub(crate) use explain::explained;
+pub(crate) use extract::Params;
 use loops::Loops;
 pub(crate) use priority::fraction;
 pub(crate) use quota::accounts_with_credit;

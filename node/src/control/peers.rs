@@ -1,24 +1,28 @@
 //! `GET /v1/peers`: three facts of each other site, and how it is reached.
 //!
-//! Invariant: reachable now, age of data and in sync are told apart; none is made of another.
+//! Invariant: the state of a peer is a function of [`Facts`], so all that shows it at one time agrees.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
+use fairmesh_gossip::Exchanges;
 use fairmesh_model::{Millis, Now, SiteId};
 use fairmesh_site::{PeerStatus, Site, Timing};
 
-use super::answer::{PeerBody, PeersBody};
+use super::answer::{PeerBody, PeerState, PeersBody};
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
 use super::rests_on::answer;
 use super::text::{all_clean, clean};
 use super::{Shared, State};
-use crate::network::{NetworkStats, PeerStats};
+use crate::network::{Met, PeerStats};
 
-/// Rounds of anti-entropy after which a peer that was not found equal is not called in sync.
-const ROUNDS_IN_SYNC: u64 = 3;
+/// Sync intervals after which a connected peer without an exchange is a fault: the first one begins at once.
+const FIRST_EXCHANGE_ROUNDS: u64 = 3;
+
+/// Requests in a row that a peer leaves unanswered until it counts as silent. One may be lost.
+const UNANSWERED_MAX: u64 = 3;
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
@@ -53,40 +57,114 @@ impl Found {
     pub(super) fn bodies(mut self, shared: &Shared) -> Vec<PeerBody> {
         let network = shared.node().network_stats();
         let timing = shared.options.settings.borrow().timing;
-        let in_sync_max = in_sync_max(&timing, &network);
+        let absent = PeerStats::default();
+        let up = elapsed(shared.started);
         self.peers
             .iter()
             .map(|peer| {
-                let stats = network.peers.get(&peer.site).cloned().unwrap_or_default();
+                let stats = network.peers.get(&peer.site).unwrap_or(&absent);
                 let known = self.addresses.remove(&peer.site).unwrap_or_default();
-                peer_body(peer, &stats, all_clean(known), self.now, in_sync_max)
+                let facts = Facts::new(peer, stats, self.now, up);
+                let state = facts.state(&timing);
+                peer_body((peer, state), stats, all_clean(known), self.now)
             })
             .collect()
     }
 }
 
-/// One peer is asked each interval, so with many peers each one's turn comes more rarely.
-fn in_sync_max(timing: &Timing, network: &NetworkStats) -> Millis {
-    let connected = network.peers.values().filter(|peer| peer.connected).count();
-    let turns = u64::try_from(connected.max(1)).unwrap_or(u64::MAX);
-    timing.sync.times(ROUNDS_IN_SYNC.saturating_mul(turns))
+/// What the state of a peer depends on.
+#[derive(Debug, Clone, Copy, Default)]
+struct Facts {
+    is_member: bool,
+    is_connected: bool,
+    is_barred: bool,
+    /// For how long it has been connected, or has not; since the node's start if it never was.
+    for_time: Millis,
+    was_connected: bool,
+    met: Option<Met>,
+    exchanges: Exchanges,
+    /// How long ago it signed the newest head that is here.
+    data_age: Option<Millis>,
+    /// How long ago a head of it arrived, through whomever.
+    received_age: Option<Millis>,
+}
+
+impl Facts {
+    fn new(peer: &PeerStatus, stats: &PeerStats, now: Now, up: Millis) -> Self {
+        Self {
+            is_member: peer.is_member,
+            is_connected: stats.connected,
+            is_barred: stats.barred,
+            for_time: stats.changed_at.map_or(up, elapsed),
+            was_connected: stats.changed_at.is_some(),
+            met: stats.met,
+            exchanges: peer.exchanges,
+            data_age: peer.signed_at.map(|at| now.wall.since(at)),
+            received_age: peer.received.map(|at| now.mono.since(at)),
+        }
+    }
+
+    fn state(&self, timing: &Timing) -> PeerState {
+        match self.is_connected {
+            _ if self.is_barred => PeerState::OverBudget,
+            _ if !self.is_member => PeerState::NoMember,
+            true => self.state_of_connected(timing),
+            false => self.state_of_absent(timing),
+        }
+    }
+
+    fn state_of_connected(&self, timing: &Timing) -> PeerState {
+        let Exchanges {
+            answered,
+            failed,
+            agrees,
+        } = self.exchanges;
+        let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
+        let signed_age = self.data_age.unwrap_or(self.for_time);
+        match answered {
+            0 if is_new => PeerState::Exchanging,
+            0 => PeerState::NeverExchanged,
+            _ if failed >= UNANSWERED_MAX || signed_age > timing.silence => PeerState::Silent,
+            _ if agrees => PeerState::InSync,
+            _ => PeerState::Exchanging,
+        }
+    }
+
+    fn state_of_absent(&self, timing: &Timing) -> PeerState {
+        match self.met {
+            Some(Met::Refusal) => PeerState::Refused,
+            Some(Met::OtherKey) => PeerState::OtherKey,
+            None if self.is_alive(timing) => PeerState::ThroughOthers,
+            None => PeerState::Unreachable,
+        }
+    }
+
+    /// Whether others show that it lives. A head that arrives soon after the connection has ended may be one of before.
+    fn is_alive(&self, timing: &Timing) -> bool {
+        let data_age = self.data_age.unwrap_or(Millis(u64::MAX));
+        if !self.was_connected && data_age <= timing.heartbeat.times(2) {
+            return true;
+        }
+        let since_then = self.received_age.unwrap_or(Millis(u64::MAX));
+        data_age <= timing.silence
+            && Millis(since_then.0.saturating_add(timing.sync.0)) < self.for_time
+    }
 }
 
 fn peer_body(
-    peer: &PeerStatus,
+    (peer, state): (&PeerStatus, PeerState),
     stats: &PeerStats,
     addresses: Vec<String>,
     now: Now,
-    in_sync_max: Millis,
 ) -> PeerBody {
-    let agreed_age = peer.agreed.map(|agreed| now.mono.since(agreed));
     PeerBody {
         site: peer.site.to_string(),
         name: peer.name.as_deref().map(clean),
+        state,
         reachable: stats.connected,
         data_age_ms: peer.signed_at.map(|at| now.wall.since(at).0),
-        in_sync: stats.connected && agreed_age.is_some_and(|age| age <= in_sync_max),
-        agreed_age_ms: agreed_age.map(|age| age.0),
+        in_sync: state == PeerState::InSync,
+        agreed_age_ms: peer.agreed.map(|agreed| now.mono.since(agreed).0),
         addresses,
         connections: stats.connections,
         round_trip_us: stats.round_trip.as_ref().map(micros),
@@ -100,6 +178,188 @@ fn peer_body(
     }
 }
 
+fn elapsed(since: Instant) -> Millis {
+    Millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
+}
+
 fn micros(time: &Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const S: fn(u64) -> Millis = Millis::from_secs;
+
+    #[test]
+    fn each_state_has_its_facts() {
+        let timing = Timing::default();
+        let exchanges = |answered, failed, agrees| Exchanges {
+            answered,
+            failed,
+            agrees,
+        };
+        let up = Facts {
+            is_member: true,
+            is_connected: true,
+            was_connected: true,
+            for_time: S(3_600),
+            exchanges: exchanges(9, 0, true),
+            data_age: Some(S(100)),
+            received_age: Some(S(99)),
+            ..Facts::default()
+        };
+        let down = Facts {
+            is_connected: false,
+            exchanges: Exchanges::default(),
+            ..up
+        };
+        let never = Facts {
+            was_connected: false,
+            received_age: None,
+            for_time: S(5),
+            ..down
+        };
+        use PeerState as Is;
+        for (facts, state) in [
+            (up, Is::InSync),
+            (
+                Facts {
+                    exchanges: exchanges(9, 2, true),
+                    ..up
+                },
+                Is::InSync,
+            ),
+            (
+                Facts {
+                    exchanges: exchanges(9, 0, false),
+                    ..up
+                },
+                Is::Exchanging,
+            ),
+            (
+                Facts {
+                    exchanges: exchanges(9, 3, true),
+                    ..up
+                },
+                Is::Silent,
+            ),
+            (
+                Facts {
+                    data_age: Some(S(601)),
+                    ..up
+                },
+                Is::Silent,
+            ),
+            (
+                Facts {
+                    data_age: None,
+                    ..up
+                },
+                Is::Silent,
+            ),
+            (
+                Facts {
+                    exchanges: exchanges(0, 1, false),
+                    for_time: S(30),
+                    ..up
+                },
+                Is::Exchanging,
+            ),
+            (
+                Facts {
+                    exchanges: exchanges(0, 1, false),
+                    for_time: S(31),
+                    ..up
+                },
+                Is::NeverExchanged,
+            ),
+            (
+                Facts {
+                    is_member: false,
+                    ..up
+                },
+                Is::NoMember,
+            ),
+            (
+                Facts {
+                    is_barred: true,
+                    ..down
+                },
+                Is::OverBudget,
+            ),
+            // Its last heads are of before the connection ended, or may be.
+            (
+                Facts {
+                    for_time: S(90),
+                    ..down
+                },
+                Is::Unreachable,
+            ),
+            (
+                Facts {
+                    for_time: S(105),
+                    ..down
+                },
+                Is::Unreachable,
+            ),
+            (
+                Facts {
+                    for_time: S(110),
+                    ..down
+                },
+                Is::ThroughOthers,
+            ),
+            (
+                Facts {
+                    data_age: Some(S(601)),
+                    ..down
+                },
+                Is::Unreachable,
+            ),
+            (
+                Facts {
+                    met: Some(Met::Refusal),
+                    ..down
+                },
+                Is::Refused,
+            ),
+            (
+                Facts {
+                    met: Some(Met::OtherKey),
+                    ..down
+                },
+                Is::OtherKey,
+            ),
+            // A site that only calls out, right after the start and later.
+            (never, Is::ThroughOthers),
+            (
+                Facts {
+                    data_age: None,
+                    ..never
+                },
+                Is::Unreachable,
+            ),
+            (
+                Facts {
+                    data_age: Some(S(300)),
+                    for_time: S(400),
+                    ..never
+                },
+                Is::Unreachable,
+            ),
+            (
+                Facts {
+                    data_age: Some(S(300)),
+                    for_time: S(400),
+                    received_age: Some(S(299)),
+                    ..never
+                },
+                Is::ThroughOthers,
+            ),
+        ] {
+            assert_eq!(facts.state(&timing), state, "{facts:?}");
+        }
+    }
 }

@@ -45,6 +45,7 @@ pub(super) fn rests_on(site: &Site, now: Now) -> RestsOn {
         vo: status.vo.to_string(),
         name: status.name.as_deref().map(clean),
         charter_version: status.held.charter_version,
+        is_member: status.cpus.is_some() || status.held.charter_version == 0,
         documents: status.held.documents.map(|hash| hash.to_string()),
         counters: status.held.counters.map(|hash| hash.to_string()),
         expires_ms: status.expires.map(|(at, _)| at.0),

@@ -76,13 +76,10 @@ pub(crate) async fn status(
         vo.view_digest = digest.map(|hash| hash.to_string());
     }
     let now = WallTime(asked.rests_on.as_of_ms);
-    let (timing, rejected) = {
-        let settings = shared.options.settings.borrow();
-        (settings.timing, settings.rejected.clone())
-    };
+    let rejected = shared.options.settings.borrow().rejected.clone();
     let peers = asked.found.bodies(shared);
     let mut notices = asked.notices;
-    notices.extend(health::of_mesh(&asked.vos, &peers, &timing, now));
+    notices.extend(health::of_mesh(&asked.vos, &peers, now));
     notices.extend(health::of_disk(&shared.node().disk()));
     notices.extend(health::of_log(&log::losses()));
     notices.extend(rejected.as_deref().map(health::of_reload));

@@ -1,12 +1,12 @@
 //! What a node's answer to `status` shows: its own notices, and what an answer to a person adds to them.
 //!
-//! Invariant: a peer is named once. Deliberately not here: what the node finds of itself (`control/health`).
+//! Deliberately not here: what the node finds of itself, its VOs and its peers (`control/health`).
 
 use fairmesh_site::Severity;
 
 use crate::ask::{Control, name_or_id, status};
 use crate::control::answer::{
-    AccountUsageBody, Answer, NamesakesBody, PeerBody, StatusBody, VoBody, WithoutLineBody,
+    AccountUsageBody, Answer, NamesakesBody, StatusBody, VoBody, WithoutLineBody,
 };
 use crate::control::namesakes::finding;
 use crate::finding::{Code, Finding};
@@ -24,25 +24,6 @@ pub(super) fn looked_at(status: &StatusBody) -> String {
 /// Everything that the answer shows.
 pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
     let mut found = told.notices.clone();
-    for peer in told.peers.iter().filter(|peer| is_nowhere(peer)) {
-        let name = name_or_id(peer.name.as_deref(), &peer.site);
-        // What is told of it already says less.
-        let begins = format!("{name} is not reachable");
-        found.retain(|notice| {
-            notice.code != Code::PeerUnreachable.name() || !notice.text.starts_with(&begins)
-        });
-        let text = format!("{name} is not connected, and nobody says where it is");
-        found.push(Finding::new(
-            Code::PeerWithoutAddress,
-            Severity::Warning,
-            &text,
-        ));
-    }
-    for vo in told.vos.iter().filter(|vo| vo.charter_version == 0) {
-        let name = name_or_id(vo.name.as_deref(), &vo.vo);
-        let text = format!("VO {name}: its charter has not been received");
-        found.push(Finding::new(Code::CharterMissing, Severity::Warning, &text));
-    }
     found.extend(status::unmapped(told));
     let of_levels = told.without_line.iter();
     found.extend(of_levels.filter_map(|level| without_line(level, &told.vos)));
@@ -96,37 +77,10 @@ pub(crate) async fn namesakes(control: &Control) -> Option<Finding> {
     finding(&answer.body)
 }
 
-/// Not connected, and never tried: no charter and no configuration says where it is.
-fn is_nowhere(peer: &PeerBody) -> bool {
-    let is_lost = !peer.reachable && !peer.barred;
-    is_lost && peer.addresses.is_empty() && peer.dials_failed == 0 && peer.dial_failure.is_none()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::answer::{NodeBody, VoBody};
-
-    fn peer(name: &str) -> PeerBody {
-        PeerBody {
-            site: "cd".repeat(32),
-            name: Some(name.to_owned()),
-            reachable: false,
-            data_age_ms: None,
-            in_sync: false,
-            agreed_age_ms: None,
-            addresses: Vec::new(),
-            connections: 0,
-            round_trip_us: None,
-            bytes_in: 0,
-            bytes_out: 0,
-            dials_failed: 0,
-            dial_failure: None,
-            throttled: 0,
-            over_budget: None,
-            barred: false,
-        }
-    }
+    use crate::control::answer::NodeBody;
 
     fn status() -> StatusBody {
         StatusBody {
@@ -196,32 +150,5 @@ mod tests {
         let told = of(&strange).remove(1).text;
         assert!(told.contains("12.50 % of the usage at /cms"), "{told}");
         assert!(told.contains("`\"/cms/*\" = 10`"), "{told}");
-        let mut waiting = status();
-        waiting.vos.push(VoBody {
-            vo: "ab".repeat(32),
-            name: None,
-            mount: None,
-            charter_version: 0,
-            sites_known: 0,
-            sites_total: 0,
-            heads: Vec::new(),
-            view_digest: None,
-            view_window_ms: None,
-            expires_ms: None,
-            expires_first: None,
-            warnings: Vec::new(),
-            snapshot: None,
-            snapshot_warnings: Vec::new(),
-            cpus: None,
-            past_known: true,
-            recovered_until_ms: None,
-        });
-        assert_eq!(codes(&waiting), ["charter-missing"]);
-        let mut lost = status();
-        lost.peers.push(peer("hpc2"));
-        let told = "hpc2 is not reachable: not connected";
-        let told = Finding::new(Code::PeerUnreachable, Severity::Warning, told);
-        lost.notices.push(told);
-        assert_eq!(codes(&lost), ["peer-without-address"], "once");
     }
 }

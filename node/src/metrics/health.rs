@@ -11,10 +11,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
+use strum::VariantArray as _;
 
 use super::Sample;
 use super::registry::{FloatGauge, Labels, float_gauges, gauges, signed};
-use crate::control::answer::StatusBody;
+use crate::control::answer::{PeerState, StatusBody};
 
 /// Codes that alerts are made of.
 const CODES: [&str; 9] = [
@@ -33,6 +34,8 @@ const CODES: [&str; 9] = [
 #[derive(Debug, Default)]
 pub(crate) struct HealthSample {
     notices: BTreeMap<(String, String), u64>,
+    /// How many peers are in each state.
+    states: BTreeMap<&'static str, u64>,
     /// When the first document of a VO expires, in seconds since the Unix epoch.
     expires: Vec<(String, f64)>,
     /// When the snapshot of a VO was signed, likewise, and how many documents that it names are not here.
@@ -53,6 +56,11 @@ impl HealthSample {
                 notices.insert((code.to_owned(), "none".to_owned()), 0);
             }
         }
+        let states = PeerState::VARIANTS.iter().map(|state| (state.name(), 0));
+        let mut states: BTreeMap<&'static str, u64> = states.collect();
+        for peer in &status.peers {
+            *states.entry(peer.state.name()).or_default() += 1;
+        }
         let vos = &status.vos;
         let names = super::vo_labels(vos.iter().map(|vo| (vo.vo.clone(), vo.name.as_deref())));
         let named = || names.iter().cloned().zip(vos);
@@ -64,6 +72,7 @@ impl HealthSample {
         });
         Self {
             notices,
+            states,
             expires: expires.collect(),
             snapshots: snapshots.collect(),
             clock_offset_s,
@@ -94,6 +103,8 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     }
     let help = "What an operator should look at, by code";
     registry.register("notices", help, notices);
+    let states = gauges("state", sample.health.states.clone());
+    registry.register("peers", "Other sites, by state", states);
     let expires = sample.health.expires.iter().map(|(vo, at)| (vo, *at));
     let expires = float_gauges("vo", expires);
     let help = "When the first of a VO's documents in force expires, since the Unix epoch";

@@ -22,8 +22,9 @@ use axum::response::IntoResponse;
 use fairmesh_model::{Now, VoId};
 use fairmesh_schedulers::report::LoopsReport;
 use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats, gossip::GossipStats};
+use serde::Deserialize;
 
-use crate::control::{ApiError, Shared};
+use crate::control::{ApiError, Params, Shared};
 use crate::driver::Disk;
 use crate::lookup::LookupStats;
 use crate::network::NetworkStats;
@@ -60,6 +61,8 @@ pub(crate) struct Sample {
     pub(crate) disk: Disk,
     /// Lines of the node's own log that could not be written, since its start.
     pub(crate) log_lines_lost: u64,
+    /// Whether the counters of each peer are wanted.
+    pub(crate) has_sites: bool,
     /// When the sample was taken, in milliseconds since the Unix epoch.
     pub(crate) now_ms: u64,
 }
@@ -74,12 +77,23 @@ pub(crate) struct VoSample {
     pub(crate) oldest_age_s: f64,
 }
 
+/// What a scrape may ask for.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Wanted {
+    /// The counters of each peer, too.
+    #[serde(default)]
+    pub(crate) sites: bool,
+}
+
 /// Answers a scrape over `control.sock`.
 pub(crate) async fn get(
     State(shared): State<Arc<Shared>>,
     sight: Sight,
+    Params(wanted): Params<Wanted>,
 ) -> Result<impl IntoResponse, ApiError> {
-    Ok(answer(text(&shared, sight.hides(What::Usage)).await?))
+    let text = text(&shared, sight.hides(What::Usage), wanted.sites).await?;
+    Ok(answer(text))
 }
 
 /// The answer to a scrape.
@@ -87,8 +101,12 @@ pub(crate) fn answer(text: impl IntoResponse) -> impl IntoResponse {
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
 }
 
-/// All that is measured, without entries of the share tree where usage is hidden.
-pub(crate) async fn text(shared: &Shared, hides_usage: bool) -> Result<String, ApiError> {
+/// All that is measured, without entries of the share tree where usage is hidden; with `sites` the counters of each peer.
+pub(crate) async fn text(
+    shared: &Shared,
+    hides_usage: bool,
+    sites: bool,
+) -> Result<String, ApiError> {
     let (mut sample, labels, clock_offset_s) = shared.options.node.ask(take).await?;
     sample.quotas = quota::sample(&shared.options.node, labels).await?;
     let (_, status) = crate::control::status(shared, false).await?;
@@ -101,6 +119,7 @@ pub(crate) async fn text(shared: &Shared, hides_usage: bool) -> Result<String, A
     sample.log_lines_lost = crate::output::log::losses().all;
     sample.disk = shared.options.node.disk();
     sample.network = shared.options.node.network_stats();
+    sample.has_sites = sites;
     sample.lookups.clone_from(&shared.options.lookups);
     sample.loops = shared.loops.heard();
     sample.record_log = shared.options.records.as_ref().map(|log| log.stats());

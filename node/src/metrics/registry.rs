@@ -140,7 +140,9 @@ fn network(registry: &mut Registry, sample: &Sample) {
     bytes_counter(registry, "wire_received", help, stats.wire_received_bytes);
     let help = "Sent by the TCP sockets, all protocols included";
     bytes_counter(registry, "wire_sent", help, stats.wire_sent_bytes);
-    peers(registry, sample);
+    if sample.has_sites {
+        peers(registry, sample);
+    }
 }
 
 fn peers(registry: &mut Registry, sample: &Sample) {

@@ -51,7 +51,7 @@ pub use identity::{peer_id_of, site_of};
 pub use libp2p::{Multiaddr, PeerId};
 pub use message::{MessageName, NetworkCommand, NetworkEvent, RequestFailure, Verdict};
 pub(crate) use reports::Throttle;
-pub use stats::{NetworkStats, PeerStats};
+pub use stats::{Met, NetworkStats, PeerStats};
 
 /// Why the network did not start. Nothing was left running; the configuration or the machine is at
 /// fault.

@@ -4,7 +4,7 @@
 //! counters with it, so their number is bounded by the allow list.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use fairmesh_model::SiteId;
 
@@ -32,11 +32,24 @@ pub struct NetworkStats {
     pub connections_refused: u64,
 }
 
+/// A node that answers at a peer's address, and is no connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Met {
+    /// The peer, which closes the connection.
+    Refusal,
+    /// A node with another key.
+    OtherKey,
+}
+
 /// Counters of one peer. Bytes are payload: requests, responses, and gossip received from it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct PeerStats {
     /// Whether the peer is connected and has been heard.
     pub connected: bool,
+    /// When that last changed; absent if it was never connected.
+    pub changed_at: Option<Instant>,
+    /// What the last dial met since the last connection, if that was a node.
+    pub met: Option<Met>,
     /// Connections with it: one, or two where both sides dialled at once.
     pub connections: u32,
     /// Payload bytes received.

@@ -13,7 +13,7 @@ use libp2p::{Multiaddr, PeerId, identify, ping};
 use crate::network::behaviour::BehaviourEvent;
 use crate::network::config::PINGS_FAILED_MAX;
 use crate::network::driver::Driver;
-use crate::network::{NetworkEvent, address, site_of};
+use crate::network::{Met, NetworkEvent, address, site_of};
 
 impl Driver {
     pub(crate) fn on_swarm_event(&mut self, event: SwarmEvent<BehaviourEvent>) {
@@ -94,7 +94,9 @@ impl Driver {
                 report.log();
             }
             tracing::debug!(peer = %site.short(), "connected");
-            self.count(site, |stats| stats.connected = true);
+            self.count(site, |stats| {
+                (stats.connected, stats.changed_at, stats.met) = (true, Some(Instant::now()), None);
+            });
             self.outbox.push(NetworkEvent::Connected(site));
         }
         Some(site)
@@ -130,7 +132,9 @@ impl Driver {
         let heard = self.links.remove(&site).is_some_and(|link| link.heard);
         if heard {
             tracing::debug!(peer = %site.short(), ?cause, "disconnected");
-            self.count(site, |stats| stats.connected = false);
+            self.count(site, |stats| {
+                (stats.connected, stats.changed_at) = (false, Some(Instant::now()));
+            });
             let random = self.random();
             self.dialer.lost(site, Instant::now(), random);
             self.outbox.push(NetworkEvent::Disconnected(site));
@@ -139,6 +143,7 @@ impl Driver {
                 site,
                 "it closed the connection without a word: does it know a charter that names this site?",
             );
+            self.count(site, |stats| stats.met = Some(Met::Refusal));
         }
     }
 
@@ -148,6 +153,8 @@ impl Driver {
             && !self.links.contains_key(&site)
         {
             self.dial_failed(site, &describe(error));
+            let is_other = matches!(error, DialError::WrongPeerId { .. });
+            self.count(site, |stats| stats.met = is_other.then_some(Met::OtherKey));
         }
     }
 

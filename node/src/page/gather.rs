@@ -54,6 +54,8 @@ struct Metrics {
     taken: Instant,
     /// Whether usage was hidden then.
     hides_usage: bool,
+    /// Whether it has the counters of each peer.
+    sites: bool,
     text: Bytes,
 }
 
@@ -203,22 +205,25 @@ impl Page {
     }
 
     /// The metrics, as they were a moment ago. Nobody knows who reads them where usage is hidden.
-    pub(super) async fn metrics(&self) -> Result<Bytes, Refused> {
+    pub(super) async fn metrics(&self, sites: bool) -> Result<Bytes, Refused> {
         let measured = async {
             let mut last = self.metrics.lock().await;
             let hide = self.shared.options.settings.borrow().privacy.hide.clone();
             let hides_usage = hide.contains(&What::Usage);
-            let is_fresh =
-                |of: &&Metrics| of.taken.elapsed() < FRESH_FOR && of.hides_usage == hides_usage;
+            let is_fresh = |of: &&Metrics| {
+                let is_same = (of.hides_usage, of.sites) == (hides_usage, sites);
+                of.taken.elapsed() < FRESH_FOR && is_same
+            };
             if let Some(fresh) = last.as_ref().filter(is_fresh) {
                 return Ok(fresh.text.clone());
             }
             let _turn = self.turns.acquire().await;
-            let text = crate::metrics::text(&self.shared, hides_usage).await;
+            let text = crate::metrics::text(&self.shared, hides_usage, sites).await;
             let text = Bytes::from(text.map_err(|_| Refused::from(crate::driver::Gone))?);
             *last = Some(Metrics {
                 taken: Instant::now(),
                 hides_usage,
+                sites,
                 text: text.clone(),
             });
             Ok(text)

@@ -244,8 +244,12 @@ async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
     page.made(|seen| Ok(csv::documents(seen))).await
 }
 
-async fn metrics(State(page): State<Arc<Page>>) -> Answer {
-    Ok(crate::metrics::answer(page.metrics().await?).into_response())
+async fn metrics(
+    State(page): State<Arc<Page>>,
+    Params(wanted): Params<crate::metrics::Wanted>,
+) -> Answer {
+    let text = page.metrics(wanted.sites).await?;
+    Ok(crate::metrics::answer(text).into_response())
 }
 
 /// A page in HTML, made on a thread of its own.

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 use super::gather::Seen;
 use super::html::csv_link;
 use crate::ask::name_or_id;
-use crate::control::answer::PeerBody;
+use crate::control::answer::{PeerBody, PeerState};
 use crate::finding::Finding;
 use crate::output::age;
 
@@ -58,13 +58,14 @@ pub(super) fn rows(seen: &Seen) -> Vec<Row> {
     std::iter::once(own).chain(peers).collect()
 }
 
+/// The class of its tile, and its words.
 fn state(peer: &PeerBody) -> (&'static str, &'static str) {
-    match (peer.barred, peer.reachable, peer.in_sync) {
-        (true, _, _) => ("bad", "kept out"),
-        (_, false, _) => ("bad", "not reachable"),
-        (_, _, false) => ("late", "catching up"),
-        (_, _, true) => ("good", "in sync"),
-    }
+    let class = match (peer.state.is_well(), peer.state) {
+        (false, _) => "bad",
+        (true, PeerState::InSync) => "good",
+        (true, _) => "plain",
+    };
+    (class, peer.state.name())
 }
 
 /// The section of the page.

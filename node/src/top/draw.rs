@@ -172,11 +172,9 @@ fn sites(top: &Top) -> Vec<Cells> {
 }
 
 fn site_cells(peer: &PeerBody) -> Cells {
-    let (state, colour) = match (peer.barred, peer.reachable, peer.in_sync) {
-        (true, ..) => ("kept out", Some(Color::LightRed)),
-        (_, false, _) => ("not reachable", Some(Color::LightRed)),
-        (_, true, false) => ("catching up", Some(Color::LightYellow)),
-        (_, true, true) => ("in sync", None),
+    let (state, colour) = match peer.state.is_well() {
+        true => (peer.state.name(), None),
+        false => (peer.state.name(), Some(Color::LightRed)),
     };
     let ago = |ms: Option<u64>| {
         ms.map_or_else(

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_model::{ContentHash, MonoTime, SiteId, VoId};
 
+use super::Exchanges;
 use crate::digest::{Base, Vector};
 use crate::wire::{RequestId, Summary};
 
@@ -69,6 +70,7 @@ pub(super) struct Peer {
     /// The vectors that it last sent us, for its differences.
     pub(super) received: BTreeMap<VoId, Base>,
     pub(super) agreed_at: Option<MonoTime>,
+    pub(super) exchanges: Exchanges,
     /// When exchanges last ended with nothing to pull of a VO: of those of which the peer held what we hold when it last said.
     pub(super) agreements: BTreeMap<VoId, MonoTime>,
     /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.

@@ -10,7 +10,7 @@ use fairmesh_records::{ChargeRule, Format, Job, Skip};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 use fairmesh_schedulers::report::{FeedReport, LoopsReport};
 
-use super::super::{AskError, Control};
+use super::super::{AskError, Control, no_member};
 use super::dry_run::{DryRun, Sifted};
 use super::read_options::ReadOptions;
 use super::rejects::Rejects;
@@ -234,6 +234,8 @@ impl Way {
                 .map(|refusal| clean(&refusal.reason));
             return Err(RefusedForNow(reason.unwrap_or_default()).into());
         }
+        let foreign = answer.rests_on.views.iter().filter(|view| !view.is_member);
+        tally.foreign.extend(foreign.map(no_member));
         tally.add(&answer.body);
         for refusal in &answer.body.report.refusals {
             let index = usize::try_from(refusal.line).unwrap_or(0).saturating_sub(1);

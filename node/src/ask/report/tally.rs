@@ -3,7 +3,7 @@
 //! Invariant: every record that was read is in exactly one of counted, known, skipped and refused;
 //! with a dry run, in what it would have been. Reasons are counted, and the first place of each kept.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use fairmesh_records::Summary;
@@ -40,6 +40,8 @@ pub(super) struct Tally {
     /// With a dry run: what the jobs come to.
     pub(super) summary: Option<Summary>,
     pub(super) files: Vec<FileBody>,
+    /// That charters do not list the site, in words.
+    pub(super) foreign: BTreeSet<String>,
     /// By reason: how many, and the first place.
     pub(super) reasons: BTreeMap<String, (u64, String)>,
 }
@@ -178,6 +180,9 @@ impl Tally {
                     file.file
                 );
             }
+        }
+        for foreign in &self.foreign {
+            note!("{foreign}");
         }
         if self.report.late > 0 {
             note!("late: older than any history, so they charge nothing");

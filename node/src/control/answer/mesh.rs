@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{RejectsBody, WaitingBody};
+use super::{PeerState, RejectsBody, WaitingBody};
 use crate::finding::Finding;
 
 /// `fairmesh.status/1`.
@@ -186,11 +186,14 @@ pub struct PeerBody {
     pub site: String,
     /// Its name in a charter.
     pub name: Option<String>,
+    /// Its state: docs/reference/peers.md has all of them.
+    #[serde(default)]
+    pub state: PeerState,
     /// Whether it is connected now.
     pub reachable: bool,
     /// How long ago it signed the last thing that is held of it; absent where nothing is.
     pub data_age_ms: Option<u64>,
-    /// Whether the last exchange that found nothing to pull is recent.
+    /// Whether it is connected and the last comparison found that both hold the same.
     pub in_sync: bool,
     /// How long ago that was; absent where there was none.
     pub agreed_age_ms: Option<u64>,
