@@ -97,9 +97,10 @@ pub trait Shared {
 /// How exchanges with a connected peer end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exchanges {
-    /// Requests that the peer has answered since it connected.
-    pub answered: u64,
-    /// Requests that it has not answered since the last one that it has.
+    /// Exchanges that have ended since it connected: a comparison that found nothing to pull, or an answer to a pull. That a
+    /// comparison finds a difference is only the begin of one: small packets may pass where large ones do not.
+    pub ended: u64,
+    /// Requests that it has not answered since then.
     pub failed: u64,
     /// Whether the last comparison found that both hold the same.
     pub agrees: bool,
@@ -276,12 +277,15 @@ impl Gossip {
         };
         let answer = answer.filter(|_| !mutated!(AnswersUnread));
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
-        let failures = self.stats.failures;
+        let is_probe = asked == Asked::Probe;
+        let (failures, agreements) = (self.stats.failures, self.stats.agreements);
         let arrivals = self.take_response(now, from, id, (asked, response), vos);
+        let has_ended = !is_probe || self.stats.agreements > agreements;
         if self.stats.failures == failures
+            && has_ended
             && let Some(peer) = self.peers.get_mut(from)
         {
-            peer.exchanges.answered += 1;
+            peer.exchanges.ended += 1;
             peer.exchanges.failed = 0;
         }
         arrivals

@@ -115,13 +115,13 @@ impl Facts {
 
     fn state_of_connected(&self, timing: &Timing) -> PeerState {
         let Exchanges {
-            answered,
+            ended,
             failed,
             agrees,
         } = self.exchanges;
         let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
         let signed_age = self.data_age.unwrap_or(self.for_time);
-        match answered {
+        match ended {
             0 if is_new => PeerState::Exchanging,
             0 => PeerState::NeverExchanged,
             _ if failed >= UNANSWERED_MAX || signed_age > timing.silence => PeerState::Silent,
@@ -195,8 +195,8 @@ mod tests {
     #[test]
     fn each_state_has_its_facts() {
         let timing = Timing::default();
-        let exchanges = |answered, failed, agrees| Exchanges {
-            answered,
+        let exchanges = |ended, failed, agrees| Exchanges {
+            ended,
             failed,
             agrees,
         };

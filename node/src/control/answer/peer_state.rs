@@ -94,3 +94,38 @@ impl PeerState {
         severity.is_none_or(|severity| severity == Severity::Info)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAGE: &str = include_str!("../../../../docs/reference/peers.md");
+
+    #[test]
+    fn each_state_has_its_row_in_the_reference() {
+        let rows = PAGE.lines().filter(|line| line.starts_with("| `"));
+        let rows: Vec<Vec<&str>> = rows
+            .map(|line| line.split('|').map(str::trim).collect())
+            .collect();
+        let shown: Vec<[String; 4]> = rows
+            .iter()
+            .map(|row| [1, 3, 4, 5].map(|column| row[column].replace('`', "")))
+            .collect();
+        let expected = PeerState::VARIANTS.iter().map(|state| {
+            let (code, level) = match state.code() {
+                None => ("–", "–"),
+                Some((code, Severity::Info)) => (code.name(), "info"),
+                Some((code, Severity::Warning)) => (code.name(), "warning"),
+                Some((code, Severity::Error)) => (code.name(), "error"),
+            };
+            let exit = u8::from(!state.is_well()).to_string();
+            [
+                state.name().to_owned(),
+                level.to_owned(),
+                code.to_owned(),
+                exit,
+            ]
+        });
+        assert_eq!(shown, expected.collect::<Vec<_>>());
+    }
+}

@@ -18,7 +18,8 @@ fn entry(path: &str, leaf: bool, target: &str, actual: &str, rank: u32) -> Value
 
 fn peer(name: &str, reachable: bool) -> Value {
     json!({
-        "site": "ab", "name": name, "reachable": reachable, "data_age_ms": 65_000, "in_sync": reachable,
+        "site": "ab", "name": name, "state": if reachable { "in-sync" } else { "unreachable" },
+        "reachable": reachable, "data_age_ms": 65_000, "in_sync": reachable,
         "agreed_age_ms": 2_000, "addresses": [], "connections": 1, "round_trip_us": 12_345, "bytes_in": 0,
         "bytes_out": 0, "dials_failed": 0, "dial_failure": null,
     })
