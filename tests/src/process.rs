@@ -135,7 +135,16 @@ impl Site {
 
     /// Starts the node and waits until it says where it listens.
     pub fn start(&self) -> anyhow::Result<Node> {
-        self.start_by(match &self.namespace {
+        self.start_by(self.command())
+    }
+
+    /// The same with more words for `fairmesh run`.
+    pub fn start_with(&self, words: &[&str]) -> anyhow::Result<Node> {
+        self.start_command(self.command(), words)
+    }
+
+    fn command(&self) -> Command {
+        match &self.namespace {
             // `ip` becomes the node.
             Some(namespace) => {
                 let mut ip = Command::new("ip");
@@ -143,15 +152,20 @@ impl Site {
                 ip
             }
             None => Command::new(&self.program),
-        })
+        }
     }
 
     /// The same by a command that becomes the node, with what the node is told behind its own words.
-    pub fn start_by(&self, mut command: Command) -> anyhow::Result<Node> {
+    pub fn start_by(&self, command: Command) -> anyhow::Result<Node> {
+        self.start_command(command, &[])
+    }
+
+    fn start_command(&self, mut command: Command, words: &[&str]) -> anyhow::Result<Node> {
         let mut child = command
             .arg("run")
             .arg("--config")
             .arg(self.folder.join("fairmesh.toml"))
+            .args(words)
             .stdout(Stdio::piped())
             .stderr(
                 std::fs::File::options()
