@@ -23,6 +23,7 @@ mod moved;
 mod notice;
 mod store;
 mod time;
+mod twin;
 mod view;
 
 mod own;

@@ -80,6 +80,7 @@ pub(super) fn of_mesh(
         }
         notices.extend(expiring(vo, &name, now));
     }
+    notices.extend(peers.iter().filter_map(of_machines));
     if !peers.is_empty() && peers.iter().all(|peer| !peer.reachable) {
         let why = peers.iter().find_map(|peer| peer.dial_failure.as_deref());
         let text = format!(
@@ -114,11 +115,25 @@ fn expiring(vo: &VoBody, name: &str, now: WallTime) -> Option<Finding> {
     Some(Finding::new(Code::PolicyExpires, severity, &text))
 }
 
+fn name_of(peer: &PeerBody) -> String {
+    let short = || peer.site.chars().take(8).collect();
+    peer.name.clone().unwrap_or_else(short)
+}
+
+/// That two machines run with a peer's key.
+fn of_machines(peer: &PeerBody) -> Option<Finding> {
+    let [one, other] = &peer.machines[..] else {
+        return None;
+    };
+    let text = format!(
+        "two machines run with the key of {}, at {one} and at {other}: each is let in for its turn, and what both count adds up",
+        name_of(peer)
+    );
+    Some(Finding::new(Code::SiteTwice, Severity::Warning, &text))
+}
+
 fn of_peer(peer: &PeerBody, timing: &Timing) -> Option<Finding> {
-    let name = peer
-        .name
-        .clone()
-        .unwrap_or_else(|| peer.site.chars().take(8).collect());
+    let name = name_of(peer);
     if peer.barred {
         let why = peer.over_budget.as_deref().unwrap_or("it sends too much");
         let text = format!("{name} is kept out: {why}");

@@ -125,6 +125,7 @@ mod tests {
             throttled: 0,
             over_budget: None,
             barred: false,
+            machines: Vec::new(),
         }
     }
 
