@@ -3,8 +3,9 @@
 //!
 //! It is 32 bytes of SHA-256 and the canonical CBOR that they are of.
 //!
-//! Invariants: no node starts on the folder of another site's key, unless that key takes the folder over; at any moment the file holds one state whole, the old or the new: it is written under
-//! another name, synced, renamed, and the folder synced. Only behind that is the incarnation used.
+//! Invariants: no node starts on the folder of another site's key, unless that key takes the folder over; at any
+//! moment the file holds one state whole, the old or the new: it is written under another name, synced, renamed, and
+//! the folder synced. Only behind that is the incarnation used.
 
 use fairmesh_model::cbor::{self, CborError};
 use fairmesh_model::{ContentHash, Incarnation, SiteId, WallTime, mutant};
@@ -82,8 +83,8 @@ pub enum OtherSite {
     },
     /// It is new, or only earlier releases have used it.
     #[error(
-        "the data folder has no site's id, and `--take-over` names site {0}; nothing was counted. Check `data_dir`; if an \
-         earlier release wrote the folder, start this release once with the old key"
+        "the data folder has no site's id, and `--take-over` names site {0}; nothing was counted. Check `data_dir`; \
+         if an earlier release wrote the folder, start this release once with the old key"
     )]
     NoId(SiteId),
 }

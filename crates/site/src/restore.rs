@@ -110,8 +110,8 @@ impl Site {
         site
     }
 
-    /// Binds the rows to the site's id. Where its key was replaced, the new key takes over what was counted, but no rights:
-    /// those are split by id, and what the old key has sent could be taken from the new one once more.
+    /// Binds the rows to the site's id. Where its key was replaced, the new key takes over what was counted, but no
+    /// rights: those are split by id, and what the old key has sent could be taken from the new one once more.
     fn bind_rows(&mut self, tables: &mut BTreeMap<Table, Vec<KeyValue>>) {
         let mut facts = tables.remove(&Table::Meta).unwrap_or_default();
         facts.retain(|(key, _)| key == SITE_KEY);

@@ -1,8 +1,9 @@
 //! Another machine that runs with this site's key.
 //!
-//! A head of this site that another incarnation signed after this node had started is the proof: a start that has ended
-//! signs nothing more, and what a restored backup has forgotten was signed before. While there is one, this node signs a
-//! head every [`SIGN_EVERY`], so that the other machine learns of it, too, though nothing is counted here.
+//! A head of this site that another incarnation signed after this node had started is the proof: a start that has
+//! ended signs nothing more, and what a restored backup has forgotten was signed before. While there is one, this
+//! node signs a head every [`SIGN_EVERY`], so that the other machine learns of it, too, though nothing is counted
+//! here.
 //!
 //! Invariant: the notice goes when no such head has come for [`REPORTED`].
 //! Deliberately not here: what the other machine's heads count (`own`), and which of the two a peer lets in.

@@ -126,7 +126,8 @@ fn of_machines(peer: &PeerBody) -> Option<Finding> {
         return None;
     };
     let text = format!(
-        "two machines run with the key of {}, at {one} and at {other}: each is let in for its turn, and what both count adds up",
+        "two machines run with the key of {}, at {one} and at {other}: each is let in for its turn, and what both \
+         count adds up",
         name_of(peer)
     );
     Some(Finding::new(Code::SiteTwice, Severity::Warning, &text))

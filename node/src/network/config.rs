@@ -51,9 +51,9 @@ pub(crate) const STREAMS_MAX: usize = 192;
 /// itself, to members that charters name, whoever else comes.
 pub(crate) const INCOMING_PERCENT: u32 = 75;
 
-/// Connections with one peer. Two, not one: when both sides dial at once and each may keep only one,
-/// each closes the other's, and in 17 of 40 trials none was left. A third one is for another machine with the peer's key,
-/// until it has said which start it is: it would never have its turn ([`crate::network::turns`]).
+/// Connections with one peer. Two, not one: when both sides dial at once and each may keep only one, each closes the
+/// other's, and in 17 of 40 trials none was left. A third one is for another machine with the peer's key, until it
+/// has said which start it is: it would never have its turn ([`crate::network::turns`]).
 pub(crate) const CONNECTIONS_PER_PEER_MAX: u32 = 3;
 
 /// Dials under way at once; a start with a thousand peers works through them in groups.

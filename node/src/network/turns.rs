@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use fairmesh_model::SiteId;
 
-/// How long a machine is heard before the other one is: long enough for an exchange of everything, short enough that usage of
-/// both is everywhere within half a minute.
+/// How long a machine is heard before the other one is: long enough for an exchange of everything, short enough that
+/// usage of both is everywhere within half a minute.
 pub(crate) const TURN: Duration = Duration::from_secs(10);
 
 /// For so long a machine may be on its way back: all connections with its site were closed when its turn began.

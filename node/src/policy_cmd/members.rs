@@ -112,7 +112,8 @@ pub(super) fn planned(
     Ok(both.map(|(old, new)| changes(&old, &new)))
 }
 
-/// Puts `site` into a charter: in the place of the entry of its id or, under a new key, of its name. Returns what that does.
+/// Puts `site` into a charter: in the place of the entry of its id or, under a new key, of its name. Returns what
+/// that does.
 pub(super) fn put(charter: &mut Charter, site: MemberSite) -> Option<MemberChange> {
     let sites = &charter.sites;
     let by_name = || sites.iter().position(|other| other.name == site.name);

@@ -1,5 +1,5 @@
-//! `fairmesh policy plan`: who gains and who loses, before anything is published; of two charters, which sites leave, join
-//! and change keys.
+//! `fairmesh policy plan`: who gains and who loses, before anything is published; of two charters, which sites leave,
+//! join and change keys.
 //!
 //! Invariant: shares of the whole are those of `fairmesh_policy::plan`, ranks those of
 //! `fairmesh emulate`; entries are listed that either changes for, and those that say another thing of how the
@@ -404,8 +404,13 @@ fn write_members(
     args: &PlanArgs,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Plan<'a> {
+        members: &'a [MemberChange],
+    }
     if args.output.json {
-        return write_json(out, "fairmesh.plan-charter/1", &changes);
+        let plan = Plan { members: changes };
+        return write_json(out, "fairmesh.plan-charter/1", &plan);
     }
     for change in changes {
         writeln!(out, "{change}")?;

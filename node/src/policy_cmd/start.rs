@@ -88,8 +88,8 @@ pub struct NewCharterArgs {
     /// Id of a key that is online and signs snapshots, alone (docs/snapshot.md) [default: as before]
     #[arg(long = "snapshot", value_name = "KEY-ID")]
     pub snapshot: Vec<KeyId>,
-    /// What the owner of a site sends, its member.toml: one [[site]] and nothing else; repeat it for each. It replaces the
-    /// entry of its id or, where the site has a new key, of its name
+    /// What the owner of a site sends, its member.toml: one [[site]] and nothing else; repeat it for each. It
+    /// replaces the entry of its id or, where the site has a new key, of its name
     #[arg(long = "site", value_name = "MEMBER.toml")]
     pub site: Vec<PathBuf>,
     /// Options of all kinds.
@@ -217,8 +217,8 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
     let keys = authority.keys.len();
     ensure!(
         keys == 0 || u32::try_from(keys).is_ok_and(|keys| (1..=keys).contains(&args.threshold)),
-        "--threshold {}: {keys} keys are named with --authority, and so many of them must sign; name more, or a threshold \
-         from 1 to {keys}",
+        "--threshold {}: {keys} keys are named with --authority, and so many of them must sign; name more, or a \
+         threshold from 1 to {keys}",
         args.threshold
     );
     let first = Charter {
