@@ -139,6 +139,7 @@ async fn node(folder: &tempfile::TempDir, clock: Arc<SystemClock>) -> NodeHandle
             timing: Timing::default(),
         },
         secret: [7; 32],
+        takes_over: None,
         network: NetworkConfig::default(),
         data_dir: folder.path().join("node"),
         clock,

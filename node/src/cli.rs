@@ -31,7 +31,7 @@ enum Command {
     Demo(demo::DemoArgs),
     Init(init::InitArgs),
     /// Check a configuration and what it names, without starting anything.
-    CheckConfig(run::RunArgs),
+    CheckConfig(run::ConfigArgs),
     /// Run a node until SIGTERM; SIGHUP reads the configuration again.
     Run(run::RunArgs),
     Status(ask::status::StatusArgs),

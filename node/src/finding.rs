@@ -96,6 +96,7 @@ pub enum Code {
     PeerOverBudget,
     ClockOff,
     SiteForked,
+    SiteTwice,
     OverCapacity,
     UsageTakenBack,
     // Of the batch systems beside the node.
@@ -143,6 +144,7 @@ impl Code {
             Notice::ClockOff { .. } => Self::ClockOff,
             Notice::OwnClockOff { .. } => Self::OwnClockOff,
             Notice::Forked { .. } => Self::SiteForked,
+            Notice::Twice { .. } => Self::SiteTwice,
             Notice::Recovered { .. } => Self::CountersRecovered,
             Notice::OverCapacity { .. } => Self::OverCapacity,
             Notice::TookBack { .. } => Self::UsageTakenBack,

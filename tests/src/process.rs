@@ -135,7 +135,16 @@ impl Site {
 
     /// Starts the node and waits until it says where it listens.
     pub fn start(&self) -> anyhow::Result<Node> {
-        self.start_by(match &self.namespace {
+        self.start_by(self.command())
+    }
+
+    /// The same with more words for `fairmesh run`.
+    pub fn start_with(&self, words: &[&str]) -> anyhow::Result<Node> {
+        self.start_command(self.command(), words, self.log()?)
+    }
+
+    fn command(&self) -> Command {
+        match &self.namespace {
             // `ip` becomes the node.
             Some(namespace) => {
                 let mut ip = Command::new("ip");
@@ -143,24 +152,38 @@ impl Site {
                 ip
             }
             None => Command::new(&self.program),
-        })
+        }
     }
 
     /// The same by a command that becomes the node, with what the node is told behind its own words.
     pub fn start_by(&self, command: Command) -> anyhow::Result<Node> {
+        self.start_command(command, &[], self.log()?)
+    }
+
+    /// The same with another standard error.
+    pub fn start_with_log(&self, command: Command, log: Stdio) -> anyhow::Result<Node> {
+        self.start_command(command, &[], log)
+    }
+
+    fn log(&self) -> anyhow::Result<Stdio> {
         let log = std::fs::File::options()
             .create(true)
             .append(true)
             .open(self.folder.join("log"))?;
-        self.start_with_log(command, log.into())
+        Ok(log.into())
     }
 
-    /// The same with another standard error.
-    pub fn start_with_log(&self, mut command: Command, log: Stdio) -> anyhow::Result<Node> {
+    fn start_command(
+        &self,
+        mut command: Command,
+        words: &[&str],
+        log: Stdio,
+    ) -> anyhow::Result<Node> {
         let mut child = command
             .arg("run")
             .arg("--config")
             .arg(self.folder.join("fairmesh.toml"))
+            .args(words)
             .stdout(Stdio::piped())
             .stderr(log)
             .spawn()?;

@@ -118,6 +118,17 @@ impl Vo {
         Ok(Signed::sign(policy, &[authority])?)
     }
 
+    /// Signs the next charter.
+    pub fn renew(&mut self, change: impl FnOnce(&mut Charter)) -> anyhow::Result<()> {
+        let mut next = self.charter.claimed().clone();
+        next.version += 1;
+        next.vo = Some(self.vo());
+        next.previous = Some(self.charter.hash());
+        change(&mut next);
+        self.charter = Signed::sign(next, &[&self.authority])?;
+        Ok(())
+    }
+
     /// Signs another policy for the same VO.
     pub fn divide_anew(&mut self, version: u64, users: &[&str]) -> anyhow::Result<()> {
         self.policy = Self::policy(now(), &self.authority, &self.charter, version, users)?;

@@ -27,5 +27,7 @@ pub use frame::checksum;
 pub use journal::JOURNAL_BYTES_MAX;
 pub use op::{FileName, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op, SIDE, SIDE_NEW, Step};
 pub use round::{Input, ROUND_MAX, Round, Unreadable};
-pub use side::{FIRST_EDITION, STORE_FORMAT, SideError, SideState, take_incarnation};
+pub use side::{
+    FIRST_EDITION, OtherSite, Owner, STORE_FORMAT, SideError, SideState, take_incarnation,
+};
 pub use start::{FORMAT_KEY, LINEAGE_KEY, Opening, StoreState, Unopened, tidy};

@@ -3,11 +3,12 @@
 //!
 //! It is 32 bytes of SHA-256 and the canonical CBOR that they are of.
 //!
-//! Invariant: at any moment the file holds one state whole, the old or the new: it is written under
-//! another name, synced, renamed, and the folder synced. Only behind that is the incarnation used.
+//! Invariants: no node starts on the folder of another site's key, unless that key takes the folder over; at any
+//! moment the file holds one state whole, the old or the new: it is written under another name, synced, renamed, and
+//! the folder synced. Only behind that is the incarnation used.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation, WallTime, mutant};
+use fairmesh_model::{ContentHash, Incarnation, SiteId, WallTime, mutant};
 use serde::{Deserialize, Serialize};
 
 use crate::op::{Op, SIDE, SIDE_NEW};
@@ -40,6 +41,87 @@ pub struct SideState {
     pub format: u32,
     /// No incarnation below this one is ever to be taken again.
     pub incarnation_floor: Incarnation,
+    /// The site that the folder belongs to. Releases before this field wrote none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub site: Option<SiteId>,
+}
+
+/// The site that starts on a folder.
+#[derive(Debug, Clone, Copy)]
+pub struct Owner {
+    /// Its id.
+    pub site: SiteId,
+    /// The site whose folder it takes over: that site's key was replaced.
+    pub takes_over: Option<SiteId>,
+}
+
+/// The folder belongs to another site. Nothing was touched, and the operator decides.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum OtherSite {
+    /// Without that check a clone with a key of its own would publish the other site's usage a second time.
+    #[error(
+        "the data folder belongs to site {found}, and the configured key is that of site {own}; nothing was touched. \
+         If the site's key was replaced, start the node once with `fairmesh run --take-over {found}`. If this machine \
+         was cloned from that site's, give this node a data folder of its own"
+    )]
+    Other {
+        /// The site in the folder.
+        found: SiteId,
+        /// The site that starts.
+        own: SiteId,
+    },
+    /// It is not the site that was to be taken over.
+    #[error(
+        "the data folder belongs to site {found}, and `--take-over` names site {given}; nothing was touched. Check \
+         `data_dir`, and which key this folder was used with"
+    )]
+    NotGiven {
+        /// The site in the folder.
+        found: SiteId,
+        /// The site that was to be taken over.
+        given: SiteId,
+    },
+    /// It is new, or only earlier releases have used it.
+    #[error(
+        "the data folder has no site's id, and `--take-over` names site {0}; nothing was counted. Check `data_dir`; \
+         if an earlier release wrote the folder, start this release once with the old key"
+    )]
+    NoId(SiteId),
+}
+
+impl Owner {
+    /// A site that takes nothing over.
+    pub fn new(site: SiteId) -> Self {
+        Self {
+            site,
+            takes_over: None,
+        }
+    }
+
+    /// Accepts a folder whose small file and store have these ids. One without any is an earlier release's or new.
+    ///
+    /// # Errors
+    /// The folder is another site's.
+    pub fn check(&self, side: Option<SiteId>, store: Option<SiteId>) -> Result<(), OtherSite> {
+        let found = [side, store].into_iter().flatten();
+        found
+            .map(|found| self.check_id(found))
+            .collect::<Result<(), _>>()?;
+        match self.takes_over {
+            Some(given) if side.or(store).is_none() => Err(OtherSite::NoId(given)),
+            _ => Ok(()),
+        }
+    }
+
+    fn check_id(&self, found: SiteId) -> Result<(), OtherSite> {
+        let own = self.site;
+        match self.takes_over {
+            _ if found == own => Ok(()),
+            Some(given) if found == given => Ok(()),
+            Some(given) => Err(OtherSite::NotGiven { found, given }),
+            None => Err(OtherSite::Other { found, own }),
+        }
+    }
 }
 
 /// Why the file was not understood. It is as it was, and the node does not start.
@@ -60,6 +142,9 @@ pub enum SideError {
     /// The first edition wrote it, and the store beside it.
     #[error("it is of format {0}. {FIRST_EDITION}")]
     Older(u32),
+    /// The folder is another site's.
+    #[error(transparent)]
+    OtherSite(#[from] OtherSite),
 }
 
 impl SideState {
@@ -107,18 +192,20 @@ impl SideState {
 /// Takes an incarnation that no start of this site has used, and remembers that it did. `side` is the
 /// file's content, if there is one.
 pub fn take_incarnation(
+    owner: Owner,
     side: Option<&[u8]>,
     now: WallTime,
     random: u64,
 ) -> Result<(Incarnation, Vec<Op>), SideError> {
-    let floor = match side {
-        Some(bytes) => SideState::from_bytes(bytes)?.incarnation_floor,
-        None => Incarnation(0),
-    };
+    let side = side.map(SideState::from_bytes).transpose()?;
+    let found = side.as_ref().and_then(|side| side.site);
+    found.map_or(Ok(()), |found| owner.check_id(found))?;
+    let floor = side.map_or(Incarnation(0), |side| side.incarnation_floor);
     let incarnation = choose_incarnation(now, random, floor);
     let state = SideState {
         format: STORE_FORMAT,
         incarnation_floor: Incarnation(incarnation.0.saturating_add(1)),
+        site: Some(owner.site),
     };
     Ok((incarnation, mutant!(FloorUnsaved, state.save(), Vec::new())))
 }
@@ -176,6 +263,7 @@ mod tests {
         let state = SideState {
             format: STORE_FORMAT,
             incarnation_floor: Incarnation(4),
+            site: Some(SiteId::from_bytes([1; 32])),
         };
         let good = state.to_bytes();
         assert_eq!(SideState::from_bytes(&good).expect("is good"), state);
@@ -198,5 +286,66 @@ mod tests {
         };
         assert!(matches!(of_format(3), Err(SideError::Newer(3))));
         assert!(matches!(of_format(1), Err(SideError::Older(1))));
+    }
+
+    #[test]
+    fn a_folder_is_its_sites_and_of_the_key_that_takes_it_over_by_name() {
+        let [old, new, else_] = [1, 2, 3].map(|byte| SiteId::from_bytes([byte; 32]));
+        let taken_by = |site, takes_over, side: &[u8]| {
+            let owner = Owner { site, takes_over };
+            let taken = take_incarnation(owner, Some(side), WallTime(100), 7);
+            taken.map(|(incarnation, _)| SideState {
+                format: STORE_FORMAT,
+                incarnation_floor: Incarnation(incarnation.0 + 1),
+                site: Some(site),
+            })
+        };
+        let refused = |site, takes_over, side: &[u8]| match taken_by(site, takes_over, side) {
+            Err(SideError::OtherSite(error)) => error,
+            taken => panic!("{taken:?}"),
+        };
+        let unnamed = SideState {
+            format: STORE_FORMAT,
+            incarnation_floor: Incarnation(4),
+            site: None,
+        };
+        let of_old = taken_by(old, None, &unnamed.to_bytes()).expect("an earlier release's");
+        let side = of_old.to_bytes();
+        let (found, own) = (old, new);
+        assert_eq!(refused(new, None, &side), OtherSite::Other { found, own });
+        let given = else_;
+        assert_eq!(
+            refused(new, Some(else_), &side),
+            OtherSite::NotGiven { found, given }
+        );
+        let of_new = taken_by(new, Some(old), &side).expect("it takes over");
+        assert!(of_new.incarnation_floor > of_old.incarnation_floor);
+        taken_by(new, Some(old), &of_new.to_bytes()).expect("a second time");
+        taken_by(new, None, &of_new.to_bytes()).expect("and from then on");
+        let own = old;
+        let found = new;
+        assert_eq!(
+            refused(old, None, &of_new.to_bytes()),
+            OtherSite::Other { found, own }
+        );
+    }
+
+    #[test]
+    fn the_store_names_the_site_too_and_nothing_is_taken_over_that_has_no_name() {
+        let [old, new] = [1, 2].map(|byte| SiteId::from_bytes([byte; 32]));
+        let (found, own) = (old, new);
+        let other = Err(OtherSite::Other { found, own });
+        assert_eq!(Owner::new(new).check(None, Some(old)), other);
+        assert_eq!(Owner::new(new).check(Some(new), Some(old)), other);
+        assert_eq!(Owner::new(new).check(None, None), Ok(()));
+        let takes_over = Some(old);
+        let taking = Owner {
+            site: new,
+            takes_over,
+        };
+        assert_eq!(taking.check(None, None), Err(OtherSite::NoId(old)));
+        // The store was lost, or a crash came between the two.
+        assert_eq!(taking.check(Some(old), None), Ok(()));
+        assert_eq!(taking.check(Some(new), Some(old)), Ok(()));
     }
 }

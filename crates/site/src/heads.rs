@@ -333,6 +333,7 @@ impl Site {
             self.judge(token, verdict);
         }
         if site == self.id {
+            self.watch_twin(now, change.head.body());
             if !mutated!(OwnHeadUnread) {
                 self.absorb_own(now, vo, &change.parts);
             }

@@ -23,6 +23,7 @@ mod moved;
 mod notice;
 mod store;
 mod time;
+mod twin;
 mod view;
 
 mod own;
@@ -91,7 +92,7 @@ pub use remap::{
 };
 pub use restore::{Row, Tell};
 pub use site::{Site, SiteStats};
-pub use store::{HeadId, JobMark, Table, Write, job_key};
+pub use store::{HeadId, JobMark, SITE_KEY, Table, Write, job_key};
 pub use tables::{KnownUsage, PublishedTables};
 pub use view::{Coverage, Divided, View};
 pub use weighed::{SiteUsage, WeighedUsage};

@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fairmesh_model::{Millis, MonoTime, SiteId, VoId, WallTime};
+use fairmesh_model::{Incarnation, Millis, MonoTime, SiteId, VoId, WallTime};
 
 use crate::site::Site;
 
@@ -83,6 +83,11 @@ pub enum Notice {
         vo: VoId,
         /// The site.
         site: SiteId,
+    },
+    /// Another machine signs heads with this site's key.
+    Twice {
+        /// Which start of its node.
+        incarnation: Incarnation,
     },
     /// Peers held counters of this site that its store did not know: it was lost, or is an old backup.
     Recovered {
@@ -169,6 +174,7 @@ impl Notice {
             Self::ClockOff { .. } => ("clock-off", Warning, None, Condition),
             Self::OwnClockOff { .. } => ("own-clock-off", Error, None, Condition),
             Self::Forked { vo, .. } => ("site-forked", Error, Some(*vo), Event),
+            Self::Twice { .. } => ("site-twice", Error, None, Condition),
             Self::Recovered { vo } => ("counters-recovered", Warning, Some(*vo), Event),
             Self::OverCapacity { vo, .. } => ("over-capacity", Warning, Some(*vo), Condition),
             Self::TookBack { vo, .. } => ("usage-taken-back", Warning, Some(*vo), Event),
@@ -214,6 +220,12 @@ impl fmt::Display for Notice {
                 f,
                 "site {} signed two different heads with one number: do two machines run with its key?",
                 site.short()
+            ),
+            Self::Twice { incarnation } => write!(
+                f,
+                "another machine runs with this site's key: a head that its start {:x} signed came after this node had \
+                 started",
+                incarnation.0
             ),
             Self::Recovered { .. } => write!(
                 f,

@@ -27,7 +27,7 @@ use crate::quota::{parse_hold, parse_rights, parse_transfer};
 use crate::recovered::Reaches;
 use crate::remap::{Relocation, is_relocation};
 use crate::site::{Site, Unmapped};
-use crate::store::{HeadId, Table, Write, head_row, parse_ledger_row};
+use crate::store::{HeadId, SITE_KEY, Table, Write, head_row, parse_ledger_row};
 use crate::vo::Vo;
 
 /// A row as the store has it: table, key, value.
@@ -72,8 +72,9 @@ impl Site {
         for (table, row_key, value) in rows {
             tables.entry(table).or_default().push((row_key, value));
         }
-        let mut take = |table| tables.remove(&table).unwrap_or_default();
         let mut site = Self::new(config, key, incarnation, seed, now);
+        site.bind_rows(&mut tables);
+        let mut take = |table| tables.remove(&table).unwrap_or_default();
         // VOs that the configuration names no more as well: should one be named again, an older
         // document must be known for a rollback.
         site.restore_memory(now, take(Table::Policy));
@@ -107,6 +108,27 @@ impl Site {
         tell("builds its share tree", 0, 0);
         site.rebuild_shares(now);
         site
+    }
+
+    /// Binds the rows to the site's id. Where its key was replaced, the new key takes over what was counted, but no
+    /// rights: those are split by id, and what the old key has sent could be taken from the new one once more.
+    fn bind_rows(&mut self, tables: &mut BTreeMap<Table, Vec<KeyValue>>) {
+        let mut facts = tables.remove(&Table::Meta).unwrap_or_default();
+        facts.retain(|(key, _)| key == SITE_KEY);
+        let owner = facts.pop().map(|(_, id)| id);
+        if owner.as_deref() == Some(self.id.as_bytes()) {
+            return;
+        }
+        let id = Write::set(Table::Meta, SITE_KEY.to_vec(), self.id.as_bytes());
+        let mut writes = vec![id];
+        // One change with the id: a crash between the two would leave the old key's rights under the new one.
+        if owner.is_some() {
+            for table in [Table::Rights, Table::Holds, Table::Transfers] {
+                let gone = tables.remove(&table).unwrap_or_default().into_iter();
+                writes.extend(gone.map(|(key, _)| Write::delete(table, key)));
+            }
+        }
+        self.persist(writes);
     }
 
     /// What was seen before, so that an older document is known for a rollback.

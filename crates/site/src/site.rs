@@ -128,6 +128,8 @@ pub struct Site {
     pub(crate) tree_is_stale: bool,
     pub(crate) allow_is_stale: bool,
     pub(crate) started: Now,
+    /// When a head of another machine with this site's key came last.
+    pub(crate) twin_at: Option<MonoTime>,
     house_kept_on: u64,
 }
 
@@ -189,6 +191,7 @@ impl Site {
             tree_is_stale: true,
             allow_is_stale: true,
             started: now,
+            twin_at: None,
             house_kept_on: 0,
         };
         site.describe_all();
@@ -319,6 +322,7 @@ impl Site {
             }
         }
         self.weigh_silence(now);
+        self.forget_twin(now.mono);
         self.keep_house(now);
         let entries_max = self.config.timing.sweep_entries;
         if !self.shares.tree.advance(now.wall, entries_max) && self.shares.next.is_none() {

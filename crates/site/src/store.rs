@@ -77,6 +77,9 @@ impl Table {
     ];
 }
 
+/// Key of the id of the site that the rows belong to in [`Table::Meta`]: its 32 bytes.
+pub const SITE_KEY: &[u8] = b"site";
+
 /// One row to set, or to delete where there is no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {

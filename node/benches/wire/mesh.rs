@@ -69,6 +69,7 @@ impl Mesh {
             let options = NodeOptions {
                 site: config(vo, sites.iter().copied().collect(), timing)?,
                 secret,
+                takes_over: None,
                 network: NetworkConfig {
                     listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?],
                     peers: peers.clone(),

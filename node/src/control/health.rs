@@ -77,6 +77,7 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], now: WallTime) -> Vec<
         }
         notices.extend(expiring(vo, &name, now));
     }
+    notices.extend(peers.iter().filter_map(of_machines));
     // Where no charter lists this site, nothing is wrong with the ways to the others.
     if !vos.is_empty() && vos.iter().all(|vo| vo.cpus.is_none()) {
         return notices;
@@ -220,6 +221,19 @@ fn expiring(vo: &VoBody, name: &str, now: WallTime) -> Option<Finding> {
         until(at, now)
     );
     Some(Finding::new(Code::PolicyExpires, severity, &text))
+}
+
+/// That two machines run with a peer's key.
+fn of_machines(peer: &PeerBody) -> Option<Finding> {
+    let [one, other] = &peer.machines[..] else {
+        return None;
+    };
+    let text = format!(
+        "two machines run with the key of {}, at {one} and at {other}: each is let in for its turn, and what both \
+         count adds up",
+        shown(peer)
+    );
+    Some(Finding::new(Code::SiteTwice, Severity::Warning, &text))
 }
 
 /// That the configuration on disk is not the one in force.

@@ -175,6 +175,12 @@ fn peer_body(
         throttled: stats.throttled,
         over_budget: stats.over_budget.clone(),
         barred: stats.barred,
+        machines: stats
+            .machines
+            .iter()
+            .flatten()
+            .map(|at| clean(at))
+            .collect(),
     }
 }
 

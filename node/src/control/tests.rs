@@ -48,6 +48,7 @@ impl World {
         let options = NodeOptions {
             site: site_config(),
             secret,
+            takes_over: None,
             network: NetworkConfig {
                 listen: vec!["/ip4/127.0.0.1/tcp/0".parse().expect("an address")],
                 ..NetworkConfig::default()

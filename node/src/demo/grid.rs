@@ -137,6 +137,7 @@ impl Grid {
         let running = start(NodeOptions {
             site: self.config.clone(),
             secret: member.secret,
+            takes_over: None,
             network: network_config(self.introducer.clone())?,
             data_dir: self.folder.path().join(&member.name),
             clock: self.clock.clone() as Arc<dyn Clock>,

@@ -6,9 +6,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fairmesh_model::{Incarnation, SigningKey, WallTime};
-use fairmesh_round::{FileRead, JOURNAL_BYTES_MAX, Op, Opening, SIDE, take_incarnation};
-use fairmesh_site::{Event, Row, Site, SiteConfig, Table};
+use fairmesh_model::{Incarnation, SigningKey, SiteId, WallTime};
+use fairmesh_round::{
+    FileRead, JOURNAL_BYTES_MAX, Op, Opening, Owner, SIDE, SideState, take_incarnation,
+};
+use fairmesh_site::{Event, Row, SITE_KEY, Site, SiteConfig, Table};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -34,6 +36,8 @@ pub struct NodeOptions {
     pub site: SiteConfig,
     /// The site's Ed25519 secret.
     pub secret: [u8; 32],
+    /// The site whose data folder this one takes over: its key was replaced.
+    pub takes_over: Option<SiteId>,
     /// Addresses and limits.
     pub network: NetworkConfig,
     /// Where the store is, and the files beside it that must survive its loss.
@@ -100,7 +104,11 @@ pub async fn start_or_show(
 
     starting.tell("begins to listen", 0, 0);
     let expected = options.network.listen.len();
-    let (network, mut events) = network::start(options.network, options.secret)?;
+    let network = NetworkConfig {
+        incarnation,
+        ..options.network
+    };
+    let (network, mut events) = network::start(network, options.secret)?;
     let listening = await_listening(&mut events, expected).await;
     let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
     let (view_sender, view) = watch::channel(site.view());
@@ -215,6 +223,7 @@ fn try_open(options: &NodeOptions, starting: &Starting) -> Result<Folder, StartE
     // Whatever is refused here is refused before anything is touched; it is taken when nobody else has the folder.
     let (files, ..) = next_incarnation(options)?;
     let store = files.open_store(now)?;
+    check_owner(&files, &store.0, options)?;
     let (mut files, incarnation, mut late) = next_incarnation(options)?;
     match files.carry_out(&mut late) {
         // It is written before anything is signed under it.
@@ -233,8 +242,13 @@ fn open_copy(
     starting: &Starting,
 ) -> Result<Folder, StartError> {
     let now = options.clock.now().wall;
-    let (_, incarnation, late) = next_incarnation(options)?;
+    let (files, incarnation, late) = next_incarnation(options)?;
     let opened = DataDir::open_copy(&options.data_dir, copies, now, incarnation.0)?;
+    check_owner(
+        &files,
+        opened.0.store().expect("it was just opened"),
+        options,
+    )?;
     let folder = Folder::of(opened, incarnation, late, starting)?;
     Ok(Folder {
         is_copy: true,
@@ -277,10 +291,32 @@ fn next_incarnation(
         }
     };
     let now = options.clock.now().wall;
-    let taken = take_incarnation(side.as_deref(), now, options.random);
+    let taken = take_incarnation(owner(options), side.as_deref(), now, options.random);
     let taken = taken.with_context(|| path.display().to_string());
     let (incarnation, ops) = taken.map_err(StartError::Other)?;
     Ok((files, incarnation, ops.into()))
+}
+
+fn owner(options: &NodeOptions) -> Owner {
+    Owner {
+        site: SigningKey::from_secret(&options.secret).site_id(),
+        takes_over: options.takes_over,
+    }
+}
+
+/// Refuses a folder whose small file or store is another site's. The file was found to be readable.
+fn check_owner(files: &Files, store: &Store, options: &NodeOptions) -> Result<(), StartError> {
+    let side = match files.read(&SIDE) {
+        FileRead::Bytes(bytes) => SideState::from_bytes(&bytes)
+            .ok()
+            .and_then(|side| side.site),
+        _ => None,
+    };
+    let of_store = store.get(Table::Meta, SITE_KEY)?;
+    let of_store = of_store.and_then(|id| Some(SiteId::from_bytes(id.try_into().ok()?)));
+    let checked = owner(options).check(side, of_store);
+    let checked = checked.with_context(|| options.data_dir.display().to_string());
+    checked.map_err(StartError::Other)
 }
 
 fn say_what_was_found(recovery: &Recovery, opening: &Opening) {

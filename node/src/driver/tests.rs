@@ -97,6 +97,7 @@ fn options(data_dir: &Path, vo: VoId, network: NetworkConfig) -> NodeOptions {
     NodeOptions {
         site: site_config(vo),
         secret: SECRET,
+        takes_over: None,
         network,
         data_dir: data_dir.to_owned(),
         clock: Arc::new(SystemClock::start()),

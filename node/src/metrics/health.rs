@@ -18,7 +18,7 @@ use super::registry::{FloatGauge, Labels, float_gauges, gauges, signed};
 use crate::control::answer::{PeerState, StatusBody};
 
 /// Codes that alerts are made of.
-const CODES: [&str; 9] = [
+const CODES: [&str; 10] = [
     "alone",
     "disk-fills",
     "disk-full",
@@ -28,6 +28,7 @@ const CODES: [&str; 9] = [
     "peer-unreachable",
     "policy-snapshot",
     "policy-warning",
+    "site-twice",
 ];
 
 /// What a node says of its health.

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use fairmesh_model::Incarnation;
 use libp2p::allow_block_list::{self, AllowedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::core::muxing::StreamMuxerBox;
@@ -96,7 +97,7 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
     let setup = |error: &dyn std::fmt::Display| NetworkError::Setup(error.to_string());
     let gossip = gossip_config(config.gossip_heartbeat).map_err(|error| setup(&error))?;
     let identify = identify::Config::new("/fairmesh/1".to_owned(), keypair.public())
-        .with_agent_version(format!("fairmesh/{}", env!("CARGO_PKG_VERSION")))
+        .with_agent_version(agent_version(config.incarnation))
         .with_push_listen_addr_updates(true)
         .with_interval(IDENTIFY_AGAIN)
         .with_cache_size(0);
@@ -122,6 +123,17 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
         identify: identify::Behaviour::new(identify),
         ping: ping::Behaviour::new(ping),
     })
+}
+
+/// What a node says of itself: its version and, where it has one, its incarnation.
+fn agent_version(incarnation: Incarnation) -> String {
+    format!("fairmesh/{} {:x}", env!("CARGO_PKG_VERSION"), incarnation.0)
+}
+
+/// The incarnation in what a peer says of itself; none of a release before this one.
+pub(crate) fn incarnation_in(agent_version: &str) -> Option<u64> {
+    let (_, incarnation) = agent_version.strip_prefix("fairmesh/")?.split_once(' ')?;
+    u64::from_str_radix(incarnation, 16).ok()
 }
 
 /// A peer says who it is as a connection opens, and pushes the addresses that change. Asking it again is for an answer

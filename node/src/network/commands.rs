@@ -56,6 +56,7 @@ impl Driver {
     /// is allowed, blocked and barred.
     pub(crate) fn admit(&mut self) {
         self.budgets.retain(|site, _| self.allowed.contains(site));
+        self.turns.retain(&self.allowed);
         let mut admitted: BTreeSet<SiteId> =
             self.allowed.difference(&self.blocked).copied().collect();
         admitted.retain(|site| !self.barred.contains_key(site));

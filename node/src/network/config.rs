@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 pub use fairmesh_gossip::wire::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
-use fairmesh_model::SiteId;
+use fairmesh_model::{Incarnation, SiteId};
 use libp2p::Multiaddr;
 
 /// Largest gossip message. A head with what changed is mostly small; one that is larger is
@@ -51,9 +51,10 @@ pub(crate) const STREAMS_MAX: usize = 192;
 /// itself, to members that charters name, whoever else comes.
 pub(crate) const INCOMING_PERCENT: u32 = 75;
 
-/// Connections with one peer. Two, not one: when both sides dial at once and each may keep only one,
-/// each closes the other's, and in 17 of 40 trials none was left.
-pub(crate) const CONNECTIONS_PER_PEER_MAX: u32 = 2;
+/// Connections with one peer. Two, not one: when both sides dial at once and each may keep only one, each closes the
+/// other's, and in 17 of 40 trials none was left. A third one is for another machine with the peer's key, until it
+/// has said which start it is: it would never have its turn ([`crate::network::turns`]).
+pub(crate) const CONNECTIONS_PER_PEER_MAX: u32 = 3;
 
 /// Dials under way at once; a start with a thousand peers works through them in groups.
 pub(crate) const DIALS_MAX: usize = 32;
@@ -112,6 +113,8 @@ pub struct NetworkConfig {
     pub unreachable_after: Duration,
     /// Limits that depend on the machine.
     pub limits: NetworkLimits,
+    /// Which start of the site this is. Peers tell by it two machines that run with one key.
+    pub incarnation: Incarnation,
 }
 
 impl Default for NetworkConfig {
@@ -127,6 +130,7 @@ impl Default for NetworkConfig {
             redial_max: Duration::from_secs(60),
             unreachable_after: Duration::from_secs(5),
             limits: NetworkLimits::default(),
+            incarnation: Incarnation(0),
         }
     }
 }

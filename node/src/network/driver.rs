@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use fairmesh_model::SiteId;
 use futures::{FutureExt, StreamExt};
+use libp2p::Multiaddr;
 use libp2p::swarm::dial_opts::{DialOpts, PeerCondition};
 use libp2p::swarm::{ConnectionId, DialError, Swarm};
 use tokio::sync::{mpsc, watch};
@@ -24,6 +25,7 @@ use crate::network::dialer::Dialer;
 use crate::network::outbox::Outbox;
 use crate::network::reports::Throttle;
 use crate::network::requests::Requests;
+use crate::network::turns::Turns;
 use crate::network::{
     NetworkCommand, NetworkConfig, NetworkEvent, NetworkStats, PeerStats, RequestFailure, address,
     peer_id_of,
@@ -34,8 +36,19 @@ use crate::network::{
 pub(crate) struct Link {
     /// Whether the peer has said anything: until then it may yet refuse us.
     pub(crate) heard: bool,
-    /// Every connection, with the number of pings that failed in a row.
-    pub(crate) connections: HashMap<ConnectionId, u32>,
+    /// Every connection.
+    pub(crate) connections: HashMap<ConnectionId, Connection>,
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    /// The other end.
+    pub(crate) address: Multiaddr,
+    /// Which start of the peer's node is there, once it has said.
+    pub(crate) incarnation: Option<u64>,
+    /// Pings that failed in a row.
+    pub(crate) pings_failed: u32,
 }
 
 /// The state of the network task.
@@ -45,6 +58,8 @@ pub(crate) struct Driver {
     pub(crate) outbox: Outbox,
     pub(crate) requests: Requests,
     pub(crate) links: BTreeMap<SiteId, Link>,
+    /// Whose turn it is where two machines run with one site's key.
+    pub(crate) turns: Turns,
     pub(crate) stats: NetworkStats,
     bytes: Arc<WireBytes>,
     /// How long an answer may be on its way before it is the peer that is slow.
@@ -83,6 +98,7 @@ impl Driver {
             outbox: Outbox::new(events),
             requests: Requests::default(),
             links: BTreeMap::new(),
+            turns: Turns::default(),
             stats: NetworkStats::default(),
             bytes,
             slow_after: config.request_timeout / 2,
@@ -124,6 +140,7 @@ impl Driver {
                 () = turn => self.dial_due(),
                 _ = stats_tick.tick() => {
                     self.let_in_again();
+                    self.report_machines();
                     self.publish_stats();
                 }
             }
@@ -229,6 +246,18 @@ impl Driver {
                 stats.barred &= barred.contains_key(site);
             }
             self.admit();
+        }
+    }
+
+    /// Brings up to date which sites' keys two machines run with.
+    fn report_machines(&mut self) {
+        let now = Instant::now();
+        for (site, stats) in &mut self.stats.peers {
+            let machines = self.turns.machines(*site, now);
+            if machines.is_some() && stats.machines.is_none() {
+                tracing::warn!(peer = %site.short(), ?machines, "two machines run with the key of this site");
+            }
+            stats.machines = machines.cloned();
         }
     }
 

@@ -33,6 +33,7 @@ mod reports;
 mod requests;
 mod swarm_events;
 mod topics;
+mod turns;
 
 #[cfg(test)]
 mod tests;

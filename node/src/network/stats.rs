@@ -76,4 +76,6 @@ pub struct PeerStats {
     pub barred: bool,
     /// How often it was barred.
     pub bars: u64,
+    /// Where two machines are that run with its key.
+    pub machines: Option<[String; 2]>,
 }

@@ -10,9 +10,10 @@ use fairmesh_model::SiteId;
 use libp2p::swarm::{ConnectionId, DialError, ListenError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, identify, ping};
 
-use crate::network::behaviour::BehaviourEvent;
+use crate::network::behaviour::{BehaviourEvent, incarnation_in};
 use crate::network::config::PINGS_FAILED_MAX;
-use crate::network::driver::Driver;
+use crate::network::driver::{Connection, Driver};
+use crate::network::turns::Admission;
 use crate::network::{Met, NetworkEvent, address, site_of};
 
 impl Driver {
@@ -26,8 +27,9 @@ impl Driver {
             SwarmEvent::ConnectionEstablished {
                 peer_id,
                 connection_id,
+                endpoint,
                 ..
-            } => self.on_opened(peer_id, connection_id),
+            } => self.on_opened(peer_id, connection_id, endpoint.get_remote_address()),
             SwarmEvent::ConnectionClosed {
                 peer_id,
                 connection_id,
@@ -73,12 +75,17 @@ impl Driver {
         }
     }
 
-    fn on_opened(&mut self, peer: PeerId, connection: ConnectionId) {
+    fn on_opened(&mut self, peer: PeerId, id: ConnectionId, address: &Multiaddr) {
         let Some(site) = site_of(peer) else {
             return;
         };
         let link = self.links.entry(site).or_default();
-        link.connections.insert(connection, 0);
+        let connection = Connection {
+            address: address::without_name(address.clone()),
+            incarnation: None,
+            pings_failed: 0,
+        };
+        link.connections.insert(id, connection);
         let connections = u32::try_from(link.connections.len()).unwrap_or(u32::MAX);
         self.dialer.opened(site);
         self.stats.connections += 1;
@@ -172,10 +179,41 @@ impl Driver {
     }
 
     fn on_identified(&mut self, peer: PeerId, connection: ConnectionId, info: identify::Info) {
+        if !self.admit_machine(peer, connection, &info.agent_version) {
+            return;
+        }
         if let Some(site) = self.on_heard_on(peer, connection) {
             let addresses = address::learnt(site, info.listen_addrs, self.allow_private);
             self.dialer.learn(site, addresses);
         }
+    }
+
+    /// Whether the connection is kept, by which start of the peer's node is at its other end.
+    fn admit_machine(&mut self, peer: PeerId, id: ConnectionId, agent_version: &str) -> bool {
+        let Some((site, incarnation)) = site_of(peer).zip(incarnation_in(agent_version)) else {
+            return true;
+        };
+        let Some(link) = self.links.get_mut(&site) else {
+            return true;
+        };
+        let Some(connection) = link.connections.get_mut(&id) else {
+            return true;
+        };
+        connection.incarnation = Some(incarnation);
+        let machine = (incarnation, connection.address.to_string());
+        let mut incarnations = link.connections.values().filter_map(|of| of.incarnation);
+        let is_held = |current| incarnations.any(|of| of == current);
+        match self.turns.admit(site, machine, is_held, Instant::now()) {
+            Admission::Keeps => return true,
+            Admission::Waits => {
+                self.swarm.close_connection(id);
+            }
+            Admission::Displaces => {
+                // Of the machine before nothing may be left, what it acknowledged least of all: the peer is a new one.
+                let _ = self.swarm.disconnect_peer_id(peer);
+            }
+        }
+        false
     }
 
     fn on_ping(&mut self, event: &ping::Event) {
@@ -207,9 +245,9 @@ impl Driver {
     ) -> u32 {
         let link = self.links.get_mut(&site);
         match link.and_then(|link| link.connections.get_mut(&connection)) {
-            Some(failed) => {
-                *failed = change(*failed);
-                *failed
+            Some(connection) => {
+                connection.pings_failed = change(connection.pings_failed);
+                connection.pings_failed
             }
             None => 0,
         }

@@ -15,6 +15,7 @@ mod clock;
 mod document;
 mod draft;
 mod lost;
+mod members;
 mod plan;
 mod publish;
 mod shares_draft;
@@ -69,7 +70,8 @@ pub enum PolicyCommand {
     Show(show::ShowArgs),
     /// Check signatures and succession: exit 0 if all is in order, 1 if not
     Verify(verify::VerifyArgs),
-    /// Compare two sets of share trees: who gains and who loses
+    /// Compare two sets of share trees: who gains and who loses; or two charters: which sites leave, join and change
+    /// keys
     Plan(plan::PlanArgs),
     /// Hand signed documents to a node, which spreads them
     Publish(publish::PublishArgs),

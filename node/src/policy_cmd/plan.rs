@@ -1,4 +1,5 @@
-//! `fairmesh policy plan`: who gains and who loses, before anything is published.
+//! `fairmesh policy plan`: who gains and who loses, before anything is published; of two charters, which sites leave,
+//! join and change keys.
 //!
 //! Invariant: shares of the whole are those of `fairmesh_policy::plan`, ranks those of
 //! `fairmesh emulate`; entries are listed that either changes for, and those that say another thing of how the
@@ -22,6 +23,7 @@ use crate::doctor::namesakes;
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
 use super::lost::{Lost, lost};
+use super::members::{self, MemberChange};
 use super::publish::usage_at;
 use super::verify::chain_of;
 use crate::ask::number::core_hours;
@@ -98,6 +100,10 @@ impl Line {
 }
 
 pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+    if let Some(changes) = members::planned(&args.old, &args.new)? {
+        write_members(&changes, args, out)?;
+        return Ok(Exit::Success);
+    }
     let files = args.old.len() + args.new.len() + usize::from(args.usage.is_some());
     let work = if args.usage.is_some() { 4 } else { 2 };
     let steps = Progress::of_count(u64::try_from(files + work)?, "steps");
@@ -389,6 +395,28 @@ fn write_notes(lost: &[Lost], notes: &[String], out: &mut dyn Write) -> anyhow::
     let lost = lost.iter().map(ToString::to_string);
     for said in lost.chain(notes.iter().cloned()) {
         writeln!(out, "{said}")?;
+    }
+    Ok(())
+}
+
+fn write_members(
+    changes: &[MemberChange],
+    args: &PlanArgs,
+    out: &mut dyn Write,
+) -> anyhow::Result<()> {
+    #[derive(Serialize)]
+    struct Plan<'a> {
+        members: &'a [MemberChange],
+    }
+    if args.output.json {
+        let plan = Plan { members: changes };
+        return write_json(out, "fairmesh.plan-charter/1", &plan);
+    }
+    for change in changes {
+        writeln!(out, "{change}")?;
+    }
+    if changes.is_empty() {
+        writeln!(out, "no site leaves, joins or changes")?;
     }
     Ok(())
 }

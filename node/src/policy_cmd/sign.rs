@@ -14,6 +14,7 @@ use fairmesh_schedulers::state::replace;
 
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
+use super::members;
 use crate::init::{load_key, write_new};
 use crate::output::Exit;
 
@@ -110,6 +111,8 @@ pub(super) fn run(args: &SignArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     )?;
     if let PolicyDocument::Charter(charter) = &document {
         write_terms(charter.claimed(), out)?;
+        let folder = args.file.parent().unwrap_or(Path::new(""));
+        write_changes(charter.claimed(), folder, out)?;
     }
     write_signatures(&document, out)?;
     if let Some(role) = document.own_role() {
@@ -150,6 +153,25 @@ fn write_terms(charter: &Charter, out: &mut dyn Write) -> std::io::Result<()> {
         sites.join(", "),
         charter.readers.len()
     )
+}
+
+/// What the charter changes of the sites of the one before, which officers keep beside it.
+fn write_changes(charter: &Charter, folder: &Path, out: &mut dyn Write) -> std::io::Result<()> {
+    let Some(previous) = charter.previous else {
+        return Ok(());
+    };
+    let Some(before) = members::charter_beside(folder, previous) else {
+        return writeln!(
+            out,
+            "note: charter {} is not in this folder, so which sites leave, join or change keys is not shown here: \
+             fairmesh policy plan --old BEFORE.cbor --new FILE",
+            charter.version.saturating_sub(1)
+        );
+    };
+    let changes = members::changes(&before, charter);
+    changes
+        .iter()
+        .try_for_each(|change| writeln!(out, "      {change}"))
 }
 
 fn write_signatures(document: &PolicyDocument, out: &mut dyn Write) -> std::io::Result<()> {

@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use fairmesh_model::{
     AccountPath, Allocation, Charter, KeyId, MemberSite, Millis, Role, SharePolicy, VoId, WallTime,
     WindowLength,
@@ -17,6 +17,7 @@ use super::allocation_draft::{allocation_toml, parse_core_hours};
 use super::charter_draft::{charter_toml, parse_member};
 use super::clock;
 use super::document::{PolicyDocument, as_text, read_bytes};
+use super::members;
 use super::shares_draft::shares_toml;
 use super::snapshot::valid;
 use super::snapshot_draft::snapshot_toml;
@@ -87,7 +88,8 @@ pub struct NewCharterArgs {
     /// Id of a key that is online and signs snapshots, alone (docs/snapshot.md) [default: as before]
     #[arg(long = "snapshot", value_name = "KEY-ID")]
     pub snapshot: Vec<KeyId>,
-    /// What the owner of a site sends, its member.toml: one [[site]] and nothing else; repeat it for each
+    /// What the owner of a site sends, its member.toml: one [[site]] and nothing else; repeat it for each. It
+    /// replaces the entry of its id or, where the site has a new key, of its name
     #[arg(long = "site", value_name = "MEMBER.toml")]
     pub site: Vec<PathBuf>,
     /// Options of all kinds.
@@ -199,13 +201,26 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
         next.previous = Some(old.hash());
         (next.issued, next.expires) = (now, expires);
         next.snapshot = any_of(&args.snapshot).or(next.snapshot);
-        next.sites.extend(sites);
+        for change in sites
+            .into_iter()
+            .filter_map(|site| members::put(&mut next, site))
+        {
+            // The draft may go to standard output.
+            eprintln!("note: {change}");
+        }
         return Ok(charter_toml(&next));
     }
     let authority = Role {
         keys: args.authority.iter().copied().collect(),
         threshold: args.threshold,
     };
+    let keys = authority.keys.len();
+    ensure!(
+        keys == 0 || u32::try_from(keys).is_ok_and(|keys| (1..=keys).contains(&args.threshold)),
+        "--threshold {}: {keys} keys are named with --authority, and so many of them must sign; name more, or a \
+         threshold from 1 to {keys}",
+        args.threshold
+    );
     let first = Charter {
         version: 1,
         vo: None,

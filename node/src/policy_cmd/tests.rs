@@ -621,6 +621,68 @@ fn windows_are_said_in_one_place_and_an_error_names_that() {
 
 /// What a site's owner sends is his lines, and officers read what else they sign.
 #[test]
+fn a_charter_says_which_sites_leave_join_and_change_keys() {
+    let desk = founded();
+    desk.run("sign @1.toml --key @a --key @b");
+    let member = |name: &str, digit: &str, cpus: u32| {
+        let id = digit.repeat(64);
+        desk.write(
+            &format!("{name}.toml"),
+            &format!("[[site]]\nname = \"{name}\"\nid = \"{id}\"\ncpus = {cpus}\n"),
+        );
+    };
+    member("hpc2", "2", 64);
+    desk.run("new charter --from @1.cbor --site @hpc2.toml -o @2.toml");
+    let said = desk.run("sign @2.toml --key @a --key @b");
+    assert!(said.contains("hpc2 joins (2222"), "{said}");
+    // Another key under the same name takes the entry over, with its new lines.
+    member("hpc2", "3", 96);
+    desk.run("new charter --from @2.cbor --site @hpc2.toml -o @3.toml");
+    let draft = desk.read("3.toml");
+    assert_eq!(draft.matches("name = \"hpc2\"").count(), 1, "{draft}");
+    assert!(
+        draft.contains("cpus = 96") && !draft.contains(&"2".repeat(64)),
+        "{draft}"
+    );
+    let planned = desk.run("plan --old @2.cbor --new @3.toml");
+    let take_over = format!("--take-over {}", "2".repeat(64));
+    assert!(planned.starts_with("hpc2 changes its key") && planned.contains(&take_over));
+    let said = desk.run("sign @3.toml --key @a --key @b");
+    assert!(said.contains(&planned), "{said}");
+    // The same key with other lines: no other entry, and no other key.
+    member("hpc2", "3", 128);
+    desk.run("new charter --from @3.cbor --site @hpc2.toml -o @4.toml");
+    let draft = desk.read("4.toml");
+    assert_eq!(draft.matches("name = \"hpc2\"").count(), 1, "{draft}");
+    let planned = desk.run("plan --old @1.cbor @3.cbor --new @4.toml");
+    assert_eq!(planned, "hpc2 changes its lines, and keeps its key");
+    let none = desk.read("4.toml");
+    desk.write("5.toml", none.split("[[site]]").next().expect("some"));
+    let planned = desk.run("plan --old @3.cbor --new @5.toml --json");
+    let all: Vec<&str> = planned.matches("\"change\": \"leaves\"").collect();
+    assert_eq!(all.len(), draft.matches("[[site]]\n").count(), "{planned}");
+    let said = desk.run("plan --old @3.cbor --new @3.cbor");
+    assert_eq!(said, "no site leaves, joins or changes");
+    // Alone in a folder the draft says that what was before is not known.
+    std::fs::create_dir(desk.path("alone")).expect("made");
+    desk.write("alone/4.toml", &desk.read("4.toml"));
+    let said = desk.run("sign @alone/4.toml --key @a --key @b");
+    assert!(said.contains("charter 3 is not in this folder"), "{said}");
+}
+
+#[test]
+fn a_threshold_that_no_keys_can_reach_makes_no_draft() {
+    let desk = founded();
+    let key = show_key(&desk, "a");
+    let line = format!("new charter --authority {key} --threshold 2 -o @none.toml");
+    let refused = desk.refused(&line);
+    assert!(
+        refused.contains("--threshold 2") && !desk.path("none.toml").exists(),
+        "{refused}"
+    );
+}
+
+#[test]
 fn a_sites_lines_bring_nothing_else_into_a_charter() {
     let desk = founded();
     desk.run("sign @1.toml --key @a --key @b");

@@ -20,6 +20,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use fairmesh_model::SiteId;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -58,6 +59,16 @@ const LOOKUP_THREADS_MAX: usize = 4;
 // What the commands are about is said with their names (`cli`).
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
+    #[command(flatten)]
+    config: ConfigArgs,
+    /// Take over the data folder of the site with this id, whose key was replaced
+    #[arg(long, value_name = "OLD-ID")]
+    take_over: Option<SiteId>,
+}
+
+/// Which configuration.
+#[derive(Debug, Args)]
+pub(crate) struct ConfigArgs {
     /// The configuration file.
     #[arg(
         long,
@@ -69,7 +80,7 @@ pub(crate) struct RunArgs {
 
 /// Runs `check-config`. The file is judged alike everywhere; what a machine lacks counts only where the site's
 /// key can be read, which is on the site's own.
-pub(crate) fn check_config(args: &RunArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
+pub(crate) fn check_config(args: &ConfigArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config)?;
     let key = doctor::key_of(&config)?;
     let site = key.as_ref().map(|key| format!(" ({})", key.site_id()));
@@ -130,7 +141,7 @@ impl Signals {
 
 /// Runs a node.
 pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
-    let config = Config::load(&args.config)?;
+    let config = Config::load(&args.config.config)?;
     // Before anybody can be told that the node is there: a reload right behind that would end it.
     let mut signals = Signals::take()?;
     private::guard(&config)?;
@@ -139,6 +150,7 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let options = NodeOptions {
         site: config.to_site_config(),
         secret: key.to_secret(),
+        takes_over: args.take_over,
         network: NetworkConfig {
             listen: config.listen.clone(),
             peers: config.peer_addresses(),
@@ -280,7 +292,7 @@ async fn open_refused(config: &Config, is_read_only: bool) -> anyhow::Result<Arc
 async fn start_servers(
     config: &Config,
     running: &Running,
-    site: fairmesh_model::SiteId,
+    site: SiteId,
     (settings, records): (watch::Receiver<ControlSettings>, Option<Arc<RecordLog>>),
     stop: &watch::Receiver<bool>,
 ) -> anyhow::Result<Vec<JoinHandle<()>>> {

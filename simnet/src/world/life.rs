@@ -7,7 +7,7 @@
 
 use fairmesh_model::{Incarnation, Now, SigningKey};
 use fairmesh_round::{
-    FileRead, Input, JOURNAL, JOURNAL_OLD, Opening, SIDE, StoreState, take_incarnation, tidy,
+    FileRead, Input, JOURNAL, JOURNAL_OLD, Opening, Owner, SIDE, StoreState, take_incarnation, tidy,
 };
 use fairmesh_site::{Event, Site};
 
@@ -90,15 +90,16 @@ impl World {
         random: u64,
         started: Now,
     ) -> Result<Incarnation, StopReason> {
-        let disk = &mut self.nodes[node].disk;
+        let SimNode { disk, key, .. } = &mut self.nodes[node];
+        let owner = Owner::new(key.site_id());
         let taken = match disk.read(&SIDE) {
-            FileRead::Bytes(bytes) => take_incarnation(Some(&bytes), started.wall, random),
-            _ => take_incarnation(None, started.wall, random),
+            FileRead::Bytes(bytes) => take_incarnation(owner, Some(&bytes), started.wall, random),
+            _ => take_incarnation(owner, None, started.wall, random),
         };
         let (incarnation, ops) = taken.unwrap_or_else(|_| {
             // The operator does what the message says.
             disk.put_side_aside();
-            take_incarnation(None, started.wall, random).expect("there is none")
+            take_incarnation(owner, None, started.wall, random).expect("there is none")
         });
         self.carry_out_ops(node, ops)?;
         Ok(incarnation)

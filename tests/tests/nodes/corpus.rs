@@ -168,6 +168,7 @@ async fn site(
     start(NodeOptions {
         site,
         secret,
+        takes_over: None,
         network: NetworkConfig {
             listen: vec!["/ip4/127.0.0.1/tcp/0".parse()?],
             peers,

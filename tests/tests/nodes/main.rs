@@ -5,6 +5,7 @@ mod api;
 mod arc;
 mod charging;
 mod cli;
+mod clones;
 mod corpus;
 mod correct;
 mod disk;

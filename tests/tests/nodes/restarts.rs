@@ -311,6 +311,7 @@ fn a_folder_of_the_first_edition_is_refused_by_name_and_left_as_it_is() -> anyho
     let state = SideState {
         format: 1,
         incarnation_floor: Incarnation(7),
+        site: None,
     };
     let side = a.data().join("site.state");
     fs::write(&side, state.to_bytes())?;

@@ -220,6 +220,9 @@ pub struct PeerBody {
     /// Whether it is kept out for that now.
     #[serde(default)]
     pub barred: bool,
+    /// Where two machines are that run with its key; empty of a site that has one.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub machines: Vec<String>,
 }
 
 /// `fairmesh.documents/1`.

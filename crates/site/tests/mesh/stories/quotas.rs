@@ -6,7 +6,10 @@ use fairmesh_model::{
     UsageRecord, WallTime,
 };
 use fairmesh_site::rights::{Answer, Cell, Row, SliceId, State, Totals, Verdict};
-use fairmesh_site::{Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, Table};
+use fairmesh_site::{
+    Effect, Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, SITE_KEY, Site,
+    Table,
+};
 
 use super::corrections::correct;
 use crate::liar::Liar;
@@ -629,6 +632,66 @@ fn without_an_allocation_nothing_is_kept_or_said_and_with_one_priorities_are_the
         }
         assert_eq!(off.nodes[node].site.quota_stats().asked, 0);
     }
+}
+
+/// Rights are split by id, and what the old key has sent could be taken from the new key once more.
+#[test]
+fn a_key_that_takes_a_folder_over_has_its_counters_and_none_of_its_rights() {
+    let mut mesh = found(1, 3, 30);
+    assert_eq!(hold(&mut mesh, 1, "a", 8).verdict, Verdict::Granted);
+    assert_eq!(hold(&mut mesh, 2, "b", 16).verdict, Verdict::Refused);
+    mesh.run(MINUTE);
+    mesh.restart(1);
+    mesh.run(MINUTE);
+    mesh.stop(1);
+    let before = mesh.nodes[1].rows.clone();
+    let (now, config) = (mesh.now(1), mesh.nodes[1].config.clone());
+    let start = |key: usize, rows: &Rows| {
+        let rows = rows.iter();
+        let rows: Vec<_> = rows
+            .map(|((table, key), value)| (*table, key.clone(), value.clone()))
+            .collect();
+        let incarnation = Incarnation(1 << 60);
+        let mut site = Site::restore(config.clone(), vo::site_key(key), incarnation, 1, now, rows);
+        let rights = site
+            .ledger(mesh.vo)
+            .map_or(0, |ledger| ledger.own_rows().count());
+        (rights, site.handle(now, Event::Tick))
+    };
+    let mut after = before.clone();
+    let (rights, effects) = start(7, &before);
+    assert_eq!(rights, 0);
+    let Some(Effect::Persist(writes)) = effects.into_iter().next() else {
+        panic!("the first thing is to remember that");
+    };
+    for write in writes {
+        match write.value {
+            Some(value) => after.insert((write.table, write.key), value),
+            None => after.remove(&(write.table, write.key)),
+        };
+    }
+    let of = |rows: &Rows, table| rows.keys().filter(|(of, _)| *of == table).count();
+    for table in [Table::Rights, Table::Holds] {
+        assert!(
+            of(&before, table) > 0 && of(&after, table) == 0,
+            "{table:?}"
+        );
+    }
+    for table in [Table::Ledger, Table::Jobs, Table::Documents] {
+        assert_eq!(of(&before, table), of(&after, table), "{table:?}");
+    }
+    let id = |rows: &Rows| rows[&(Table::Meta, SITE_KEY.to_vec())].clone();
+    assert_eq!(
+        (id(&before), id(&after)),
+        (
+            site_id(1).as_bytes().to_vec(),
+            site_id(7).as_bytes().to_vec()
+        )
+    );
+    // The old key's own folder, and that of an earlier release, keep theirs.
+    let mut unnamed = before.clone();
+    unnamed.remove(&(Table::Meta, SITE_KEY.to_vec()));
+    assert!([before, unnamed].iter().all(|rows| start(1, rows).0 > 0));
 }
 
 #[test]
