@@ -235,6 +235,7 @@ mod tests {
         let view = |name: &str, expires_ms| ViewBody {
             vo: "ab".repeat(32),
             name: Some(name.to_owned()),
+            is_member: true,
             charter_version: 1,
             documents: None,
             counters: None,

@@ -282,7 +282,7 @@ mod tests {
     async fn however_many_scrape_at_once_the_site_is_asked_once_for_all() {
         let world = World::start().await;
         let page = Page::new(Arc::new(Shared::new(world.options.clone())), Vec::new());
-        let scrapes = futures::future::join_all((0..64).map(|_| page.metrics())).await;
+        let scrapes = futures::future::join_all((0..64).map(|_| page.metrics(false))).await;
         let mut texts: Vec<*const u8> = scrapes
             .into_iter()
             .map(|text| text.expect("a text").as_ptr())

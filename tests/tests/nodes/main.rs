@@ -25,6 +25,7 @@ mod monitoring;
 mod mounts;
 mod order;
 mod page;
+mod peer_states;
 mod place;
 mod prices;
 mod privacy;
