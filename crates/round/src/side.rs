@@ -103,10 +103,8 @@ impl Owner {
     /// # Errors
     /// The folder is another site's.
     pub fn check(&self, side: Option<SiteId>, store: Option<SiteId>) -> Result<(), OtherSite> {
-        let found = [side, store].into_iter().flatten();
-        found
-            .map(|found| self.check_id(found))
-            .collect::<Result<(), _>>()?;
+        let mut found = [side, store].into_iter().flatten();
+        found.try_for_each(|found| self.check_id(found))?;
         match self.takes_over {
             Some(given) if side.or(store).is_none() => Err(OtherSite::NoId(given)),
             _ => Ok(()),

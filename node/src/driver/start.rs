@@ -104,11 +104,7 @@ pub async fn start_or_show(
 
     starting.tell("begins to listen", 0, 0);
     let expected = options.network.listen.len();
-    let network = NetworkConfig {
-        incarnation,
-        ..options.network
-    };
-    let (network, mut events) = network::start(network, options.secret)?;
+    let (network, mut events) = network::start(options.network.at(incarnation), options.secret)?;
     let listening = await_listening(&mut events, expected).await;
     let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
     let (view_sender, view) = watch::channel(site.view());

@@ -117,6 +117,17 @@ pub struct NetworkConfig {
     pub incarnation: Incarnation,
 }
 
+impl NetworkConfig {
+    /// The same at this start of the site.
+    #[must_use]
+    pub fn at(self, incarnation: Incarnation) -> Self {
+        Self {
+            incarnation,
+            ..self
+        }
+    }
+}
+
 impl Default for NetworkConfig {
     fn default() -> Self {
         Self {
