@@ -36,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) heard: bool,
     /// Every connection, with the number of pings that failed in a row.
     pub(crate) connections: HashMap<ConnectionId, u32>,
+    /// Probes under way.
+    pub(crate) probes: usize,
 }
 
 /// The state of the network task.

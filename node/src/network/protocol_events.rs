@@ -10,7 +10,7 @@ use fairmesh_gossip::wire::unpacked_bytes;
 use fairmesh_model::SiteId;
 use libp2p::PeerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
-use libp2p::request_response::{self, InboundFailure, Message};
+use libp2p::request_response::{self, InboundFailure, Message, OutboundFailure};
 
 use crate::network::budget::Cost;
 use crate::network::codec::Asked;
@@ -134,8 +134,16 @@ impl Driver {
                 }
             },
             request_response::Event::OutboundFailure {
-                request_id, error, ..
-            } => self.on_outcome(request_id, Err(requests::failure(&error))),
+                peer,
+                request_id,
+                error,
+                ..
+            } => {
+                if matches!(error, OutboundFailure::Timeout) {
+                    self.probe(peer);
+                }
+                self.on_outcome(request_id, Err(requests::failure(&error)));
+            }
             request_response::Event::InboundFailure {
                 peer,
                 request_id,
@@ -145,6 +153,41 @@ impl Driver {
             request_response::Event::ResponseSent { request_id, .. } => {
                 self.requests.gone(request_id);
             }
+        }
+    }
+
+    /// Finds out whether a peer that did not answer in time is there at all: a probe on each connection with it, which
+    /// libp2p takes in turn.
+    fn probe(&mut self, peer: PeerId) {
+        let link = site_of(peer).and_then(|site| self.links.get_mut(&site));
+        let Some(link) = link.filter(|link| link.probes == 0) else {
+            return;
+        };
+        link.probes = link.connections.len();
+        for _ in 0..link.probes {
+            let probe = &mut self.swarm.behaviour_mut().probe;
+            probe.send_request(&peer, Asked::Whole(Vec::new()));
+        }
+    }
+
+    /// A probe is over. Every outcome but silence shows that the peer's machine is there.
+    pub(crate) fn on_probe_event(&mut self, event: &request_response::Event<Asked, Vec<u8>>) {
+        let request_response::Event::OutboundFailure {
+            peer,
+            connection_id,
+            error,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let link = site_of(*peer).and_then(|site| self.links.get_mut(&site));
+        if let Some(link) = link {
+            link.probes = link.probes.saturating_sub(1);
+        }
+        if matches!(error, OutboundFailure::Timeout) {
+            tracing::debug!(%peer, "closing a connection that swallows requests");
+            self.swarm.close_connection(*connection_id);
         }
     }
 

@@ -63,6 +63,7 @@ impl Driver {
         match event {
             BehaviourEvent::Gossip(event) => self.on_gossip_event(event),
             BehaviourEvent::Sync(event) => self.on_sync_event(event),
+            BehaviourEvent::Probe(event) => self.on_probe_event(&event),
             BehaviourEvent::Identify(identify::Event::Received {
                 connection_id,
                 peer_id,
@@ -104,7 +105,9 @@ impl Driver {
     fn on_heard_on(&mut self, peer: PeerId, connection: ConnectionId) -> Option<SiteId> {
         let site = self.on_heard(peer)?;
         if self.links[&site].connections.contains_key(&connection) {
-            self.swarm.behaviour_mut().gossip.heard(peer, connection);
+            let behaviour = self.swarm.behaviour_mut();
+            behaviour.gossip.heard(peer, connection);
+            behaviour.per_peer.heard(peer, connection, Instant::now());
         }
         Some(site)
     }
