@@ -53,6 +53,18 @@ impl Namespaces {
         format!("{}-{site}", self.name)
     }
 
+    /// In a site's namespace, all of 10.99.0.0/16 takes what is sent to it and answers nothing.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn bury(&self, site: usize) -> anyhow::Result<()> {
+        let of = self.of(site);
+        ip(&format!(
+            "-n {of} neigh add 10.77.0.250 lladdr 02:00:00:00:00:01 nud permanent dev veth0"
+        ))?;
+        ip(&format!("-n {of} route add 10.99.0.0/16 via 10.77.0.250"))
+    }
+
     /// From now on, what a site sends and is sent vanishes, and nobody is notified.
     ///
     /// # Errors

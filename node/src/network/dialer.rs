@@ -8,10 +8,10 @@
 //! reset when the peer has been *heard*, not when the connection opens: a peer that refuses us closes
 //! only after the handshake, and would otherwise be redialled at full speed for ever.
 //!
-//! Of those that are due, the ones that have been heard come first, then those never tried, then those that failed
-//! again and again ([`Rank`]). A dial where nobody is takes `REACH_TIMEOUT`, so of `n` peers without a host name that
-//! are dead the last has had its first dial after `n / dials_max` times that: 12 s of 2,000. A peer is first for a few
-//! tries only, so the last rank gets its turns: 2,000 dead ones need `2,000 × 3 s / 512` of each `redial_max`.
+//! Of the peers that are due, those heard before come first, then those not yet tried, then those whose last dial
+//! failed ([`Rank`]). A dial of a dead address takes `REACH_TIMEOUT`. So of `n` dead peers with one numeric address each
+//! the last has its first dial after `n / dials_max` times that: 12 s for 2,000. A peer keeps the first rank for
+//! [`KNOWN_TRIES`] tries, so the last rank gets its turns: 2,000 dead peers need 12 s of each `redial_max`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -37,25 +37,25 @@ enum State {
     Up,
 }
 
-/// Whose turn comes first among those that are due.
+/// The order of peers that are due.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Rank {
-    /// Heard before, whoever had dialled, and just lost.
+    /// Heard before, on a connection of either side, and just lost.
     Known,
     /// Not tried since it is wanted, or since its address is new.
     Fresh,
-    /// Whoever else: it failed, again and again.
+    /// Its last dial failed.
     Failing,
 }
 
-/// Tries for which a peer that was heard before is among the first: one that is gone for good must not keep others from
-/// their turns.
+/// Tries for which a peer that was heard before keeps the first rank: one that is gone for good must not keep others
+/// from their turns.
 const KNOWN_TRIES: u32 = 3;
 
 #[derive(Debug)]
 struct Peer {
     state: State,
-    /// That under which it waits.
+    /// The rank under which it waits.
     rank: Rank,
     backoff: Backoff,
     /// Whether it has ever been heard.

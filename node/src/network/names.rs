@@ -127,7 +127,7 @@ pub(crate) struct Names {
     inner: Arc<Mutex<Boxed<Connection>>>,
     look_up: LookUp,
     patience: Duration,
-    /// A look-up gives its permit back when its thread ends, however long nobody has waited for it.
+    /// A look-up returns its permit when its thread ends, even if its dial has given up.
     permits: Arc<Semaphore>,
 }
 
@@ -156,7 +156,7 @@ async fn resolve(
     (look_up, patience): (LookUp, Duration),
     permits: Arc<Semaphore>,
 ) -> Result<Vec<IpAddr>, NameError> {
-    // A dial that gets no turn because resolvers are silent leaves its place to dials by number that much sooner.
+    // If resolvers are silent, a dial that gets no turn soon leaves its place to dials by number.
     let permit = timeout(patience / 4, permits.acquire_owned()).await;
     let Ok(Ok(permit)) = permit else {
         return Err(NameError::Busy(name.to_owned()));
@@ -172,7 +172,7 @@ async fn resolve(
     let begun = thread.spawn(move || {
         let answer = look_up(&asked);
         drop(permit);
-        // Nobody may wait for it any more.
+        // An error means that the dial has given up.
         let _ = sender.send(answer);
     });
     begun.map_err(no_address)?;

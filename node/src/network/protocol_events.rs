@@ -156,9 +156,9 @@ impl Driver {
         }
     }
 
-    /// Finds out whether a peer that did not answer in time is there at all: a probe on each connection with it, which
-    /// libp2p takes in turn.
-    fn probe(&mut self, peer: PeerId) {
+    /// Closes those connections with a peer on which its machine does not answer: sends a probe on each, which libp2p
+    /// takes in turn.
+    pub(crate) fn probe(&mut self, peer: PeerId) {
         let link = site_of(peer).and_then(|site| self.links.get_mut(&site));
         let Some(link) = link.filter(|link| link.probes == 0) else {
             return;
@@ -170,7 +170,7 @@ impl Driver {
         }
     }
 
-    /// A probe is over. Every outcome but silence shows that the peer's machine is there.
+    /// A probe has ended. Every outcome but silence shows that the peer is there.
     pub(crate) fn on_probe_event(&mut self, event: &request_response::Event<Asked, Vec<u8>>) {
         let request_response::Event::OutboundFailure {
             peer,

@@ -84,6 +84,10 @@ impl Driver {
         self.dialer.opened(site);
         self.stats.connections += 1;
         self.count(site, |stats| stats.connections = connections);
+        if connections > 1 {
+            // Unless both sides dialled at once, the peer has lost the earlier one; requests would still take it in turn.
+            self.probe(peer);
+        }
     }
 
     /// The peer said something, so it accepts us.

@@ -1,4 +1,4 @@
-//! Connections that are dead without anybody having said so, and too many of them.
+//! Connections that are dead without a notice, and more of them than there are places.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
+use fairmesh_model::{SigningKey, SiteId};
 use fairmesh_needs::Need;
 use fairmesh_tests::namespaces::{Namespaces, host};
 use fairmesh_tests::{Node, Site, Vo, records};
@@ -26,10 +27,14 @@ fn peer(node: &Node) -> anyhow::Result<Value> {
 
 /// Waits until the node's only peer is connected, or is not; what the node knows of it then.
 fn await_reachable(node: &Node, reachable: bool) -> anyhow::Result<Value> {
+    await_peer(node, "reachable", reachable)
+}
+
+fn await_peer(node: &Node, key: &str, value: bool) -> anyhow::Result<Value> {
     let began = Instant::now();
     loop {
         let peer = peer(node)?;
-        if peer["reachable"] == reachable {
+        if peer[key] == value {
             return Ok(peer);
         }
         ensure!(began.elapsed() < PATIENCE, "still: {peer}");
@@ -82,6 +87,10 @@ impl Pair {
         vo.publish(&at_b)?;
         report(&at_a, 1)?;
         at_b.await_usage("physics", "ann", 1_000)?;
+        // Whatever connections were made again as the charter arrived.
+        for node in [&at_a, &at_b] {
+            await_peer(node, "in_sync", true)?;
+        }
         Ok(Some(Self {
             a: at_a,
             at: b,
@@ -128,7 +137,7 @@ fn a_peer_whose_process_hangs_is_noticed_by_the_exchanges_that_fail() -> anyhow:
     b.configure("b", &[(a.id, &at_a.address)], &vos)?;
     let at_b = b.start()?;
     vo.publish(&at_b)?;
-    await_reachable(&at_a, true)?;
+    await_peer(&at_a, "in_sync", true)?;
     let signal = |name: &str| {
         let mut kill = Command::new("kill");
         kill.args([name, &at_b.pid().to_string()]).status()
@@ -161,6 +170,55 @@ fn a_site_whose_power_fails_again_and_again_is_back_at_its_first_dial() -> anyho
         ensure!(of_b["connections"].as_u64() <= Some(2), "{of_b}");
     }
     Ok(())
+}
+
+#[test]
+fn two_thousand_members_of_which_two_are_alive_do_not_keep_these_apart() -> anyhow::Result<()> {
+    let Some(namespaces) = Namespaces::make(2)? else {
+        fairmesh_needs::lacks(Need::Root, "this user may not make network namespaces");
+        return Ok(());
+    };
+    let folder = tempfile::tempdir()?;
+    let site = |name: &str, at: usize| {
+        namespaces.bury(at)?;
+        let site = Site::init(PROGRAM, &folder.path().join(name), name)?;
+        anyhow::Ok(site.within(&namespaces.of(at)))
+    };
+    let (a, b) = (site("a", 0)?, site("b", 1)?);
+    let dead = (2_u16..2_000).map(|number| {
+        let mut secret = [7; 32];
+        secret[..2].copy_from_slice(&number.to_be_bytes());
+        (
+            SigningKey::from_secret(&secret).site_id(),
+            format!("d{number}"),
+        )
+    });
+    let dead: Vec<(SiteId, String)> = dead.collect();
+    let dead = dead.iter().map(|(site, name)| (*site, name.as_str()));
+    let members: Vec<_> = [(a.id, "a"), (b.id, "b")].into_iter().chain(dead).collect();
+    let vo = Vo::found_with("physics", &members, &["ann"], |charter| {
+        for (at, member) in charter.sites.iter_mut().enumerate() {
+            let host = match at {
+                0 | 1 => host(at),
+                _ => format!("10.99.{}.{}", at / 250, at % 250 + 1),
+            };
+            member.addresses = vec![format!("/ip4/{host}/tcp/7600")];
+        }
+    })?;
+    let vos = [("physics", vo.id())];
+    let start = |site: &Site, name: &str, at: usize| {
+        site.configure(name, &[], &vos)?;
+        let listen = format!("/ip4/{}/tcp/7600", host(at));
+        let text = fs::read_to_string(site.config())?;
+        fs::write(site.config(), text.replace("/ip4/127.0.0.1/tcp/0", &listen))?;
+        site.start()
+    };
+    let nodes = [start(&a, "a", 0)?, start(&b, "b", 1)?];
+    for node in &nodes {
+        vo.publish(node)?;
+    }
+    report(&nodes[0], 1)?;
+    nodes[1].await_usage("physics", "ann", 1_000)
 }
 
 #[test]
