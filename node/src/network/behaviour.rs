@@ -23,7 +23,7 @@ use libp2p::{
 use crate::network::codec::{PROTOCOL, SyncCodec};
 use crate::network::config::{
     CONNECT_TIMEOUT, GOSSIP_QUEUE_MAX, IDLE_TIMEOUT, IN_FLIGHT_PER_PEER_MAX, INBOUND_PER_PEER_MAX,
-    PING_TIMEOUT, PROBE_TIMEOUT, REACH_TIMEOUT, STREAMS_MAX, UNACKNOWLEDGED_MAX,
+    PING_TIMEOUT, REACH_TIMEOUT, STREAMS_MAX, UNACKNOWLEDGED_MAX,
 };
 use crate::network::counted::{Counted, WireBytes};
 use crate::network::gate::Gate;
@@ -117,7 +117,8 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
         request_max: config.request_timeout / 2,
     };
     let protocol = (StreamProtocol::new(PROTOCOL), ProtocolSupport::Full);
-    let probe = request_response::Config::default().with_request_timeout(PROBE_TIMEOUT);
+    // The network's task counts the time of a probe: libp2p lets the agreement on a protocol take 10 s at least.
+    let probe = request_response::Config::default();
     let refused = (StreamProtocol::new(PROBE), ProtocolSupport::Outbound);
     let memory = config.limits.memory_bytes_max;
     Ok(Behaviour {

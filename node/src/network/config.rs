@@ -80,9 +80,10 @@ pub(crate) const PINGS_FAILED_MAX: u32 = 2;
 /// How long a ping may take.
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
-/// How long a peer may take to refuse a probe, which follows a request that was not answered in time: so a dead connection
-/// is closed within half a minute of the first request that it swallows.
-pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(8);
+/// How long a peer may take to refuse a probe. One is sent when a request has no answer in time, which libp2p reports after
+/// 10 to 20 s, and when a peer opens a second connection; so a dead connection is closed within half a minute. Longer than a
+/// busy machine keeps the task of its network waiting.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// How long a peer's machine may leave what it was sent without an acknowledgement, or its window closed, before the
 /// kernel ends the connection: so a firewall that has dropped its state, or a machine without power, is noticed with the

@@ -34,10 +34,17 @@ use crate::network::{
 pub(crate) struct Link {
     /// Whether the peer has said anything: until then it may yet refuse us.
     pub(crate) heard: bool,
-    /// Every connection, with the number of pings that failed in a row.
-    pub(crate) connections: HashMap<ConnectionId, u32>,
-    /// Probes under way.
-    pub(crate) probes: usize,
+    /// Every connection, with what is known of its health.
+    pub(crate) connections: HashMap<ConnectionId, Health>,
+}
+
+/// Whether a connection leads anywhere.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    /// Pings that failed in a row.
+    pub(crate) pings_failed: u32,
+    /// When a probe was sent that has no outcome yet.
+    pub(crate) probed: Option<Instant>,
 }
 
 /// The state of the network task.
@@ -126,6 +133,7 @@ impl Driver {
                 () = turn => self.dial_due(),
                 _ = stats_tick.tick() => {
                     self.let_in_again();
+                    self.close_silent();
                     self.publish_stats();
                 }
             }

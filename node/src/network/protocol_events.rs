@@ -14,7 +14,8 @@ use libp2p::request_response::{self, InboundFailure, Message, OutboundFailure};
 
 use crate::network::budget::Cost;
 use crate::network::codec::Asked;
-use crate::network::driver::Driver;
+use crate::network::config::PROBE_TIMEOUT;
+use crate::network::driver::{Driver, Health};
 use crate::network::topics::{Told, Unheard};
 use crate::network::{MessageName, NetworkEvent, RequestFailure, requests, site_of};
 
@@ -156,15 +157,22 @@ impl Driver {
         }
     }
 
-    /// Closes those connections with a peer on which its machine does not answer: sends a probe on each, which libp2p
-    /// takes in turn.
+    /// Sends a probe on each connection with a peer, which libp2p takes in turn: those on which nothing comes of it are
+    /// closed by [`Driver::close_silent`].
     pub(crate) fn probe(&mut self, peer: PeerId) {
         let link = site_of(peer).and_then(|site| self.links.get_mut(&site));
-        let Some(link) = link.filter(|link| link.probes == 0) else {
+        let Some(link) = link else {
             return;
         };
-        link.probes = link.connections.len();
-        for _ in 0..link.probes {
+        if link
+            .connections
+            .values()
+            .any(|health| health.probed.is_some())
+        {
+            return;
+        }
+        for health in link.connections.values_mut() {
+            health.probed = Some(Instant::now());
             let probe = &mut self.swarm.behaviour_mut().probe;
             probe.send_request(&peer, Asked::Whole(Vec::new()));
         }
@@ -182,12 +190,21 @@ impl Driver {
             return;
         };
         let link = site_of(*peer).and_then(|site| self.links.get_mut(&site));
-        if let Some(link) = link {
-            link.probes = link.probes.saturating_sub(1);
+        let health = link.and_then(|link| link.connections.get_mut(connection_id));
+        if let Some(health) = health.filter(|_| !matches!(error, OutboundFailure::Timeout)) {
+            health.probed = None;
         }
-        if matches!(error, OutboundFailure::Timeout) {
-            tracing::debug!(%peer, "closing a connection that swallows requests");
-            self.swarm.close_connection(*connection_id);
+    }
+
+    /// Closes the connections on which a probe has had no outcome for too long.
+    pub(crate) fn close_silent(&mut self) {
+        let now = Instant::now();
+        let is_silent = |health: &Health| health.probed.is_some_and(|at| now > at + PROBE_TIMEOUT);
+        for (site, link) in &self.links {
+            for (connection, _) in link.connections.iter().filter(|(_, of)| is_silent(of)) {
+                tracing::debug!(peer = %site.short(), "closing a connection on which nobody answers");
+                self.swarm.close_connection(*connection);
+            }
         }
     }
 

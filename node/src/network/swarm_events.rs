@@ -12,7 +12,7 @@ use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use crate::network::behaviour::BehaviourEvent;
 use crate::network::config::PINGS_FAILED_MAX;
-use crate::network::driver::Driver;
+use crate::network::driver::{Driver, Health};
 use crate::network::{NetworkEvent, address, site_of};
 
 impl Driver {
@@ -79,13 +79,13 @@ impl Driver {
             return;
         };
         let link = self.links.entry(site).or_default();
-        link.connections.insert(connection, 0);
+        link.connections.insert(connection, Health::default());
         let connections = u32::try_from(link.connections.len()).unwrap_or(u32::MAX);
         self.dialer.opened(site);
         self.stats.connections += 1;
         self.count(site, |stats| stats.connections = connections);
         if connections > 1 {
-            // Unless both sides dialled at once, the peer has lost the earlier one; requests would still take it in turn.
+            // Unless both sides dialled at once, the peer has lost the earlier one and knows none of our subscriptions.
             self.probe(peer);
         }
     }
@@ -207,9 +207,9 @@ impl Driver {
     ) -> u32 {
         let link = self.links.get_mut(&site);
         match link.and_then(|link| link.connections.get_mut(&connection)) {
-            Some(failed) => {
-                *failed = change(*failed);
-                *failed
+            Some(health) => {
+                health.pings_failed = change(health.pings_failed);
+                health.pings_failed
             }
             None => 0,
         }

@@ -143,6 +143,10 @@ pub(crate) struct MemberGossip {
     filter: MemberFilter,
     /// Of each peer that was heard the connection that this node pushes on.
     lines: BTreeMap<PeerId, ConnectionId>,
+    /// The connections on which a peer was heard.
+    heard: BTreeSet<(PeerId, ConnectionId)>,
+    /// Peers whose line has ended, and that were not heard yet on the connection that is left.
+    without_line: BTreeSet<PeerId>,
     /// What the swarm is told beside what gossipsub has it told.
     orders: VecDeque<ToSwarm<Told, THandlerInEvent<Self>>>,
 }
@@ -167,6 +171,8 @@ impl MemberGossip {
             inner,
             filter,
             lines: BTreeMap::new(),
+            heard: BTreeSet::new(),
+            without_line: BTreeSet::new(),
             orders: VecDeque::new(),
         })
     }
@@ -174,6 +180,10 @@ impl MemberGossip {
     /// The peer said who it is, or answered, on an open connection: so it has let us in there, and is pushed to on the first
     /// such one.
     pub(crate) fn heard(&mut self, peer_id: PeerId, connection: ConnectionId) {
+        self.heard.insert((peer_id, connection));
+        if self.without_line.remove(&peer_id) {
+            return self.close_all(peer_id);
+        }
         self.lines.entry(peer_id).or_insert_with(|| {
             self.orders.push_back(ToSwarm::NotifyHandler {
                 peer_id,
@@ -185,22 +195,29 @@ impl MemberGossip {
     }
 
     /// What was under way on the line is lost, perhaps a subscription, and of a peer that is connected gossipsub sends none
-    /// again: so other connections with it are to end, too.
+    /// again: so other connections with it are to end, too. One that is new ends when the peer was heard on it: from then
+    /// on the peer knows that it was not refused, and comes again at once.
     fn closed(&mut self, peer_id: PeerId, connection: ConnectionId, remaining: usize) {
+        self.heard.remove(&(peer_id, connection));
         if self.lines.get(&peer_id) == Some(&connection) {
             self.lines.remove(&peer_id);
-            if remaining > 0 {
-                let connection = CloseConnection::All;
-                self.orders.push_back(ToSwarm::CloseConnection {
-                    peer_id,
-                    connection,
-                });
+            match self.heard.iter().any(|(peer, _)| *peer == peer_id) {
+                true => self.close_all(peer_id),
+                false => _ = self.without_line.insert(peer_id),
             }
         }
         if remaining == 0 {
+            self.without_line.remove(&peer_id);
             let mut known = self.filter.lock();
             known.refused.retain(|(refused, _)| *refused != peer_id);
         }
+    }
+
+    fn close_all(&mut self, peer_id: PeerId) {
+        self.orders.push_back(ToSwarm::CloseConnection {
+            peer_id,
+            connection: CloseConnection::All,
+        });
     }
 
     /// Takes part in the topic among `members`. Returns the peers that must reconnect for the
@@ -466,6 +483,27 @@ mod tests {
         };
         assert!(close(ids[1], 1), "the other is to end, too");
         assert!(!close(ids[0], 0), "nothing is left");
+    }
+
+    #[test]
+    fn a_new_connection_ends_with_the_old_line_only_when_the_peer_was_heard_on_it() {
+        let config = gossipsub::Config::default();
+        let mut gossip = MemberGossip::new(config).expect("a valid configuration");
+        let (peer, ids) = (PeerId::random(), [1, 2].map(ConnectionId::new_unchecked));
+        let closes = |gossip: &mut MemberGossip| {
+            let mut orders = gossip.orders.drain(..);
+            orders.any(|order| matches!(order, ToSwarm::CloseConnection { .. }))
+        };
+        gossip.heard(peer, ids[0]);
+        gossip.closed(peer, ids[0], 1);
+        assert!(
+            !closes(&mut gossip),
+            "the peer may not know yet that it is let in"
+        );
+        gossip.heard(peer, ids[1]);
+        assert!(closes(&mut gossip));
+        gossip.closed(peer, ids[1], 0);
+        assert!(gossip.heard.is_empty() && gossip.without_line.is_empty());
     }
 
     #[test]
