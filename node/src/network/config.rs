@@ -80,6 +80,10 @@ pub(crate) const PINGS_FAILED_MAX: u32 = 2;
 /// How long a ping may take.
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
 
+/// How long a new connection with a peer is kept when the one before, on which its subscriptions went, has ended. Both
+/// sides have heard each other by then.
+pub(crate) const RENEW_AFTER: Duration = Duration::from_secs(1);
+
 /// How long a peer may take to refuse a probe. One is sent when a request has no answer in time, which libp2p reports after
 /// 10 to 20 s, and when a peer opens a second connection; so a dead connection is closed within half a minute. Longer than a
 /// busy machine keeps the task of its network waiting.

@@ -134,6 +134,7 @@ impl Driver {
                 _ = stats_tick.tick() => {
                     self.let_in_again();
                     self.close_silent();
+                    self.swarm.behaviour_mut().gossip.renew(Instant::now());
                     self.publish_stats();
                 }
             }
