@@ -60,7 +60,7 @@ pub(crate) const CONNECTIONS_PER_PEER_MAX: usize = 2;
 pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 /// Dials under way at once. The largest VO may list 2,000 members of which nearly all are dead: each holds its place for
-/// [`REACH_TIMEOUT`], so with 512 the last is dialled 12 s after the first, and all again within each `redial_max`. A
+/// `REACH_TIMEOUT`, so with 512 the last is dialled 12 s after the first, and all again within each `redial_max`. A
 /// place takes a socket for each address, until somebody answers.
 pub const DIALS_MAX: usize = 512;
 
