@@ -18,6 +18,7 @@ use fairmesh_client::{Client, Who};
 use fairmesh_model::{SiteId, VoId};
 
 use crate::greedy::{self, Greedy};
+use crate::namespaces::{Namespaces, host};
 use crate::process::{Node, Site};
 use crate::vo::{Vo, records};
 
@@ -88,59 +89,6 @@ impl Attack {
     }
 }
 
-/// Namespaces with one bridge between them; gone when dropped.
-#[derive(Debug)]
-struct Namespaces(String);
-
-fn ip(words: &str) -> anyhow::Result<()> {
-    let output = Command::new("ip").args(words.split(' ')).output()?;
-    ensure!(output.status.success(), "ip {words}: {output:?}");
-    Ok(())
-}
-
-impl Namespaces {
-    /// `None` where this user may not make any.
-    fn make() -> anyhow::Result<Option<Self>> {
-        let made = Self(format!("fm{}", std::process::id()));
-        let name = &made.0;
-        if ip(&format!("netns add {name}-b")).is_err() {
-            return Ok(None);
-        }
-        ip(&format!("-n {name}-b link add bridge0 type bridge"))?;
-        ip(&format!("-n {name}-b link set bridge0 up"))?;
-        for site in 0..SITES {
-            let of = made.of(site);
-            ip(&format!("netns add {of}"))?;
-            ip(&format!(
-                "link add veth0 netns {of} type veth peer name s{site} netns {name}-b"
-            ))?;
-            ip(&format!("-n {name}-b link set s{site} master bridge0 up"))?;
-            ip(&format!("-n {of} addr add {}/24 dev veth0", host(site)))?;
-            ip(&format!("-n {of} link set veth0 up"))?;
-            ip(&format!("-n {of} link set lo up"))?;
-        }
-        Ok(Some(made))
-    }
-
-    fn of(&self, site: usize) -> String {
-        format!("{}-{site}", self.0)
-    }
-}
-
-impl Drop for Namespaces {
-    fn drop(&mut self) {
-        let bridge = format!("{}-b", self.0);
-        for name in (0..SITES).map(|site| self.of(site)).chain([bridge]) {
-            // It may not have been made.
-            let _ = ip(&format!("netns del {name}"));
-        }
-    }
-}
-
-fn host(site: usize) -> String {
-    format!("10.77.0.{}", site + 1)
-}
-
 /// Honest nodes that run, and sites whose keys hostile programs have.
 #[derive(Debug)]
 pub struct World {
@@ -176,7 +124,7 @@ pub struct Harm {
 impl World {
     /// `None` where this user may not make namespaces.
     pub fn start(program: &str) -> anyhow::Result<Option<Self>> {
-        let Some(namespaces) = Namespaces::make()? else {
+        let Some(namespaces) = Namespaces::make(SITES)? else {
             return Ok(None);
         };
         let folder = tempfile::tempdir()?;

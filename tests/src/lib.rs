@@ -11,6 +11,7 @@ pub mod decoders;
 pub mod greedy;
 pub mod gridengine;
 pub mod hostile;
+pub mod namespaces;
 pub mod queue;
 pub mod quota;
 pub mod session;

@@ -18,6 +18,7 @@ use super::text::{FileError, Source};
 use super::{LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing, Writer};
 use crate::control::ControlLimits;
 use crate::lookup::LookupConfig;
+use crate::network::check_address;
 use crate::sockets::SlotLimits;
 
 type Checked<T> = Result<T, FileError>;
@@ -75,6 +76,7 @@ pub(super) fn peers(source: Source<'_>, peers: &[Spanned<String>]) -> Checked<Ve
                 .ok_or_else(|| wrong("no `@` between site id and address".to_owned()))?;
             let site: SiteId = site.parse().map_err(|error| wrong(format!("{error}")))?;
             let address = address.parse().map_err(|error| wrong(format!("{error}")))?;
+            check_address(&address).map_err(|error| wrong(error.to_string()))?;
             Ok(Peer { site, address })
         })
         .collect()

@@ -107,6 +107,11 @@ fn mistakes_are_shown_where_they_are() {
             "4:10",
             "64 hexadecimal",
         ),
+        (
+            &format!("[network]\npeers = [\"{id}@/dnsaddr/a.test\"]\n"),
+            "4:10",
+            "`network.peers`: DNS is not asked for /dnsaddr/a.test: write /dns, /dns4 or /dns6",
+        ),
         ("[sockets]\nlookup_mode = \"0999\"\n", "4:15", "octal"),
         ("[sockets]\nlookup_mode = \"4755\"\n", "4:15", "octal"),
         ("[sockets]\nlookup_connections = 7\n", "4:22", "8 to 10000"),

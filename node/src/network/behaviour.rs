@@ -11,23 +11,25 @@ use fairmesh_model::Incarnation;
 use libp2p::allow_block_list::{self, AllowedPeers};
 use libp2p::connection_limits::{self, ConnectionLimits};
 use libp2p::core::muxing::StreamMuxerBox;
+use libp2p::core::transport::timeout::TransportTimeout;
 use libp2p::core::transport::{Boxed, Transport};
 use libp2p::core::upgrade::Version;
 use libp2p::identity::Keypair;
 use libp2p::request_response::{self, ProtocolSupport};
 use libp2p::swarm::{self, NetworkBehaviour, Swarm};
 use libp2p::{
-    PeerId, StreamProtocol, dns, gossipsub, identify, memory_connection_limits, noise, ping, tcp,
-    yamux,
+    PeerId, StreamProtocol, gossipsub, identify, memory_connection_limits, noise, ping, tcp, yamux,
 };
 
 use crate::network::codec::{PROTOCOL, SyncCodec};
 use crate::network::config::{
-    CONNECT_TIMEOUT, CONNECTIONS_PER_PEER_MAX, GOSSIP_QUEUE_MAX, IDLE_TIMEOUT,
-    IN_FLIGHT_PER_PEER_MAX, INBOUND_PER_PEER_MAX, PING_TIMEOUT, STREAMS_MAX,
+    CONNECT_TIMEOUT, GOSSIP_QUEUE_MAX, IDLE_TIMEOUT, IN_FLIGHT_PER_PEER_MAX, INBOUND_PER_PEER_MAX,
+    PING_TIMEOUT, REACH_TIMEOUT, STREAMS_MAX, UNACKNOWLEDGED_MAX,
 };
 use crate::network::counted::{Counted, WireBytes};
 use crate::network::gate::Gate;
+use crate::network::names::Names;
+use crate::network::per_peer::PerPeer;
 use crate::network::topics::MemberGossip;
 use crate::network::{GOSSIP_BYTES_MAX, MessageName, NetworkConfig, NetworkError, NetworkLimits};
 
@@ -38,8 +40,13 @@ pub(crate) struct Behaviour {
     pub(crate) allowed: allow_block_list::Behaviour<AllowedPeers>,
     limits: connection_limits::Behaviour,
     memory: memory_connection_limits::Behaviour,
+    /// The last that refuses: it makes room for a connection that all others take.
+    pub(crate) per_peer: PerPeer,
     pub(crate) gossip: MemberGossip,
     pub(crate) sync: request_response::Behaviour<SyncCodec>,
+    /// Asks what every peer's network refuses at once, whatever its site is doing: a ping that can be sent when it is
+    /// wanted.
+    pub(crate) probe: request_response::Behaviour<SyncCodec>,
     identify: identify::Behaviour,
     ping: ping::Behaviour,
 }
@@ -51,15 +58,8 @@ pub(crate) fn build_swarm(
     keypair: &Keypair,
     bytes: &Arc<WireBytes>,
 ) -> Result<Swarm<Behaviour>, NetworkError> {
-    let transport = match dns::tokio::Transport::system(transport(keypair, bytes)?) {
-        Ok(named) => named.boxed(),
-        Err(error) => {
-            tracing::warn!(%error, "no host names in peer addresses: the system names no resolver");
-            transport(keypair, bytes)?
-        }
-    };
     Ok(Swarm::new(
-        transport,
+        Names::new(transport(keypair, bytes)?).boxed(),
         behaviour(config, keypair)?,
         keypair.public().to_peer_id(),
         swarm::Config::with_tokio_executor().with_idle_connection_timeout(IDLE_TIMEOUT),
@@ -76,8 +76,14 @@ pub(super) fn transport(
     let bytes = Arc::clone(bytes);
     let mut streams = yamux::Config::default();
     streams.set_max_num_streams(STREAMS_MAX);
-    let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true))
-        .map(move |stream, _| Counted::new(stream, Arc::clone(&bytes)))
+    let tcp = tcp::tokio::Transport::new(tcp::Config::default().nodelay(true));
+    let tcp = TransportTimeout::with_outgoing_timeout(tcp, REACH_TIMEOUT)
+        .map(move |stream, _| {
+            let unacknowledged_ms = UNACKNOWLEDGED_MAX.as_millis() as u32;
+            // An error means that the connection has ended already; pings notice what this would have.
+            let _ = rustix::net::sockopt::set_tcp_user_timeout(&stream.0, unacknowledged_ms);
+            Counted::new(stream, Arc::clone(&bytes))
+        })
         .upgrade(Version::V1Lazy)
         .authenticate(noise)
         .multiplex(streams)
@@ -112,14 +118,19 @@ fn behaviour(config: &NetworkConfig, keypair: &Keypair) -> Result<Behaviour, Net
         request_max: config.request_timeout / 2,
     };
     let protocol = (StreamProtocol::new(PROTOCOL), ProtocolSupport::Full);
+    // The network's task counts the time of a probe: libp2p lets the agreement on a protocol take 10 s at least.
+    let probe = request_response::Config::default();
+    let refused = (StreamProtocol::new(PROBE), ProtocolSupport::Outbound);
     let memory = config.limits.memory_bytes_max;
     Ok(Behaviour {
         gate: Gate::new(config.limits.pending_max),
         allowed: allow_block_list::Behaviour::default(),
         limits: connection_limits::Behaviour::new(connection_limits(&config.limits)),
         memory: memory_connection_limits::Behaviour::with_max_bytes(memory),
+        per_peer: PerPeer::default(),
         gossip: MemberGossip::new(gossip).map_err(|error| setup(&error))?,
         sync: request_response::Behaviour::with_codec(codec, [protocol], sync),
+        probe: request_response::Behaviour::with_codec(codec, [refused], probe),
         identify: identify::Behaviour::new(identify),
         ping: ping::Behaviour::new(ping),
     })
@@ -136,13 +147,15 @@ pub(crate) fn incarnation_in(agent_version: &str) -> Option<u64> {
     u64::from_str_radix(incarnation, 16).ok()
 }
 
+/// A protocol that no node speaks.
+const PROBE: &str = "/fairmesh/probe";
+
 /// A peer says who it is as a connection opens, and pushes the addresses that change. Asking it again is for an answer
 /// that was lost: each takes half a kilobyte, from every peer.
 const IDENTIFY_AGAIN: Duration = Duration::from_secs(3_600);
 
 fn connection_limits(limits: &NetworkLimits) -> ConnectionLimits {
     ConnectionLimits::default()
-        .with_max_established_per_peer(Some(CONNECTIONS_PER_PEER_MAX))
         .with_max_established(Some(limits.connections_max))
         .with_max_established_incoming(Some(limits.incoming_max()))
 }

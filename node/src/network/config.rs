@@ -54,10 +54,16 @@ pub(crate) const INCOMING_PERCENT: u32 = 75;
 /// Connections with one peer. Two, not one: when both sides dial at once and each may keep only one, each closes the
 /// other's, and in 17 of 40 trials none was left. A third one is for another machine with the peer's key, until it
 /// has said which start it is: it would never have its turn ([`crate::network::turns`]).
-pub(crate) const CONNECTIONS_PER_PEER_MAX: u32 = 3;
+pub(crate) const CONNECTIONS_PER_PEER_MAX: usize = 3;
 
-/// Dials under way at once; a start with a thousand peers works through them in groups.
-pub(crate) const DIALS_MAX: usize = 32;
+/// How long nothing may have been received on a connection that gives way: less than a machine takes to start, and enough
+/// for a peer that opens connections without end to cost two a second.
+pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
+
+/// Dials under way at once. The largest VO may list 2,000 members of which nearly all are dead: each holds its place for
+/// `REACH_TIMEOUT`, so with 512 the last is dialled 12 s after the first, and all again within each `redial_max`. A
+/// place takes a socket for each address, until somebody answers.
+pub const DIALS_MAX: usize = 512;
 
 /// Addresses tried for one peer and from one source (configuration, charter, the peer itself).
 pub(crate) const ADDRESSES_MAX: usize = 16;
@@ -74,6 +80,33 @@ pub(crate) const PINGS_FAILED_MAX: u32 = 2;
 
 /// How long a ping may take.
 pub(crate) const PING_TIMEOUT: Duration = Duration::from_secs(20);
+
+/// How long a new connection with a peer is kept when the one before, on which its subscriptions went, has ended. Both
+/// sides have heard each other by then.
+pub(crate) const RENEW_AFTER: Duration = Duration::from_secs(1);
+
+/// How long a peer may take to refuse a probe. One is sent when a request has no answer in time, which libp2p reports after
+/// 10 to 20 s, and when a peer opens a second connection; so a dead connection is closed within half a minute. Longer than a
+/// busy machine keeps the task of its network waiting.
+pub(crate) const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// How long a peer's machine may leave what it was sent without an acknowledgement, or its window closed, before the
+/// kernel ends the connection: so a firewall that has dropped its state, or a machine without power, is noticed with the
+/// first exchange, and nothing is sent to find that out. More than a request may take, so that a peer that reads too
+/// slowly is blamed for that first.
+pub(crate) const UNACKNOWLEDGED_MAX: Duration = Duration::from_secs(25);
+
+/// How long a peer's machine may take to answer at all: a lost packet is sent again after one second, and no path on
+/// Earth takes two. An address where nobody is holds its place among the dials for so long.
+pub(crate) const REACH_TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How long the system may take to look a host name up. It asks each name server for 5 s: so two that are silent leave
+/// time for the answer of a third.
+pub(crate) const LOOKUP_TIMEOUT: Duration = Duration::from_secs(12);
+
+/// Host names that the system looks up at once. Each takes a thread, which a silent name server holds for up to half a
+/// minute; a name server that answers does so within milliseconds, so a thousand names need no more.
+pub(crate) const LOOKUPS_MAX: usize = 32;
 
 /// How long reaching a peer and proving who one is may take.
 pub(crate) const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
@@ -153,6 +186,8 @@ pub struct NetworkLimits {
     pub connections_max: u32,
     /// Incoming connections that have not yet proved who they are: what strangers can take up.
     pub pending_max: u32,
+    /// Dials under way at once: [`DIALS_MAX`], less where the process may open few files.
+    pub dials_max: usize,
     /// Memory of the whole process above which no new connection is taken, in bytes.
     pub memory_bytes_max: usize,
 }
@@ -170,6 +205,7 @@ impl Default for NetworkLimits {
         Self {
             connections_max: 2048,
             pending_max: 64,
+            dials_max: DIALS_MAX,
             memory_bytes_max: 4 << 30,
         }
     }

@@ -4,9 +4,14 @@
 //! next turn with exponential back-off, or without a known address.
 //!
 //! Invariant: a wanted peer with an address that is not up is dialled again, at most `redial_max`
-//! later; a peer is never dialled twice at once; at most `DIALS_MAX` dials are under way. Back-off is
+//! later; a peer is never dialled twice at once; at most `dials_max` dials are under way. Back-off is
 //! reset when the peer has been *heard*, not when the connection opens: a peer that refuses us closes
 //! only after the handshake, and would otherwise be redialled at full speed for ever.
+//!
+//! Of the peers that are due, those heard before come first, then those not yet tried, then those whose last dial
+//! failed ([`Rank`]). A dial of a dead address takes `REACH_TIMEOUT`. So of `n` dead peers with one numeric address each
+//! the last has its first dial after `n / dials_max` times that: 12 s for 2,000. A peer keeps the first rank for
+//! [`KNOWN_TRIES`] tries, so the last rank gets its turns: 2,000 dead peers need 12 s of each `redial_max`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -17,7 +22,7 @@ use libp2p::Multiaddr;
 use crate::network::NetworkConfig;
 use crate::network::address::Addresses;
 use crate::network::backoff::Backoff;
-use crate::network::config::{DIALS_MAX, LOG_INTERVAL};
+use crate::network::config::LOG_INTERVAL;
 use crate::network::reports::Report;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -32,15 +37,44 @@ enum State {
     Up,
 }
 
+/// The order of peers that are due.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Rank {
+    /// Heard before, on a connection of either side, and just lost.
+    Known,
+    /// Not tried since it is wanted, or since its address is new.
+    Fresh,
+    /// Its last dial failed.
+    Failing,
+}
+
+/// Tries for which a peer that was heard before keeps the first rank: one that is gone for good must not keep others
+/// from their turns.
+const KNOWN_TRIES: u32 = 3;
+
 #[derive(Debug)]
 struct Peer {
     state: State,
+    /// The rank under which it waits.
+    rank: Rank,
     backoff: Backoff,
+    /// Whether it has ever been heard.
+    known: bool,
     /// What the peer says of itself; charters and configuration are kept apart.
     learnt: Vec<Multiaddr>,
     down_since: Instant,
     reported: bool,
     reported_at: Option<Instant>,
+}
+
+impl Peer {
+    fn rank(&self) -> Rank {
+        match self.backoff.failures() {
+            failures if self.known && failures < KNOWN_TRIES => Rank::Known,
+            0 => Rank::Fresh,
+            _ => Rank::Failing,
+        }
+    }
 }
 
 /// The state of all wanted peers.
@@ -52,9 +86,10 @@ pub(crate) struct Dialer {
     configured: Addresses,
     chartered: Addresses,
     wanted: BTreeMap<SiteId, Peer>,
-    /// The turns of all waiting peers: exactly those in `State::Waiting`.
-    turns: BTreeSet<(Instant, SiteId)>,
+    /// The turns of all waiting peers, by rank: exactly those in `State::Waiting`.
+    turns: BTreeMap<Rank, BTreeSet<(Instant, SiteId)>>,
     dialling: usize,
+    dials_max: usize,
 }
 
 impl Dialer {
@@ -67,8 +102,9 @@ impl Dialer {
             configured,
             chartered: BTreeMap::new(),
             wanted: BTreeMap::new(),
-            turns: BTreeSet::new(),
+            turns: BTreeMap::new(),
             dialling: 0,
+            dials_max: config.limits.dials_max,
         }
     }
 
@@ -88,7 +124,9 @@ impl Dialer {
             if !self.wanted.contains_key(site) {
                 let peer = Peer {
                     state: State::Idle,
+                    rank: Rank::Fresh,
                     backoff: Backoff::new(self.redial_min, self.redial_max),
+                    known: false,
                     learnt: Vec::new(),
                     down_since: now,
                     reported: false,
@@ -133,14 +171,16 @@ impl Dialer {
 
     /// When somebody is due; `None` where nobody waits or all places are taken.
     pub(crate) fn next_turn(&self) -> Option<Instant> {
-        let (turn, _) = self.turns.first()?;
-        (self.dialling < DIALS_MAX).then_some(*turn)
+        let firsts = self.turns.values().filter_map(BTreeSet::first);
+        let (turn, _) = firsts.min()?;
+        (self.dialling < self.dials_max).then_some(*turn)
     }
 
-    /// Takes the next peer that is due: it counts as being dialled, at all its known addresses.
+    /// Takes the first peer that is due: it counts as being dialled, at all its known addresses.
     pub(crate) fn take_due(&mut self, now: Instant) -> Option<(SiteId, Vec<Multiaddr>)> {
-        self.next_turn().filter(|turn| *turn <= now)?;
-        let (_, site) = *self.turns.first()?;
+        self.next_turn()?;
+        let mut firsts = self.turns.values().filter_map(BTreeSet::first);
+        let (_, site) = *firsts.find(|(turn, _)| *turn <= now)?;
         let addresses = self.addresses(site);
         let next = match addresses.is_empty() {
             true => State::Idle,
@@ -158,6 +198,7 @@ impl Dialer {
     /// The peer was heard over the connection, so it accepts us.
     pub(crate) fn heard(&mut self, site: SiteId, now: Instant) -> Option<Report> {
         let peer = self.wanted.get_mut(&site)?;
+        peer.known = true;
         peer.backoff.reset();
         if !std::mem::take(&mut peer.reported) {
             return None;
@@ -230,14 +271,17 @@ impl Dialer {
         };
         match std::mem::replace(&mut peer.state, next) {
             State::Waiting(turn) => {
-                self.turns.remove(&(turn, site));
+                let of_rank = self.turns.get_mut(&peer.rank);
+                of_rank.map(|turns| turns.remove(&(turn, site)));
             }
             State::Dialling => self.dialling -= 1,
             State::Idle | State::Up => {}
         }
         match next {
             State::Waiting(turn) => {
-                self.turns.insert((turn, site));
+                peer.rank = peer.rank();
+                let of_rank = self.turns.entry(peer.rank).or_default();
+                of_rank.insert((turn, site));
             }
             State::Dialling => self.dialling += 1,
             State::Idle | State::Up => {}

@@ -49,6 +49,8 @@ pub(crate) struct Connection {
     pub(crate) incarnation: Option<u64>,
     /// Pings that failed in a row.
     pub(crate) pings_failed: u32,
+    /// When a probe was sent that has no outcome yet.
+    pub(crate) probed: Option<Instant>,
 }
 
 /// The state of the network task.
@@ -141,6 +143,8 @@ impl Driver {
                 _ = stats_tick.tick() => {
                     self.let_in_again();
                     self.report_machines();
+                    self.close_silent();
+                    self.swarm.behaviour_mut().gossip.renew(Instant::now());
                     self.publish_stats();
                 }
             }

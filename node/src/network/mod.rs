@@ -27,7 +27,9 @@ mod dialer;
 mod driver;
 mod gate;
 mod line;
+mod names;
 mod outbox;
+mod per_peer;
 mod protocol_events;
 mod reports;
 mod requests;
@@ -46,11 +48,13 @@ use libp2p::identity::Keypair;
 use tokio::sync::{mpsc, watch};
 
 pub use config::{
-    GOSSIP_BYTES_MAX, NetworkConfig, NetworkLimits, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX,
+    DIALS_MAX, GOSSIP_BYTES_MAX, NetworkConfig, NetworkLimits, REQUEST_BYTES_MAX,
+    RESPONSE_BYTES_MAX,
 };
 pub use identity::{peer_id_of, site_of};
 pub use libp2p::{Multiaddr, PeerId};
 pub use message::{MessageName, NetworkCommand, NetworkEvent, RequestFailure, Verdict};
+pub(crate) use names::check as check_address;
 pub(crate) use reports::Throttle;
 pub use stats::{Met, NetworkStats, PeerStats};
 

@@ -10,11 +10,12 @@ use fairmesh_gossip::wire::unpacked_bytes;
 use fairmesh_model::SiteId;
 use libp2p::PeerId;
 use libp2p::gossipsub::{self, MessageAcceptance};
-use libp2p::request_response::{self, InboundFailure, Message};
+use libp2p::request_response::{self, InboundFailure, Message, OutboundFailure};
 
 use crate::network::budget::Cost;
 use crate::network::codec::Asked;
-use crate::network::driver::Driver;
+use crate::network::config::PROBE_TIMEOUT;
+use crate::network::driver::{Driver, Health};
 use crate::network::topics::{Told, Unheard};
 use crate::network::{MessageName, NetworkEvent, RequestFailure, requests, site_of};
 
@@ -134,8 +135,16 @@ impl Driver {
                 }
             },
             request_response::Event::OutboundFailure {
-                request_id, error, ..
-            } => self.on_outcome(request_id, Err(requests::failure(&error))),
+                peer,
+                request_id,
+                error,
+                ..
+            } => {
+                if matches!(error, OutboundFailure::Timeout) {
+                    self.probe(peer);
+                }
+                self.on_outcome(request_id, Err(requests::failure(&error)));
+            }
             request_response::Event::InboundFailure {
                 peer,
                 request_id,
@@ -144,6 +153,57 @@ impl Driver {
             } => self.on_inbound_failure(peer, request_id, &error),
             request_response::Event::ResponseSent { request_id, .. } => {
                 self.requests.gone(request_id);
+            }
+        }
+    }
+
+    /// Sends a probe on each connection with a peer, which libp2p takes in turn: those on which nothing comes of it are
+    /// closed by [`Driver::close_silent`].
+    pub(crate) fn probe(&mut self, peer: PeerId) {
+        let link = site_of(peer).and_then(|site| self.links.get_mut(&site));
+        let Some(link) = link else {
+            return;
+        };
+        if link
+            .connections
+            .values()
+            .any(|health| health.probed.is_some())
+        {
+            return;
+        }
+        for health in link.connections.values_mut() {
+            health.probed = Some(Instant::now());
+            let probe = &mut self.swarm.behaviour_mut().probe;
+            probe.send_request(&peer, Asked::Whole(Vec::new()));
+        }
+    }
+
+    /// A probe has ended. Every outcome but silence shows that the peer is there.
+    pub(crate) fn on_probe_event(&mut self, event: &request_response::Event<Asked, Vec<u8>>) {
+        let request_response::Event::OutboundFailure {
+            peer,
+            connection_id,
+            error,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let link = site_of(*peer).and_then(|site| self.links.get_mut(&site));
+        let health = link.and_then(|link| link.connections.get_mut(connection_id));
+        if let Some(health) = health.filter(|_| !matches!(error, OutboundFailure::Timeout)) {
+            health.probed = None;
+        }
+    }
+
+    /// Closes the connections on which a probe has had no outcome for too long.
+    pub(crate) fn close_silent(&mut self) {
+        let now = Instant::now();
+        let is_silent = |health: &Health| health.probed.is_some_and(|at| now > at + PROBE_TIMEOUT);
+        for (site, link) in &self.links {
+            for (connection, _) in link.connections.iter().filter(|(_, of)| is_silent(of)) {
+                tracing::debug!(peer = %site.short(), "closing a connection on which nobody answers");
+                self.swarm.close_connection(*connection);
             }
         }
     }

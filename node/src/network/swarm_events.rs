@@ -65,6 +65,7 @@ impl Driver {
         match event {
             BehaviourEvent::Gossip(event) => self.on_gossip_event(event),
             BehaviourEvent::Sync(event) => self.on_sync_event(event),
+            BehaviourEvent::Probe(event) => self.on_probe_event(&event),
             BehaviourEvent::Identify(identify::Event::Received {
                 connection_id,
                 peer_id,
@@ -84,12 +85,17 @@ impl Driver {
             address: address::without_name(address.clone()),
             incarnation: None,
             pings_failed: 0,
+            probed: None,
         };
         link.connections.insert(id, connection);
         let connections = u32::try_from(link.connections.len()).unwrap_or(u32::MAX);
         self.dialer.opened(site);
         self.stats.connections += 1;
         self.count(site, |stats| stats.connections = connections);
+        if connections > 1 {
+            // Unless both sides dialled at once, the peer has lost the earlier one and knows none of our subscriptions.
+            self.probe(peer);
+        }
     }
 
     /// The peer said something, so it accepts us.
@@ -113,7 +119,9 @@ impl Driver {
     fn on_heard_on(&mut self, peer: PeerId, connection: ConnectionId) -> Option<SiteId> {
         let site = self.on_heard(peer)?;
         if self.links[&site].connections.contains_key(&connection) {
-            self.swarm.behaviour_mut().gossip.heard(peer, connection);
+            let behaviour = self.swarm.behaviour_mut();
+            behaviour.gossip.heard(peer, connection);
+            behaviour.per_peer.heard(peer, connection, Instant::now());
         }
         Some(site)
     }

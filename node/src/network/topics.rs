@@ -18,6 +18,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll};
+use std::time::Instant;
 
 use fairmesh_model::VoId;
 use libp2p::core::Endpoint;
@@ -32,7 +33,7 @@ use libp2p::swarm::{
 };
 use libp2p::{Multiaddr, PeerId};
 
-use crate::network::config::TOPICS_PER_PEER_MAX;
+use crate::network::config::{RENEW_AFTER, TOPICS_PER_PEER_MAX};
 use crate::network::line::{Line, ToLine};
 
 /// Refused subscriptions that are remembered, so that a peer that becomes a member can be made to
@@ -143,6 +144,10 @@ pub(crate) struct MemberGossip {
     filter: MemberFilter,
     /// Of each peer that was heard the connection that this node pushes on.
     lines: BTreeMap<PeerId, ConnectionId>,
+    /// The connections on which a peer was heard.
+    heard: BTreeSet<(PeerId, ConnectionId)>,
+    /// Peers whose line has ended, and when they were heard on a connection that was new then.
+    without_line: BTreeMap<PeerId, Option<Instant>>,
     /// What the swarm is told beside what gossipsub has it told.
     orders: VecDeque<ToSwarm<Told, THandlerInEvent<Self>>>,
 }
@@ -167,6 +172,8 @@ impl MemberGossip {
             inner,
             filter,
             lines: BTreeMap::new(),
+            heard: BTreeSet::new(),
+            without_line: BTreeMap::new(),
             orders: VecDeque::new(),
         })
     }
@@ -174,6 +181,13 @@ impl MemberGossip {
     /// The peer said who it is, or answered, on an open connection: so it has let us in there, and is pushed to on the first
     /// such one.
     pub(crate) fn heard(&mut self, peer_id: PeerId, connection: ConnectionId) {
+        let is_new = self.heard.insert((peer_id, connection));
+        if let Some(heard_at) = self.without_line.get_mut(&peer_id) {
+            if is_new {
+                heard_at.get_or_insert_with(Instant::now);
+            }
+            return;
+        }
         self.lines.entry(peer_id).or_insert_with(|| {
             self.orders.push_back(ToSwarm::NotifyHandler {
                 peer_id,
@@ -185,22 +199,36 @@ impl MemberGossip {
     }
 
     /// What was under way on the line is lost, perhaps a subscription, and of a peer that is connected gossipsub sends none
-    /// again: so other connections with it are to end, too.
+    /// again: so other connections with it are to end, too. One that is new ends in [`MemberGossip::renew`].
     fn closed(&mut self, peer_id: PeerId, connection: ConnectionId, remaining: usize) {
+        self.heard.remove(&(peer_id, connection));
         if self.lines.get(&peer_id) == Some(&connection) {
             self.lines.remove(&peer_id);
-            if remaining > 0 {
-                let connection = CloseConnection::All;
-                self.orders.push_back(ToSwarm::CloseConnection {
-                    peer_id,
-                    connection,
-                });
-            }
+            self.without_line.insert(peer_id, None);
+            let others = self.heard.iter().filter(|(peer, _)| *peer == peer_id);
+            let close = |(peer_id, other): &(PeerId, ConnectionId)| ToSwarm::CloseConnection {
+                peer_id: *peer_id,
+                connection: CloseConnection::One(*other),
+            };
+            self.orders.extend(others.map(close));
         }
         if remaining == 0 {
+            self.without_line.remove(&peer_id);
             let mut known = self.filter.lock();
             known.refused.retain(|(refused, _)| *refused != peer_id);
         }
+    }
+
+    /// Ends the connections that were new when a peer's line ended, some time after the peer was heard on them: by then
+    /// the peer has heard this node too, so it knows that it was not refused, and comes again at once.
+    pub(crate) fn renew(&mut self, now: Instant) {
+        let is_due = |at: &Option<Instant>| at.is_some_and(|at| now >= at + RENEW_AFTER);
+        let due = self.without_line.iter().filter(|(_, at)| is_due(at));
+        self.orders
+            .extend(due.map(|(peer, _)| ToSwarm::CloseConnection {
+                peer_id: *peer,
+                connection: CloseConnection::All,
+            }));
     }
 
     /// Takes part in the topic among `members`. Returns the peers that must reconnect for the
@@ -466,6 +494,29 @@ mod tests {
         };
         assert!(close(ids[1], 1), "the other is to end, too");
         assert!(!close(ids[0], 0), "nothing is left");
+    }
+
+    #[test]
+    fn a_new_connection_ends_with_the_old_line_only_when_the_peer_was_heard_on_it() {
+        let mut gossip = anonymous();
+        let (peer, ids) = (PeerId::random(), [1, 2].map(ConnectionId::new_unchecked));
+        let closes = |gossip: &mut MemberGossip| {
+            let mut orders = gossip.orders.drain(..);
+            orders.any(|order| matches!(order, ToSwarm::CloseConnection { .. }))
+        };
+        gossip.heard(peer, ids[0]);
+        gossip.closed(peer, ids[0], 1);
+        let later = Instant::now() + 2 * RENEW_AFTER;
+        gossip.renew(later);
+        assert!(
+            !closes(&mut gossip),
+            "the peer may not know yet that it is let in"
+        );
+        gossip.heard(peer, ids[1]);
+        gossip.renew(later);
+        assert!(closes(&mut gossip));
+        gossip.closed(peer, ids[1], 0);
+        assert!(gossip.heard.is_empty() && gossip.without_line.is_empty());
     }
 
     #[test]

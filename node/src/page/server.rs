@@ -25,7 +25,7 @@ use crate::control::{Shared, serve};
 use crate::sockets::serve_all;
 
 /// Connections at most: each holds a page, some 200 kB, or the next piece of a table.
-const CONNECTIONS_MAX: usize = 64;
+pub(crate) const CONNECTIONS_MAX: usize = 64;
 
 /// Of these from one address: a proxy in front has the most.
 const OF_ONE_MAX: usize = 48;

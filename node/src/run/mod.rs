@@ -8,6 +8,7 @@
 //! Invariant: the sockets are made when the site answers, and gone before the store is closed. A signal is seen
 //! whatever is stuck.
 
+mod files;
 mod private;
 mod reload;
 
@@ -154,6 +155,7 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         network: NetworkConfig {
             listen: config.listen.clone(),
             peers: config.peer_addresses(),
+            limits: files::provide(&config),
             ..NetworkConfig::default()
         },
         data_dir: config.data_dir.clone(),

@@ -15,11 +15,13 @@ mod slots;
 
 use std::io;
 use std::net::SocketAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::net::{TcpListener, TcpStream, UnixStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
+
+use crate::network::Throttle;
 
 pub use file::BindError;
 pub(crate) use file::Socket;
@@ -66,6 +68,7 @@ pub(crate) async fn serve_all<L: Accepts, F>(
     F: Future<Output = ()> + Send + 'static,
 {
     let mut tasks = JoinSet::new();
+    let mut trouble = Throttle::default();
     loop {
         tokio::select! {
             biased;
@@ -76,7 +79,9 @@ pub(crate) async fn serve_all<L: Accepts, F>(
                     take(connection).map(|connection| tasks.spawn(connection));
                 }
                 Err(error) => {
-                    tracing::warn!(%error, "cannot accept connections of {what}");
+                    if let Some(held_back) = trouble.pass(Instant::now()) {
+                        tracing::warn!(%error, held_back, "cannot accept connections of {what}");
+                    }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
             },

@@ -1,0 +1,105 @@
+//! Network namespaces with one bridge between them, for tests in which the network is bad.
+//!
+//! Invariant: nothing leaves the namespaces, and they go when dropped.
+
+use std::process::Command;
+
+use anyhow::ensure;
+
+/// Namespaces with one bridge between them; gone when dropped.
+#[derive(Debug)]
+pub struct Namespaces {
+    name: String,
+    sites: usize,
+}
+
+/// Calls `ip` with these words.
+fn ip(words: &str) -> anyhow::Result<()> {
+    let output = Command::new("ip").args(words.split(' ')).output()?;
+    ensure!(output.status.success(), "ip {words}: {output:?}");
+    Ok(())
+}
+
+impl Namespaces {
+    /// So many; `None` where this user may not make any.
+    ///
+    /// # Errors
+    /// If one cannot be made as it should be.
+    pub fn make(sites: usize) -> anyhow::Result<Option<Self>> {
+        let name = format!("fm{}", std::process::id());
+        let made = Self { name, sites };
+        let name = &made.name;
+        if ip(&format!("netns add {name}-b")).is_err() {
+            return Ok(None);
+        }
+        ip(&format!("-n {name}-b link add bridge0 type bridge"))?;
+        ip(&format!("-n {name}-b link set bridge0 up"))?;
+        for site in 0..sites {
+            let of = made.of(site);
+            ip(&format!("netns add {of}"))?;
+            ip(&format!(
+                "link add veth0 netns {of} type veth peer name s{site} netns {name}-b"
+            ))?;
+            ip(&format!("-n {name}-b link set s{site} master bridge0 up"))?;
+            ip(&format!("-n {of} addr add {}/24 dev veth0", host(site)))?;
+            ip(&format!("-n {of} link set veth0 up"))?;
+            ip(&format!("-n {of} link set lo up"))?;
+        }
+        Ok(Some(made))
+    }
+
+    /// The name of a site's namespace.
+    pub fn of(&self, site: usize) -> String {
+        format!("{}-{site}", self.name)
+    }
+
+    /// In a site's namespace, all of 10.99.0.0/16 takes what is sent to it and answers nothing.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn bury(&self, site: usize) -> anyhow::Result<()> {
+        let of = self.of(site);
+        ip(&format!(
+            "-n {of} neigh add 10.77.0.250 lladdr 02:00:00:00:00:01 nud permanent dev veth0"
+        ))?;
+        ip(&format!("-n {of} route add 10.99.0.0/16 via 10.77.0.250"))
+    }
+
+    /// From now on, what a site sends and is sent vanishes, and nobody is notified.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn cut(&self, site: usize) -> anyhow::Result<()> {
+        ip(&format!("-n {}-b link set s{site} nomaster", self.name))
+    }
+
+    /// Ends a cut. The site has another address from now on, so that nothing of before reaches it or comes from it, as
+    /// behind a power failure.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn come_back_at(&self, site: usize, address: &str) -> anyhow::Result<()> {
+        let of = self.of(site);
+        ip(&format!("-n {of} addr flush dev veth0"))?;
+        ip(&format!("-n {of} addr add {address}/24 dev veth0"))?;
+        ip(&format!(
+            "-n {}-b link set s{site} master bridge0",
+            self.name
+        ))
+    }
+}
+
+impl Drop for Namespaces {
+    fn drop(&mut self) {
+        let bridge = format!("{}-b", self.name);
+        for name in (0..self.sites).map(|site| self.of(site)).chain([bridge]) {
+            // It may not have been made.
+            let _ = ip(&format!("netns del {name}"));
+        }
+    }
+}
+
+/// The address of a site.
+pub fn host(site: usize) -> String {
+    format!("10.77.0.{}", site + 1)
+}
