@@ -47,6 +47,7 @@ impl Site {
         }
         let response = self.gossip.answer(now, from, bytes, &self.vos);
         self.watch_peer(now, from);
+        self.follow_agreements(now, from);
         let bytes = response.to_bytes();
         self.effects.push(Effect::Answer { channel, bytes });
     }

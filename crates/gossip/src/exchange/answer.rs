@@ -46,7 +46,7 @@ impl Gossip {
                 }
                 Response::Probe(Probe {
                     at: now.wall,
-                    vos: self.answer_probe(from, &theirs.vos, vos),
+                    vos: self.answer_probe(now, from, &theirs.vos, vos),
                 })
             }
             Request::Pull(pull) => self.answer_pull(from, &pull, vos),
@@ -59,6 +59,7 @@ impl Gossip {
 
     fn answer_probe<V: Shared>(
         &mut self,
+        now: Now,
         from: SiteId,
         theirs: &[(VoId, Summary)],
         vos: &BTreeMap<VoId, V>,
@@ -74,6 +75,10 @@ impl Gossip {
             let held = &vos[vo];
             if !held.replica().is_member(from) {
                 self.meet_stranger(from, *vo, held.summary(), summary);
+            } else if held.summary() == *summary
+                && let Some(peer) = self.peers.get_mut(from)
+            {
+                peer.agreements.insert(*vo, now.mono);
             }
         }
         mine.into_iter()
