@@ -90,7 +90,7 @@ impl Gossip {
     /// charter may list him, and he may be the only one who has it: documents prove themselves, so ask for
     /// them.
     fn meet_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
-        let shown = ContentHash::of(&theirs.documents);
+        let shown = ContentHash::of(&cbor::to_vec(&theirs.documents));
         if mine.documents != theirs.documents && self.is_news(from, vo, (mine, shown)) {
             self.peers.enqueue(from, Asked::pull(vo, true, false));
         }
