@@ -40,7 +40,9 @@ pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
     }
     for vo in told.vos.iter().filter(|vo| vo.charter_version == 0) {
         let name = name_or_id(vo.name.as_deref(), &vo.vo);
-        let text = format!("VO {name}: its charter has not been received");
+        let text = format!(
+            "VO {name}: its charter has not been received: publish it here with `fairmesh policy publish`, or let a member call"
+        );
         found.push(Finding::new(Code::CharterMissing, Severity::Warning, &text));
     }
     found.extend(status::unmapped(told));

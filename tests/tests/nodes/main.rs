@@ -38,6 +38,7 @@ mod remap;
 mod restarts;
 mod snapshot;
 mod unit;
+mod wiped;
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");
