@@ -1,10 +1,10 @@
 //! One number for all heads and proofs that are held of a VO: equal where these are.
 //!
 //! It is a sum modulo 2^256 of one SHA-256 a member, over the list of all that is held of the member, so a change
-//! costs one hash. A member chooses the heads that it signs. In a sum over single heads it could combine its four heads of
-//! either side into two sets with one sum, by Wagner's generalized birthday (2002): with 2^32 signatures where 128 bits are added.
-//! Here each member has one addend: two sets of heads of one member that agree are a collision of SHA-256, and four members
-//! that collude need 2^64 signatures. So it is compared in full length, too.
+//! costs one hash. A member chooses the heads that it signs. In a sum over single heads it could combine its four
+//! heads of either side into two sets with one sum, by Wagner's generalized birthday (2002): with 2^32 signatures
+//! where 128 bits are added. Here each member has one addend: two sets of heads of one member that agree are a
+//! collision of SHA-256, and four members that collude need 2^64 signatures. So it is compared in full length, too.
 
 use fairmesh_model::ContentHash;
 

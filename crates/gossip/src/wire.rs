@@ -87,8 +87,8 @@ pub enum Push {
     Proof(ByteBuf, ByteBuf),
 }
 
-/// What a node holds of one VO, as two halves of one hash. Members choose the heads, and officers the documents, that go
-/// into it: fewer bytes they could make the same of two sets, and show each of them to other members.
+/// What a node holds of one VO, as two halves of one hash. Members choose the heads, and officers the documents, that
+/// go into it: fewer bytes they could make the same of two sets, and show each of them to other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Charters and share policies.

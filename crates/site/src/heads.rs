@@ -107,7 +107,8 @@ impl Site {
         self.name_excess(now, vo, self.id);
     }
 
-    /// Whether a peer has sent what it holds of this site's earlier incarnations, or holds the same; or there is no peer.
+    /// Whether a peer has sent what it holds of this site's earlier incarnations, or holds the same; or there is no
+    /// peer.
     pub(crate) fn knows_own_past(&self, vo: VoId) -> bool {
         let held = &self.vos[&vo];
         held.is_alone() || (!held.told_by.is_empty() && !held.replica.is_fetching(self.id))

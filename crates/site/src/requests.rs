@@ -17,7 +17,8 @@ pub(crate) const FREE: u8 = 3;
 pub(crate) const JOBS: u8 = 4;
 pub(crate) const WITNESS: u8 = 5;
 
-/// Most callers that are let in while a VO has no charter: the last ones. They may be anyone, and have a member's budgets.
+/// Most callers that are let in while a VO has no charter: the last ones. They may be anyone, and have a member's
+/// budgets.
 const CALLERS_MAX: usize = 8;
 
 /// The number of the request whose frames begin so; the anti-entropy counts its own from 1.
@@ -40,9 +41,9 @@ pub(crate) fn unframed<T: DeserializeOwned>(
 }
 
 impl Site {
-    /// A site has called that is not allowed. While a VO has no charter here, the caller may be a member, so it is let in when
-    /// it calls again, and asked for the documents of that VO and nothing else. A false charter does no harm: a VO's id is the
-    /// hash of its first one.
+    /// A site has called that is not allowed. While a VO has no charter here, the caller may be a member, so it is
+    /// let in when it calls again, and asked for the documents of that VO and nothing else. A false charter does no
+    /// harm: a VO's id is the hash of its first one.
     pub(crate) fn take_caller(&mut self, caller: SiteId) {
         if self.has_all_charters() || self.callers.contains(&caller) {
             return;

@@ -51,8 +51,8 @@ pub(crate) struct Vo {
     pub(crate) published_at: Option<MonoTime>,
     /// Heads of members that were pushed without their content, and by which push.
     pub(crate) bare: BTreeMap<SiteId, (ContentHash, PushToken)>,
-    /// Peers of which all that they held at some moment since this start is here: they have sent it, or an exchange found
-    /// that both hold the same.
+    /// Peers of which all that they held at some moment since this start is here: they have sent it, or an exchange
+    /// found that both hold the same.
     pub(crate) told_by: BTreeSet<SiteId>,
     /// Documents of other VOs whose policies this one's mount, as far as its members may have them; and a
     /// hash over them, where there are any.

@@ -41,7 +41,8 @@ pub(super) fn of(told: &StatusBody) -> Vec<Finding> {
     for vo in told.vos.iter().filter(|vo| vo.charter_version == 0) {
         let name = name_or_id(vo.name.as_deref(), &vo.vo);
         let text = format!(
-            "VO {name}: its charter has not been received: publish it here with `fairmesh policy publish`, or let a member call"
+            "VO {name}: its charter has not been received: publish it here with `fairmesh policy publish`, \
+             or let a member call this node"
         );
         found.push(Finding::new(Code::CharterMissing, Severity::Warning, &text));
     }

@@ -1,5 +1,5 @@
-//! A site of which key and configuration are left, and whose configuration names no peers. It gets its charter from a node
-//! that calls it, or from its operator, and with that all it had published.
+//! A site of which key and configuration are left, and whose configuration names no peers. It gets its charter from a
+//! node that calls it, or from its operator, and with that all it had published.
 
 use std::fs;
 use std::process::Command;

@@ -1,15 +1,17 @@
 //! Sites of which no head is looked at for a while, because their last one has just been.
 //!
-//! A head of a few bytes makes a node go through all rows of its site again. All members together have a budget of so many
-//! rows a second for that, which those sites share whose rows are not paid yet: each has an equal part of it. A head
-//! waits until the site's last one is paid, so that of small sites waits for moments, whatever large ones publish.
+//! A head of a few bytes makes a node go through all rows of its site again. All members together have a budget of so
+//! many rows a second for that, which those sites share whose rows are not paid yet: each has an equal part of it. A
+//! head waits until the site's last one is paid, so that of small sites waits for moments, whatever large ones
+//! publish.
 //!
-//! Invariant: beyond one head a site, no more rows are gone through in any time than the budget gives in it. That is a small
-//! part of the node's time, however many members publish large heads. It is a delay only: who offered a head meanwhile is asked
-//! when it is over.
+//! Invariant: beyond one head a site, no more rows are gone through in any time than the budget gives in it. That is
+//! a small part of the node's time, however many members publish large heads. It is a delay only: who offered a head
+//! meanwhile is asked when it is over.
 //!
-//! The equal parts are kept as in generalized processor sharing (Parekh and Gallager, 1993): a round goes on by `1 / n` of
-//! the time while `n` sites rest, and a site rests until the round has come to where it began and what the site owes.
+//! The equal parts are kept as in generalized processor sharing (Parekh and Gallager, 1993): a round goes on by `1 /
+//! n` of the time while `n` sites rest, and a site rests until the round has come to where it began and what the site
+//! owes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,9 +20,9 @@ use fairmesh_model::{Millis, MonoTime, SiteId};
 use super::{Absorbed, Held, Replica};
 use crate::content::Content;
 
-/// For how long the budget is taken by each row that a site had published before its last head, and by each that it has
-/// since, in nanoseconds. Going through a row takes a tenth of it, and more where it comes or goes; so the fullest head is
-/// followed by another one after four seconds, where no other site rests.
+/// For how long the budget is taken by each row that a site had published before its last head, and by each that it
+/// has since, in nanoseconds. Going through a row takes a tenth of it, and more where it comes or goes; so the
+/// fullest head is followed by another one after four seconds, where no other site rests.
 const REST_OF_ROW_NS: u64 = 4_000;
 
 const NS: u64 = 1_000_000;
@@ -30,8 +32,8 @@ const NS: u64 = 1_000_000;
 pub(super) struct Rests {
     /// Until when time is taken into account.
     at: MonoTime,
-    /// How long the heads that came at that moment may have taken. Time stands still here while they are gone through: what
-    /// passes next pays nothing, up to as much.
+    /// How long the heads that came at that moment may have taken. Time stands still here while they are gone
+    /// through: what passes next pays nothing, up to as much.
     going_through: u64,
     /// Nanoseconds that each site would have been paid that had rested all the time.
     round: u64,
