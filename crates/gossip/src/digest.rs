@@ -20,7 +20,7 @@ use crate::head::HEADS_MAX;
 
 /// Half a hash, by which two heads of one seq, or two proofs, are told apart. Whoever signs both chooses them: fewer
 /// bytes he could make the same in two heads, and show each of them to other members, who would never compare them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tag(#[serde(with = "serde_bytes")] [u8; 16]);
 

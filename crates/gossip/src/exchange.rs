@@ -22,7 +22,7 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
-use crate::digest::{Vector, VectorFrame};
+use crate::digest::{Tag, Vector, VectorFrame};
 use crate::head::Head;
 use crate::replica::Replica;
 use crate::wire::{
@@ -85,11 +85,9 @@ pub trait Shared {
 
     /// What is held, as one hash of two halves.
     fn summary(&self) -> Summary {
-        let heads = self.replica().digest().to_be_bytes();
-        let documents = self.documents_digest();
         Summary {
-            documents: std::array::from_fn(|index| documents.as_bytes()[index]),
-            heads: std::array::from_fn(|index| heads[index] ^ heads[index + 8]),
+            documents: Tag::of(self.documents_digest()),
+            heads: self.replica().digest().to_bytes(),
         }
     }
 }

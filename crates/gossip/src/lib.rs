@@ -22,6 +22,7 @@ mod part;
 mod patch;
 mod refusal;
 mod replica;
+mod sum;
 pub mod wire;
 
 pub use digest::{Tag, Vector, VectorFrame};
@@ -35,3 +36,4 @@ pub use refusal::Refusal;
 pub use replica::{
     Absorbed, Change, HEADS_A_MINUTE_MAX, HeldRow, Kinds, REMOVED_SITES_MAX, Replica, Seen,
 };
+pub use sum::HeadsSum;

@@ -30,8 +30,9 @@ use crate::digest::{Tag, Vector};
 use crate::head::{Head, HeadSet};
 use crate::part::{Part, PartKey, Parts};
 use crate::refusal::Refusal;
+use crate::sum::HeadsSum;
 use fetch::Fetch;
-use rest::Rest;
+use rest::Rests;
 
 /// Most heads that are taken of one site in a minute, pushed and by answers each: a site signs six, and a burst when it starts.
 pub const HEADS_A_MINUTE_MAX: usize = 120;
@@ -154,13 +155,13 @@ pub struct Replica {
     let_in: Vec<SiteId>,
     turn: Option<(SiteId, MonoTime)>,
     /// Sites whose further heads wait.
-    resting: BTreeMap<SiteId, Rest>,
+    resting: Rests,
     /// Bytes that were unpacked in vain since the minute began, by who is to blame.
     wasted: BTreeMap<SiteId, (MonoTime, usize)>,
     /// Sites that were found to contradict themselves and have not been told yet (`forks_found`).
     forks_found: Vec<SiteId>,
-    /// Sum over the hashes of all members' heads and proofs: equal where these are.
-    digest: u128,
+    /// Equal where all members' heads and proofs are.
+    digest: HeadsSum,
 }
 
 impl Replica {
@@ -175,10 +176,10 @@ impl Replica {
             fetches: BTreeMap::new(),
             let_in: Vec::new(),
             turn: None,
-            resting: BTreeMap::new(),
+            resting: Rests::default(),
             wasted: BTreeMap::new(),
             forks_found: Vec::new(),
-            digest: 0,
+            digest: HeadsSum::default(),
         }
     }
 
@@ -338,7 +339,7 @@ impl Replica {
     }
 
     /// One number, equal where the heads and proofs are.
-    pub fn digest(&self) -> u128 {
+    pub fn digest(&self) -> HeadsSum {
         self.digest
     }
 
@@ -352,9 +353,9 @@ impl Replica {
         self.members.contains(&site) || site == self.own
     }
 
-    fn compute_digest(&self) -> u128 {
-        self.counted()
-            .fold(0, |sum, (_, held)| sum.wrapping_add(digest_of(held)))
+    fn compute_digest(&self) -> HeadsSum {
+        let addends = self.counted().map(|(_, held)| held.digest());
+        addends.fold(HeadsSum::default(), HeadsSum::plus)
     }
 }
 
@@ -382,13 +383,12 @@ fn rows_of(
     parts.iter().map(row).collect()
 }
 
-fn digest_of(held: &Held) -> u128 {
-    let proofs = held.proof.iter().flat_map(|proof| proof.heads.iter());
-    let hashes = held.heads.iter().chain(proofs).map(|head| head.hash());
-    hashes.fold(0, |sum: u128, hash| {
-        let half = hash.as_bytes()[..16].try_into().expect("half a hash");
-        sum.wrapping_add(u128::from_be_bytes(half))
-    })
+impl Held {
+    fn digest(&self) -> HeadsSum {
+        let proof = self.proof.iter().flat_map(|proof| proof.heads.iter());
+        let heads = self.heads.iter().map(|head| head.hash());
+        HeadsSum::for_member(heads, proof.map(|head| head.hash()))
+    }
 }
 
 /// The one key that signs for a site.

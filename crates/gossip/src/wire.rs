@@ -67,10 +67,6 @@ pub const SIGNED_BYTES: usize = 4 << 10;
 /// Frames shorter than this are sent as they are.
 const PACKED_FROM: usize = 512;
 
-/// First bytes of a hash: enough to notice a difference, and an accident in 2^64 is caught by the
-/// next exchange, whose hash is another one.
-pub type ShortHash = [u8; 8];
-
 /// Number of a request, unique in one incarnation of a node.
 pub type RequestId = u64;
 
@@ -91,15 +87,16 @@ pub enum Push {
     Proof(ByteBuf, ByteBuf),
 }
 
-/// What a node holds of one VO, as two halves of one hash.
+/// What a node holds of one VO, as two halves of one hash. Members choose the heads, and officers the documents, that
+/// go into it: fewer bytes they could make the same of two sets, and show each of them to other members.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
     /// Charters and share policies.
-    #[serde(rename = "d", with = "serde_bytes")]
-    pub documents: ShortHash,
+    #[serde(rename = "d")]
+    pub documents: Tag,
     /// Uncovered heads, and proofs of forks.
     #[serde(rename = "h", with = "serde_bytes")]
-    pub heads: ShortHash,
+    pub heads: [u8; 32],
 }
 
 /// A request of one node to another.

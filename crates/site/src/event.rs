@@ -36,6 +36,8 @@ pub enum Event {
     Connected(SiteId),
     /// A peer cannot be reached any more.
     Disconnected(SiteId),
+    /// A site that is not allowed has called, and proved who it is.
+    Called(SiteId),
     /// Somebody pushed a fresh document; `from` passed it on.
     Pushed {
         /// Who passed it on.

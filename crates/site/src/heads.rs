@@ -107,7 +107,8 @@ impl Site {
         self.name_excess(now, vo, self.id);
     }
 
-    /// Whether a peer has told what it holds of this site's earlier incarnations, or there is nobody.
+    /// Whether a peer has sent what it holds of this site's earlier incarnations, or holds the same; or there is no
+    /// peer.
     pub(crate) fn knows_own_past(&self, vo: VoId) -> bool {
         let held = &self.vos[&vo];
         held.is_alone() || (!held.told_by.is_empty() && !held.replica.is_fetching(self.id))
@@ -236,15 +237,24 @@ impl Site {
         let arrivals = self.gossip.answered(now, from, id, bytes, &mut self.vos);
         self.inbox.bring(from, arrivals);
         self.watch_peer(now, from);
-        for vo in self.vo_ids() {
-            if self.gossip.agreed_just_now(from, vo, now.mono) {
-                self.hear(now, from, vo);
-            }
-        }
+        self.follow_agreements(now, from);
         if self.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self.vos.iter();
             let agreed = agreed.filter(|(vo, _)| self.gossip.agreed_on(from, **vo));
             agreed.for_each(|(vo, held)| self.own.landed(*vo, &held.left_out));
+        }
+    }
+
+    /// A probe has just shown of which VOs `from` holds what this site does. Where both halves are equal both go
+    /// by one charter, so the heads of this site are among those compared: the peer holds none that is not here.
+    /// Two sites without a charter agree on nothing, and one of them may have lost it.
+    pub(crate) fn follow_agreements(&mut self, now: Now, from: SiteId) {
+        for vo in self.vo_ids() {
+            let held = self.vos.get_mut(&vo).expect("it was listed");
+            if held.is_founded() && self.gossip.agreed_just_now(from, vo, now.mono) {
+                held.told_by.insert(from);
+                self.hear(now, from, vo);
+            }
         }
     }
 

@@ -7,6 +7,8 @@
 //! Invariant: what counts is a function of the site's uncovered heads, the charter and (for running
 //! jobs) the time; a head that comes touches the accounts of the spans that it changed.
 
+mod few;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -15,7 +17,7 @@ use fairmesh_gossip::{PartKey, Replica};
 use fairmesh_model::{
     AccountPath, CoreMillis, Counters, HashSecret, SiteId, Span, WindowLength, mutated,
 };
-use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, join};
+use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, Total, join};
 
 use crate::advert::{Advert, newest};
 use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_slice};
@@ -27,6 +29,9 @@ const RUN_EXPECTED_DAYS_MAX: u64 = 30;
 
 /// Sums by span and account, in that order.
 pub(crate) type Sums<P> = Vec<((Span, P), Counters)>;
+
+/// Tables by their names, each in the forms that a site's heads have.
+type Forms = BTreeMap<Slice, Vec<Table>>;
 
 /// What a head changed.
 #[derive(Debug, Default)]
@@ -42,7 +47,9 @@ pub(crate) struct Update {
 #[derive(Debug, Default)]
 struct Member {
     /// Each slice in the forms that the heads have; one, at rest.
-    tables: BTreeMap<Slice, Vec<Table>>,
+    tables: Forms,
+    /// What all accounts sum up to in each span, unscaled, where that was summed up.
+    totals: BTreeMap<Span, Total>,
     expected: Arc<[(AccountPath, u64)]>,
     /// Whether what is expected counts: not when it is old.
     counts: bool,
@@ -73,6 +80,12 @@ pub(crate) struct Published {
     sites: BTreeMap<SiteId, Member>,
 }
 
+/// All charge of sums.
+fn gross(sums: &Sums<PathId>) -> u64 {
+    sums.iter()
+        .fold(0, |sum, (_, counters)| sum.saturating_add(counters.charge))
+}
+
 /// The net charge of sums.
 pub(crate) fn net<P: Clone>(sums: &Sums<P>) -> impl Iterator<Item = ((Span, P), u64)> {
     let rows = sums.iter();
@@ -98,26 +111,43 @@ impl Published {
         parts: &[PartKey],
         capacity: Capacity,
     ) -> Update {
-        let slices: Vec<(Slice, &PartKey)> = parts
-            .iter()
-            .filter_map(|key| Some((usage_slice(key)?, key)))
-            .collect();
-        if slices.is_empty() {
+        let (spans, tables) = self.read_parts(replica, site, parts);
+        if tables.is_empty() {
             return Update::default();
         }
-        let touched: BTreeSet<Span> = slices.iter().map(|(slice, _)| slice.span).collect();
-        let spans = self.with_days(site, touched);
-        let before = self.sums_in(site, &spans);
-        let retired = self.read_tables(replica, site, slices);
-        let after = self.sums_in(site, &spans);
-        let gross = |sums: &Sums<PathId>| {
-            sums.iter().fold(0u64, |sum, (_, counters)| {
-                sum.saturating_add(counters.charge)
-            })
-        };
+        self.update_few(site, &spans, tables, capacity)
+            .unwrap_or_else(|tables| self.update_all(site, &spans, tables, capacity))
+    }
+
+    /// Reads the tables among `parts`, and says which spans are joined together with theirs.
+    fn read_parts(
+        &mut self,
+        replica: &Replica,
+        site: SiteId,
+        parts: &[PartKey],
+    ) -> (BTreeSet<Span>, Forms) {
+        let slices = parts
+            .iter()
+            .filter_map(|key| Some((usage_slice(key)?, key)));
+        let tables = self.read_tables(replica, site, slices);
+        let touched = tables.keys().map(|slice| slice.span).collect();
+        (self.with_days(site, touched), tables)
+    }
+
+    /// Takes tables of `spans`, and goes through all accounts of these.
+    fn update_all(
+        &mut self,
+        site: SiteId,
+        spans: &BTreeSet<Span>,
+        tables: Forms,
+        capacity: Capacity,
+    ) -> Update {
+        let before = self.sums_in(site, spans);
+        let retired = self.put_tables(site, tables);
+        let after = self.sums_in(site, spans);
         let taken_back = gross(&before).saturating_sub(gross(&after));
-        let before = self.clamp(site, &spans, before, capacity);
-        let after = self.clamp(site, &spans, after, capacity);
+        let before = self.clamp(site, spans, before, capacity);
+        let after = self.clamp(site, spans, after, capacity);
         Update {
             moved: moved(net(&before), net(&after)),
             taken_back,
@@ -131,23 +161,30 @@ impl Published {
         let slices = parts
             .iter()
             .filter_map(|key| Some((usage_slice(key)?, key)));
-        self.read_tables(replica, site, slices);
+        let tables = self.read_tables(replica, site, slices);
+        self.put_tables(site, tables);
     }
 
-    /// Takes tables in all forms that the site's heads have. Returns those in whose place they come.
+    /// Reads tables in all forms that the site's heads have.
     fn read_tables<'a>(
         &mut self,
         replica: &Replica,
         site: SiteId,
         slices: impl IntoIterator<Item = (Slice, &'a PartKey)>,
-    ) -> Vec<Table> {
+    ) -> Forms {
+        let read = |(slice, key)| {
+            let forms = replica.variants(site, key).into_iter();
+            let forms = forms.map(|bytes| Table::read(bytes.clone(), &mut self.paths));
+            (slice, forms.collect())
+        };
+        slices.into_iter().map(read).collect()
+    }
+
+    /// Holds tables. Returns those in whose place they come.
+    fn put_tables(&mut self, site: SiteId, tables: Forms) -> Vec<Table> {
         let mut retired = Vec::new();
         let of = self.sites.entry(site).or_default();
-        for (slice, key) in slices {
-            let forms = replica.variants(site, key).into_iter();
-            let tables: Vec<Table> = forms
-                .map(|bytes| Table::read(bytes.clone(), &mut self.paths))
-                .collect();
+        for (slice, tables) in tables {
             let old = if tables.is_empty() {
                 of.tables.remove(&slice)
             } else {
@@ -401,7 +438,8 @@ impl Published {
             .flat_map(move |cells| join(cells, length))
     }
 
-    /// Scales the sums of whole spans down to their site's capacity, and keeps where that was needed.
+    /// Scales the sums of whole spans down to their site's capacity, and keeps where that was needed, and what they
+    /// were.
     fn clamp(
         &mut self,
         site: SiteId,
@@ -409,11 +447,17 @@ impl Published {
         mut sums: Sums<PathId>,
         capacity: Capacity,
     ) -> Sums<PathId> {
+        let mut totals: BTreeMap<Span, Total> = BTreeMap::new();
+        for ((span, _), counters) in &sums {
+            totals.entry(*span).or_default().add(*counters);
+        }
         let beyond = capacity.clamp(&mut sums, self.length);
         // A site that a charter drops while a tree is fed stays dropped: it is read anew if it is listed again.
         if let Some(of) = self.sites.get_mut(&site) {
             of.over.retain(|span| !spans.contains(span));
             of.over.extend(beyond);
+            of.totals.retain(|span, _| !spans.contains(span));
+            of.totals.extend(totals);
         }
         sums
     }

@@ -2,6 +2,7 @@
 //!
 //! Invariant: a request goes to one of the five by its first byte, and its answer by the first byte of its number.
 
+use fairmesh_gossip::Shared;
 use fairmesh_model::{Now, SiteId, cbor};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -15,6 +16,10 @@ pub(crate) const WANT: u8 = 2;
 pub(crate) const FREE: u8 = 3;
 pub(crate) const JOBS: u8 = 4;
 pub(crate) const WITNESS: u8 = 5;
+
+/// Most callers that are let in while a VO has no charter: the last ones. They may be anyone, and have a member's
+/// budgets.
+const CALLERS_MAX: usize = 8;
 
 /// The number of the request whose frames begin so; the anti-entropy counts its own from 1.
 pub(crate) fn numbered(first: u8, count: u64) -> u64 {
@@ -36,6 +41,33 @@ pub(crate) fn unframed<T: DeserializeOwned>(
 }
 
 impl Site {
+    /// A site has called that is not allowed. While a VO has no charter here, the caller may be a member, so it is
+    /// let in when it calls again, and asked for the documents of that VO and nothing else. A false charter does no
+    /// harm: a VO's id is the hash of its first one.
+    pub(crate) fn take_caller(&mut self, caller: SiteId) {
+        if self.has_all_charters() || self.callers.contains(&caller) {
+            return;
+        }
+        if self.callers.len() >= CALLERS_MAX {
+            self.callers.pop_front();
+        }
+        self.callers.push_back(caller);
+        self.allow_is_stale = true;
+    }
+
+    /// Callers that are let in. Once all charters are here, these say who is.
+    pub(crate) fn admitted_callers(&mut self) -> impl Iterator<Item = SiteId> {
+        if self.has_all_charters() {
+            self.callers.clear();
+        }
+        self.callers.iter().copied()
+    }
+
+    /// Whether every VO has its charter.
+    fn has_all_charters(&self) -> bool {
+        self.vos.values().all(Shared::is_founded)
+    }
+
     /// A peer asks.
     pub(crate) fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
         match bytes.first() {
@@ -47,6 +79,7 @@ impl Site {
         }
         let response = self.gossip.answer(now, from, bytes, &self.vos);
         self.watch_peer(now, from);
+        self.follow_agreements(now, from);
         let bytes = response.to_bytes();
         self.effects.push(Effect::Answer { channel, bytes });
     }

@@ -1,6 +1,6 @@
 //! The state machine: who gets an event, and when time has something to do.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fairmesh_fairshare::OLD_DAYS;
@@ -94,6 +94,8 @@ pub struct Site {
     pub(crate) read: BTreeMap<VoId, Arc<VoPolicies>>,
     pub(crate) inbox: Inbox,
     pub(crate) gossip: Gossip,
+    /// Sites that have called while there is a VO without a charter: who of them is a member only the charter says.
+    pub(crate) callers: VecDeque<SiteId>,
     pub(crate) shares: Shares,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
     /// What jobs are charged for that run, by their marks' keys.
@@ -170,6 +172,7 @@ impl Site {
             left: BTreeMap::new(),
             read: BTreeMap::new(),
             inbox: Inbox::default(),
+            callers: VecDeque::new(),
             unmapped: BTreeMap::new(),
             instalments: BTreeMap::new(),
             refunds: BTreeMap::new(),
@@ -222,6 +225,7 @@ impl Site {
                 self.ask_no_more(peer);
                 self.clear_clock(peer);
             }
+            Event::Called(peer) => self.take_caller(peer),
             Event::Pushed {
                 from,
                 vo,
@@ -483,10 +487,11 @@ impl Site {
         self.follow_sources(now);
     }
 
-    /// Says who may speak: members of our VOs, and those whom the owner trusts to introduce us.
+    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may.
     fn announce_peers(&mut self) {
         self.allow_is_stale = false;
         let mut sites = self.config.introducers.clone();
+        sites.extend(self.admitted_callers());
         let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
         for charter in self.vos.values().filter_map(Vo::charter) {
             for member in charter.sites.iter().filter(|member| member.site != self.id) {

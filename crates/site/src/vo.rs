@@ -53,7 +53,8 @@ pub(crate) struct Vo {
     pub(crate) bare: BTreeMap<SiteId, (ContentHash, PushToken)>,
     /// When a head of each member last came into force here.
     pub(crate) received: BTreeMap<SiteId, MonoTime>,
-    /// Who has sent all that it held at some moment since this start.
+    /// Peers of which all that they held at some moment since this start is here: they have sent it, or an exchange
+    /// found that both hold the same.
     pub(crate) told_by: BTreeSet<SiteId>,
     /// Documents of other VOs whose policies this one's mount, as far as its members may have them; and a
     /// hash over them, where there are any.

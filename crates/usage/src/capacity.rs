@@ -51,6 +51,13 @@ impl Total {
         }
     }
 
+    /// Takes away what an account says, which was added.
+    pub fn remove(&mut self, counters: Counters) {
+        for (sum, value) in self.0.iter_mut().zip(bounded(counters.left())) {
+            *sum -= u128::from(value);
+        }
+    }
+
     /// CPU time, core-milliseconds.
     pub fn cpu_ms(&self) -> u128 {
         self.0[1]

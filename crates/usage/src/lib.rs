@@ -23,6 +23,6 @@ mod table;
 pub use capacity::{Capacity, Total};
 pub use columns::TableError;
 pub use join::{Cell, Cells, join, join_cells};
-pub use paths::{PathId, Paths};
+pub use paths::{PathId, PathSet, Paths};
 pub use slice::{Slice, cut};
 pub use table::{Table, check, named_cells};

@@ -20,6 +20,27 @@ impl PathId {
     }
 }
 
+/// Some accounts of one VO.
+#[derive(Debug, Default)]
+pub struct PathSet(Vec<u64>);
+
+impl PathSet {
+    /// One more.
+    pub fn insert(&mut self, id: PathId) {
+        let (word, bit) = (id.index() / 64, id.index() % 64);
+        if self.0.len() <= word {
+            self.0.resize(word + 1, 0);
+        }
+        self.0[word] |= 1 << bit;
+    }
+
+    /// Whether it is one of them.
+    pub fn contains(&self, id: PathId) -> bool {
+        let word = self.0.get(id.index() / 64);
+        word.is_some_and(|word| word >> (id.index() % 64) & 1 == 1)
+    }
+}
+
 #[derive(Debug)]
 struct Entry {
     path: AccountPath,

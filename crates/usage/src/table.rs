@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fairmesh_model::{AccountPath, Counters, Incarnation};
 
 use crate::columns::{TableError, decode_cells, read_cells, read_paths};
-use crate::paths::{PathId, Paths};
+use crate::paths::{PathId, PathSet, Paths};
 
 /// Bytes of paths that count as a row: what is made of a table, and the time that takes, grow with the text of its paths, of
 /// which a table says little where each begins like the one before.
@@ -83,6 +83,16 @@ impl Table {
     /// Lets go of the accounts.
     pub fn release(self, paths: &mut Paths) {
         self.ids.iter().for_each(|id| paths.release(*id));
+    }
+
+    /// Adds its accounts to others.
+    pub fn list_in(&self, accounts: &mut PathSet) {
+        self.ids.iter().for_each(|id| accounts.insert(*id));
+    }
+
+    /// Whether it has any of these accounts.
+    pub fn names_any(&self, accounts: &PathSet) -> bool {
+        self.ids.iter().any(|id| accounts.contains(*id))
     }
 
     /// The cells.

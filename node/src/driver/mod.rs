@@ -232,6 +232,7 @@ impl Driver {
         Some(match event {
             NetworkEvent::Connected(peer) => Event::Connected(peer),
             NetworkEvent::Disconnected(peer) => Event::Disconnected(peer),
+            NetworkEvent::Called(peer) => Event::Called(peer),
             NetworkEvent::Gossip {
                 topic,
                 from,

@@ -252,7 +252,7 @@ impl Driver {
                 })
                 .await;
             }
-            NetworkEvent::Request { .. } => {}
+            NetworkEvent::Request { .. } | NetworkEvent::Called(_) => {}
             NetworkEvent::Connected(peer) | NetworkEvent::Disconnected(peer) => {
                 // Of each peer the last is what is true.
                 self.later.retain(|later| !matches!(later,

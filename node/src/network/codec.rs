@@ -17,7 +17,7 @@ use libp2p::request_response::Codec;
 use crate::network::{REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX};
 
 /// Name and version of the protocol, negotiated per stream.
-pub(crate) const PROTOCOL: &str = "/fairmesh/sync/3";
+pub(crate) const PROTOCOL: &str = "/fairmesh/sync/4";
 
 /// A frame announced more bytes than its kind may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -120,6 +120,9 @@ pub(crate) const STATS_INTERVAL: Duration = Duration::from_millis(250);
 /// Least time between two log lines about the same thing.
 pub(crate) const LOG_INTERVAL: Duration = Duration::from_secs(60);
 
+/// Between two reports of callers that were turned away: a flood of them is no work for the node's task.
+pub(crate) const CALLS_INTERVAL: Duration = Duration::from_secs(1);
+
 /// What the network is told at its start.
 #[derive(Debug, Clone)]
 pub struct NetworkConfig {

@@ -68,6 +68,8 @@ pub(crate) struct Driver {
     pub(crate) slow_after: Duration,
     pub(crate) allow_private: bool,
     pub(crate) strangers: Throttle,
+    /// When a caller was last reported that was turned away.
+    pub(crate) called: Option<Instant>,
     pub(crate) trouble: Throttle,
     pub(crate) site: SiteId,
     pub(crate) allowed: BTreeSet<SiteId>,
@@ -106,6 +108,7 @@ impl Driver {
             slow_after: config.request_timeout / 2,
             allow_private: config.allow_private,
             strangers: Throttle::default(),
+            called: None,
             trouble: Throttle::default(),
             site,
             allowed: BTreeSet::new(),

@@ -106,6 +106,8 @@ pub enum NetworkEvent {
     Connected(SiteId),
     /// A peer is gone; it is redialled for as long as it is allowed.
     Disconnected(SiteId),
+    /// A site that is not allowed has called, and was turned away; one a second is reported.
+    Called(SiteId),
     /// A gossip message of a member of the topic, to be judged.
     Gossip {
         /// The VO.

@@ -15,7 +15,7 @@ use libp2p::request_response::{self, InboundFailure, Message, OutboundFailure};
 use crate::network::budget::Cost;
 use crate::network::codec::Asked;
 use crate::network::config::PROBE_TIMEOUT;
-use crate::network::driver::{Driver, Health};
+use crate::network::driver::{Connection, Driver};
 use crate::network::topics::{Told, Unheard};
 use crate::network::{MessageName, NetworkEvent, RequestFailure, requests, site_of};
 
@@ -199,7 +199,8 @@ impl Driver {
     /// Closes the connections on which a probe has had no outcome for too long.
     pub(crate) fn close_silent(&mut self) {
         let now = Instant::now();
-        let is_silent = |health: &Health| health.probed.is_some_and(|at| now > at + PROBE_TIMEOUT);
+        let is_silent =
+            |connection: &Connection| connection.probed.is_some_and(|at| now > at + PROBE_TIMEOUT);
         for (site, link) in &self.links {
             for (connection, _) in link.connections.iter().filter(|(_, of)| is_silent(of)) {
                 tracing::debug!(peer = %site.short(), "closing a connection on which nobody answers");

@@ -11,7 +11,7 @@ use libp2p::swarm::{ConnectionId, DialError, ListenError, SwarmEvent};
 use libp2p::{Multiaddr, PeerId, identify, ping};
 
 use crate::network::behaviour::{BehaviourEvent, incarnation_in};
-use crate::network::config::PINGS_FAILED_MAX;
+use crate::network::config::{CALLS_INTERVAL, PINGS_FAILED_MAX};
 use crate::network::driver::{Connection, Driver};
 use crate::network::turns::Admission;
 use crate::network::{Met, NetworkEvent, address, site_of};
@@ -179,9 +179,18 @@ impl Driver {
             tracing::debug!(%from, %error, "incoming connection failed");
             return;
         }
-        if let Some(held_back) = self.strangers.pass(Instant::now()) {
+        let now = Instant::now();
+        let site = peer.and_then(site_of);
+        let stranger = site.filter(|site| !self.allowed.contains(site));
+        if let Some(caller) = stranger
+            && self.called.is_none_or(|last| now >= last + CALLS_INTERVAL)
+        {
+            self.called = Some(now);
+            self.outbox.push(NetworkEvent::Called(caller));
+        }
+        if let Some(held_back) = self.strangers.pass(now) {
             let reason = address::innermost(error);
-            let site = peer.and_then(site_of).map(|site| site.to_string());
+            let site = site.map(|site| site.to_string());
             tracing::info!(site, %from, held_back, "connection refused: {reason}");
         }
     }

@@ -179,7 +179,7 @@ impl World {
         let (peer, hash) = from.map_or((NOBODY, 0), |(peer, hash)| (number(peer), short(hash)));
         let (kind, bytes) = match event {
             Event::Tick => (StepKind::Tick, 0),
-            Event::Connected(_) => (StepKind::Connected, 0),
+            Event::Connected(_) | Event::Called(_) => (StepKind::Connected, 0),
             Event::Disconnected(_) => (StepKind::Disconnected, 0),
             Event::Pushed { bytes, .. } => (StepKind::Pushed, bytes.len()),
             Event::Asked { bytes, .. } => (StepKind::Asked, bytes.len()),

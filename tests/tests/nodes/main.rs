@@ -43,6 +43,7 @@ mod restarts;
 mod snapshot;
 mod unit;
 mod unlogged;
+mod wiped;
 
 /// A program that is the node, built with these tests.
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh-under-test");

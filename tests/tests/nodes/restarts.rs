@@ -32,6 +32,11 @@ struct Grid {
 
 impl Grid {
     fn found() -> anyhow::Result<Self> {
+        Self::found_with(|_| Ok(()))
+    }
+
+    /// The same, with other configurations.
+    fn found_with(change: fn(&Site) -> anyhow::Result<()>) -> anyhow::Result<Self> {
         let folder = tempfile::tempdir()?;
         let site = |name: &str| Site::init(PROGRAM, &folder.path().join(name), name);
         let (a, b, c) = (site("a")?, site("b")?, site("c")?);
@@ -39,8 +44,10 @@ impl Grid {
         let vo = Vo::found("physics", &sites, &["ann", "bob", "cat"])?;
         let vos = [("physics", vo.id())];
         b.configure("b", &[], &vos)?;
+        change(&b)?;
         let b_node = b.start()?;
         c.configure("c", &[(b.id, &b_node.address)], &vos)?;
+        change(&c)?;
         let c_node = c.start()?;
         vo.publish(&b_node)?;
         vo.publish(&c_node)?;
@@ -53,6 +60,7 @@ impl Grid {
             c: c_node,
         };
         grid.configure(&grid.a, true, true)?;
+        change(&grid.a)?;
         Ok(grid)
     }
 
@@ -270,6 +278,48 @@ fn two_machines_with_one_key_add_up_and_are_joined_by_the_next_start() -> anyhow
     report(&a, 25, 1)?;
     grid.await_one_view(&a, 26)?;
     grid.await_heads(&a, 1)
+}
+
+/// Nothing has changed meanwhile, so all that peers have to say of A's past is that they hold the same.
+#[test]
+fn a_node_that_starts_again_in_a_quiet_mesh_knows_its_past_and_nobody_has_to_act()
+-> anyhow::Result<()> {
+    let grid = Grid::found_with(heartbeat_hourly)?;
+    let mut a = grid.a.start()?;
+    report(&a, 0, 3)?;
+    grid.await_one_view(&a, 3)?;
+    for is_killed in [false, true] {
+        match is_killed {
+            true => a.kill()?,
+            false => ensure!(a.stop()?.success()),
+        }
+        a = grid.a.start()?;
+        let began = Instant::now();
+        loop {
+            let status = status(&a)?;
+            let is_known = status["vos"][0]["past_known"] == true;
+            let notices = status["notices"].as_array().context("notices")?;
+            let is_quiet = notices.iter().all(|of| of["severity"] == "info");
+            if is_known && is_quiet {
+                break;
+            }
+            ensure!(
+                began.elapsed() < PATIENCE,
+                "killed: {is_killed}: {status:#}"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+        grid.await_one_view(&a, 3)?;
+    }
+    Ok(())
+}
+
+/// Lets a site sign nothing for an hour that says nothing new.
+fn heartbeat_hourly(site: &Site) -> anyhow::Result<()> {
+    let text = fs::read_to_string(site.config())?;
+    let hourly = text.replace("heartbeat = \"2s\"", "heartbeat = \"1h\"\nsilence = \"9h\"");
+    ensure!(hourly != text, "{text}");
+    Ok(fs::write(site.config(), hourly)?)
 }
 
 #[test]

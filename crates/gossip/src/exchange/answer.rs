@@ -46,7 +46,7 @@ impl Gossip {
                 }
                 Response::Probe(Probe {
                     at: now.wall,
-                    vos: self.answer_probe(from, &theirs.vos, vos),
+                    vos: self.answer_probe(now, from, &theirs.vos, vos),
                 })
             }
             Request::Pull(pull) => self.answer_pull(from, &pull, vos),
@@ -59,6 +59,7 @@ impl Gossip {
 
     fn answer_probe<V: Shared>(
         &mut self,
+        now: Now,
         from: SiteId,
         theirs: &[(VoId, Summary)],
         vos: &BTreeMap<VoId, V>,
@@ -74,6 +75,10 @@ impl Gossip {
             let held = &vos[vo];
             if !held.replica().is_member(from) {
                 self.meet_stranger(from, *vo, held.summary(), summary);
+            } else if held.summary() == *summary
+                && let Some(peer) = self.peers.get_mut(from)
+            {
+                peer.agreements.insert(*vo, now.mono);
             }
         }
         mine.into_iter()
@@ -85,7 +90,7 @@ impl Gossip {
     /// charter may list him, and he may be the only one who has it: documents prove themselves, so ask for
     /// them.
     fn meet_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
-        let shown = ContentHash::of(&theirs.documents);
+        let shown = ContentHash::of(&cbor::to_vec(&theirs.documents));
         if mine.documents != theirs.documents && self.is_news(from, vo, (mine, shown)) {
             self.peers.enqueue(from, Asked::pull(vo, true, false));
         }

@@ -12,13 +12,14 @@ use fairmesh_model::{
 };
 use serde_bytes::ByteBuf;
 
-use super::{Change, Held, HeldRow, Kinds, Replica, digest_of, held_of, role_of, rows_of};
+use super::{Change, Held, HeldRow, Kinds, Replica, held_of, role_of, rows_of};
 use crate::content::{Content, Delta};
 use crate::head::{COVERS_MAX, Head, HeadSet};
 use crate::next::NextHead;
 use crate::part::{
     Changes, HEAD_BYTES_MAX, HEAD_ROWS_MAX, PARTS_MAX, Part, PartKey, Parts, length, overlaid,
 };
+use crate::sum::HeadsSum;
 use crate::wire::{PUSH_BYTES_MAX, PUSH_UNPACKED_BYTES_MAX, Push};
 
 impl Replica {
@@ -102,7 +103,7 @@ impl Replica {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
         let counts = self.counts(site);
         let held = held_of(&mut self.sites, self.history, site);
-        let (before, rows_before) = (digest_of(held), held.rows());
+        let (before, rows_before) = (held.digest(), held.rows());
         let newest = |held: &Held| held.heads.newest().map(|head| head.incarnation);
         let newest_before = newest(held);
         let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
@@ -115,10 +116,10 @@ impl Replica {
         }
         held.gone_through = rows_before + held.rows();
         if counts {
-            self.digest = self
+            let rest = self
                 .digest
-                .wrapping_sub(mutant!(DigestKeepsOld, before, 0))
-                .wrapping_add(digest_of(held));
+                .minus(mutant!(DigestKeepsOld, before, HeadsSum::default()));
+            self.digest = rest.plus(held.digest());
         }
         Change {
             head,

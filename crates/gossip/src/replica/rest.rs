@@ -1,39 +1,112 @@
 //! Sites of which no head is looked at for a while, because their last one has just been.
 //!
-//! Invariant: a head of a few bytes makes a node go through all rows of its site again, so those that follow it
-//! wait for several times as long as that may have taken, once it is over: the site gets a small part of the node's time. It
-//! is a delay only: who offered a head meanwhile is asked when it is over.
+//! A head of a few bytes makes a node go through all rows of its site again. All members together have a budget of so
+//! many rows a second for that, which those sites share whose rows are not paid yet: each has an equal part of it. A
+//! head waits until the site's last one is paid, so that of small sites waits for moments, whatever large ones
+//! publish.
+//!
+//! Invariant: beyond one head a site, no more rows are gone through in any time than the budget gives in it. That is
+//! a small part of the node's time, however many members publish large heads. It is a delay only: who offered a head
+//! meanwhile is asked when it is over.
+//!
+//! The equal parts are kept as in generalized processor sharing (Parekh and Gallager, 1993): a round goes on by `1 /
+//! n` of the time while `n` sites rest, and a site rests until the round has come to where it began and what the site
+//! owes.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, MonoTime, SiteId};
 
 use super::{Absorbed, Held, Replica};
 use crate::content::Content;
 
-/// For how long a site's heads wait for each row that it had published before the last one, and for each that it has since,
-/// in nanoseconds. Going through a row takes a tenth of it, and more where it comes or goes; so the fullest head is followed
-/// by another one after four seconds.
+/// For how long the budget is taken by each row that a site had published before its last head, and by each that it
+/// has since, in nanoseconds. Going through a row takes a tenth of it, and more where it comes or goes; so the
+/// fullest head is followed by another one after four seconds, where no other site rests.
 const REST_OF_ROW_NS: u64 = 4_000;
 
-/// How long no head of a site is looked at.
+const NS: u64 = 1_000_000;
+
+/// All sites that rest.
 #[derive(Debug, Default)]
-pub(super) struct Rest {
-    length: Millis,
-    /// When the head came.
-    came: MonoTime,
-    /// Set at the first moment after that one: time stands still here while a head is gone through, so only then is it known
-    /// when that was over. Where nobody has looked for longer than it can have taken, it was over before.
-    until: Option<MonoTime>,
-    /// Who has offered a head since.
-    offered_by: Option<SiteId>,
+pub(super) struct Rests {
+    /// Until when time is taken into account.
+    at: MonoTime,
+    /// How long the heads that came at that moment may have taken. Time stands still here while they are gone
+    /// through: what passes next pays nothing, up to as much.
+    going_through: u64,
+    /// Nanoseconds that each site would have been paid that had rested all the time.
+    round: u64,
+    /// What of the time was less than a nanosecond for each.
+    undivided: u64,
+    /// Until which round each rests, and who has offered a head since.
+    sites: BTreeMap<SiteId, (u64, Option<SiteId>)>,
+    /// The same in their order.
+    ends: BTreeSet<(u64, SiteId)>,
+    /// Peers that had offered heads of sites that rest no more.
+    to_ask: Vec<SiteId>,
 }
 
-impl Rest {
-    fn goes_on(&mut self, now: MonoTime) -> bool {
-        if self.until.is_none() && now > self.came {
-            let over = now.min(self.came.after(self.length));
-            self.until = Some(over.after(self.length));
+impl Rests {
+    /// Lets time pass until `now`.
+    fn advance(&mut self, now: MonoTime) {
+        let mut left = now.since(self.at).0.saturating_mul(NS);
+        if left == 0 {
+            return;
         }
-        self.until.is_none_or(|until| until > now)
+        self.at = now;
+        left -= left.min(std::mem::take(&mut self.going_through));
+        left += std::mem::take(&mut self.undivided);
+        while let Some((end, site)) = self.ends.first().copied() {
+            let resting = self.ends.len() as u64;
+            let needed = (end - self.round).saturating_mul(resting);
+            if needed > left {
+                self.round += left / resting;
+                self.undivided = left % resting;
+                return;
+            }
+            left -= needed;
+            self.round = end;
+            self.ends.pop_first();
+            let offered_by = self
+                .sites
+                .remove(&site)
+                .and_then(|(_, offered_by)| offered_by);
+            self.to_ask.extend(offered_by);
+        }
+    }
+
+    /// A site owes so many nanoseconds of the budget more, from the end of this moment on.
+    fn owe(&mut self, site: SiteId, owed: u64, now: MonoTime) {
+        self.advance(now);
+        let owed = owed / NS * NS;
+        if owed == 0 {
+            return;
+        }
+        self.going_through += owed;
+        let (until, offered_by) = self.sites.remove(&site).unwrap_or((self.round, None));
+        self.ends.remove(&(until, site));
+        let until = until + owed;
+        self.ends.insert((until, site));
+        self.sites.insert(site, (until, offered_by));
+    }
+
+    /// When the first of those of which heads are offered rests no more, if nothing else happens.
+    fn next_end(&self) -> Option<MonoTime> {
+        if !self.to_ask.is_empty() {
+            return Some(self.at);
+        }
+        let offered = self.sites.values();
+        let offered = offered.filter(|(_, offered_by)| offered_by.is_some());
+        let first = offered.map(|(until, _)| *until).min()?;
+        // Until then each of the others is paid as much, or all that it owes.
+        let paid = self
+            .ends
+            .iter()
+            .map(|(end, _)| end.min(&first) - self.round);
+        let needed = paid.fold(self.going_through, u64::saturating_add);
+        let needed = needed.saturating_sub(self.undivided);
+        Some(self.at.after(Millis(needed.div_ceil(NS))))
     }
 }
 
@@ -45,51 +118,106 @@ impl Held {
 }
 
 impl Replica {
-    /// A head of `site` has come into force, if it was `taken`: those behind it wait.
+    /// A head of `site` has come into force, if it was `taken`: those after it wait.
     pub(super) fn rest_after(&mut self, site: SiteId, taken: &Absorbed, now: MonoTime) {
         if !matches!(taken, Absorbed::Changed(_)) || site == self.own {
             return;
         }
         let rows = self.sites.get(&site).map_or(0, |held| held.gone_through);
-        let rest = self.resting.entry(site).or_default();
-        rest.length = Millis(rows * REST_OF_ROW_NS / 1_000_000);
-        rest.came = now;
-        rest.until = (rest.length == Millis(0)).then_some(now);
+        self.resting.owe(site, rows * REST_OF_ROW_NS, now);
     }
 
     /// Whether a head of `site` that `from` offers is to wait.
     pub(super) fn is_resting(&mut self, site: SiteId, from: SiteId, now: MonoTime) -> bool {
-        let Some(rest) = self.resting.get_mut(&site) else {
-            return false;
-        };
-        let goes_on = rest.goes_on(now);
-        if goes_on {
-            rest.offered_by = Some(from);
+        self.resting.advance(now);
+        let rest = self.resting.sites.get_mut(&site);
+        if let Some((_, offered_by)) = rest {
+            *offered_by = Some(from);
+            return true;
         }
-        goes_on
+        false
     }
 
     /// When to look again whether a head that was offered meanwhile can be looked at.
     pub fn rests_until(&self) -> Option<MonoTime> {
-        let awaited = self
-            .resting
-            .values()
-            .filter(|rest| rest.offered_by.is_some());
-        awaited
-            .map(|rest| rest.until.unwrap_or(rest.came.after(Millis(1))))
-            .min()
+        self.resting.next_end()
     }
 
     /// Peers that have offered heads which can be looked at by now.
     pub(crate) fn rested(&mut self, now: MonoTime) -> Vec<SiteId> {
-        let mut peers = Vec::new();
-        self.resting.retain(|_, rest| {
-            let goes_on = rest.goes_on(now);
-            if !goes_on {
-                peers.extend(rest.offered_by);
+        self.resting.advance(now);
+        std::mem::take(&mut self.resting.to_ask)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn site(of: u8) -> SiteId {
+        SiteId::from_bytes([of; 32])
+    }
+
+    /// Sites that always have another head ready, of so many rows each: the heads of each that are taken in so many
+    /// milliseconds, one of which takes `ns` a row.
+    fn taken_of(rows: &[u64], ms: u64) -> Vec<u64> {
+        let mut rests = Rests::default();
+        let mut taken = vec![0; rows.len()];
+        for now in 1..=ms {
+            let now = MonoTime(now);
+            rests.advance(now);
+            for (index, rows) in rows.iter().enumerate() {
+                let site = site(u8::try_from(index).expect("few"));
+                if !rests.sites.contains_key(&site) {
+                    rests.owe(site, rows * REST_OF_ROW_NS, now);
+                    taken[index] += 1;
+                }
             }
-            goes_on
-        });
-        peers
+        }
+        taken
+    }
+
+    #[test]
+    fn ten_sites_have_no_more_of_the_budget_than_one() {
+        let one: u64 = taken_of(&[300_000], 60_000).iter().sum();
+        let ten: u64 = taken_of(&[300_000; 10], 60_000).iter().sum();
+        // Beyond the first head of each.
+        assert!(ten - 10 <= one, "{ten} of ten, {one} of one");
+        assert!(ten >= one, "{ten} of ten, {one} of one");
+    }
+
+    #[test]
+    fn each_has_an_equal_part_of_it_and_a_small_one_waits_for_moments() {
+        let taken = taken_of(&[300_000, 300_000, 300_000, 100_000, 1_000], 120_000);
+        let rows = |index: usize, rows: u64| taken[index] * rows;
+        assert!(
+            rows(3, 100_000).abs_diff(rows(0, 300_000)) <= 600_000,
+            "{taken:?}"
+        );
+        // It owes 4 ms a head, of which it is paid a fifth at a time, and heads are gone through for as long again.
+        assert!(taken[4] > 2_000, "{taken:?}");
+    }
+
+    #[test]
+    fn a_site_that_rests_is_looked_at_when_it_is_said_to_rest_no_more() {
+        let mut rests = Rests::default();
+        for (of, rows) in (0..).zip([60_000, 1_000, 0, 500_000]) {
+            rests.owe(site(of), rows * REST_OF_ROW_NS, MonoTime(5));
+        }
+        assert!(!rests.sites.contains_key(&site(2)), "it has no rows");
+        assert_eq!(rests.next_end(), None, "nobody waits");
+        for (of, from) in [(0, 7), (1, 8), (3, 9)] {
+            rests.sites.get_mut(&site(of)).expect("it rests").1 = Some(site(from));
+        }
+        // The first end: 1,000 rows, and as many of the two others; gone through for as long as all of them.
+        for (from, paid) in [(8, 3 * 4), (7, 4 + 2 * 240), (9, 4 + 240 + 2_000)] {
+            let end = MonoTime(5 + 4 + 240 + 2_000 + paid);
+            assert_eq!(rests.next_end(), Some(end));
+            rests.advance(MonoTime(end.0 - 1));
+            assert_eq!(rests.to_ask, []);
+            rests.advance(end);
+            assert_eq!(std::mem::take(&mut rests.to_ask), [site(from)]);
+        }
+        assert_eq!(rests.next_end(), None);
     }
 }

@@ -95,19 +95,11 @@ impl Liar {
         };
         let response = match request {
             Request::Probe(theirs) => {
-                let lie = Summary {
-                    documents: [0; 8],
-                    heads: [7; 8],
+                let lie = |theirs: &Summary| Summary {
+                    heads: [7; 32],
+                    ..*theirs
                 };
-                let held = theirs.vos.iter().map(|(vo, theirs)| {
-                    (
-                        *vo,
-                        Summary {
-                            documents: theirs.documents,
-                            ..lie
-                        },
-                    )
-                });
+                let held = theirs.vos.iter().map(|(vo, theirs)| (*vo, lie(theirs)));
                 Response::Probe(Probe {
                     at: self.clock.unwrap_or(theirs.at),
                     vos: held.collect(),

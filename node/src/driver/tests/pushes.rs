@@ -98,7 +98,7 @@ fn answer(request: &[u8], item: Option<&HeadItem>) -> Response {
         Request::Probe(Probe { at, mut vos }) => {
             if item.is_some() {
                 vos.iter_mut()
-                    .for_each(|(_, summary)| summary.heads = [7; 8]);
+                    .for_each(|(_, summary)| summary.heads = [7; 32]);
             }
             Response::Probe(Probe { at, vos })
         }

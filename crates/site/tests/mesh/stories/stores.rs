@@ -1,7 +1,7 @@
 //! A store that is lost, or taken from an old backup, costs nothing that had been gossiped.
 
 use fairmesh_model::{Millis, Role, Signed, SigningKey, UsageRecord, WallTime, WindowLength};
-use fairmesh_site::{Notice, Reach, Table, marks_lost};
+use fairmesh_site::{Notice, Reach, Table, Timing, marks_lost};
 
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
 use crate::mesh::Mesh;
@@ -74,6 +74,52 @@ fn behind_a_loss_all_may_be_reported_again_and_nothing_counts_twice() {
         let reported = mesh.report(0, &again).expect("acknowledged");
         assert_eq!((reported.counted, reported.known), (0, 21));
     });
+}
+
+/// Where nothing has changed meanwhile, probes find that all hold the same, and mostly no pull follows them.
+#[test]
+fn a_start_in_a_quiet_mesh_knows_its_past_once_a_peer_agrees() {
+    with_seeds(|seed| {
+        let timing = Timing {
+            heartbeat: HOUR,
+            silence: DAY,
+            ..timing()
+        };
+        let mut mesh = Mesh::found_with(seed, 3, timing, |_| {});
+        let mut ledger = Ledger::default();
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        mesh.restart(0);
+        assert!(!knows_past(&mesh, 0), "it has heard from no peer yet");
+        mesh.run(Millis::from_secs(1));
+        assert!(knows_past(&mesh, 0));
+    });
+}
+
+/// Two that have lost everything hold the same, and know nothing of what the third holds of them.
+#[test]
+fn a_peer_that_has_lost_its_store_too_is_no_witness_of_the_past() {
+    with_seeds(|seed| {
+        let (mut mesh, mut ledger) = (Mesh::found(seed, 3), Ledger::default());
+        (0..20).for_each(|_| drop(ledger.report(&mut mesh, 0)));
+        mesh.run(SETTLE);
+        mesh.stop(2);
+        mesh.restart_on(0, Rows::new());
+        mesh.restart_on(1, Rows::new());
+        // Site 0 starts again, so that it has exchanged with an empty site 1 only.
+        mesh.restart_on(0, Rows::new());
+        mesh.run(SETTLE);
+        assert!(!knows_past(&mesh, 0) && !knows_past(&mesh, 1));
+        mesh.restart(2);
+        mesh.run(SETTLE);
+        assert!(knows_past(&mesh, 0) && knows_past(&mesh, 1));
+        assert_converged(&mut mesh, &ledger);
+    });
+}
+
+fn knows_past(mesh: &Mesh, node: usize) -> bool {
+    let status = mesh.nodes[node].site.vo_status(mesh.now(node));
+    status[0].past_known
 }
 
 /// Found by the scenario `backup-restored`: heads of a site that counts nothing new say no more than those before.
