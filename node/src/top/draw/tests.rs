@@ -114,7 +114,7 @@ fn keys_lead_into_an_entry_and_out_and_to_the_sites() {
     top.press(Key::Next);
     let lines = drawn(&top);
     assert!(
-        lines[3].starts_with("hpc2") && lines[3].contains("in sync"),
+        lines[3].starts_with("hpc2") && lines[3].contains("in-sync"),
         "{}",
         lines[3]
     );
@@ -181,7 +181,7 @@ fn without_a_terminal_it_is_lines() {
         "{text}"
     );
     assert!(
-        text.contains("hpc2|in sync|2s ago|1m 5s ago|12 ms\n"),
+        text.contains("hpc2|in-sync|2s ago|1m 5s ago|12 ms\n"),
         "{text}"
     );
 }
