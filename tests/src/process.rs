@@ -189,7 +189,7 @@ impl Site {
             .spawn()?;
         let mut line = String::new();
         BufReader::new(child.stdout.take().context("piped")?).read_line(&mut line)?;
-        let Some((_, address)) = line.trim_end().split_once("listens on ") else {
+        let Some((_, address)) = line.trim_end_matches('\n').split_once("listens on ") else {
             let log = std::fs::read_to_string(self.folder.join("log")).unwrap_or_default();
             let _ = child.kill();
             bail!("the node did not start: {line}{log}");
