@@ -7,11 +7,11 @@
 
 use std::fs::{self, File};
 use std::path::Path;
-use std::time::{Duration, SystemTime};
+use std::time::{Duration, Instant, SystemTime};
 
 use flate2::write::GzEncoder;
 
-use super::records::{Going, Place, append, jobcomp};
+use super::records::{Going, PATIENCE, Place, append, jobcomp};
 
 /// What happens in the day. The lines are those of jobs that are counted from 1.
 #[derive(Debug, Clone, Copy)]
@@ -193,8 +193,16 @@ fn a_log_that_is_gone_before_it_was_read_is_reported_by_status_and_metrics() -> 
     append(&log, &jobcomp(3))?;
     let going = Going::start(&place, "jobcomp.log")?;
     place.await_logged(2)?;
-    let status = place.json(&["status"])?.to_string();
-    assert!(status.contains("log-lost"), "{status}");
+    // The follower reports the loss after the node has accepted the records.
+    let began = Instant::now();
+    loop {
+        let status = place.json(&["status"])?.to_string();
+        if status.contains("log-lost") {
+            break;
+        }
+        assert!(began.elapsed() < PATIENCE, "{status}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
     let metrics = String::from_utf8(place.run(&["metrics"])?.stdout)?;
     assert!(metrics.contains("follow_lost_logs_total 1"), "{metrics}");
     assert_eq!(going.terminate()?, Some(0));

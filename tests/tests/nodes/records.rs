@@ -14,7 +14,7 @@ use serde_json::Value;
 use crate::PROGRAM;
 
 /// How long a change may take to show.
-const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The fields of Open XDMoD's samples, which have no header line.
 const COLUMNS: &str = "jobid,jobidraw,cluster,partition,qos,account,group,gid,user,uid,submit,\
