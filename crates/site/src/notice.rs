@@ -140,14 +140,15 @@ impl Notice {
         self.facts().0
     }
 
-    /// The peer at whose pace it becomes another one, with its name, and in which VO where it is of one.
+    /// What comes and goes at the pace of peers: its name, of which peer if it is about one, and in which VO.
     fn paced(&self) -> Option<Paced> {
         match self {
             Self::Refused { from: peer, .. } | Self::ClockOff { site: peer, .. } => {
-                Some((self.code(), *peer, None))
+                Some((self.code(), Some(*peer), None))
             }
+            Self::OwnClockOff { .. } | Self::Twice { .. } => Some((self.code(), None, None)),
             Self::TookBack { vo, site, .. } | Self::OverCapacity { vo, site } => {
-                Some((self.code(), *site, Some(*vo)))
+                Some((self.code(), Some(*site), Some(*vo)))
             }
             _ => None,
         }
@@ -184,8 +185,8 @@ impl Notice {
     }
 }
 
-/// Of which notices of a peer the last is listed.
-type Paced = (&'static str, SiteId, Option<VoId>);
+/// Of which notices the last is listed, and one a minute is logged.
+type Paced = (&'static str, Option<SiteId>, Option<VoId>);
 
 /// For how long a notice is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -356,5 +357,21 @@ mod tests {
         assert_eq!(notices.iter().count(), NOTICES_MAX);
         let listed = |number| notices.iter().any(|listed| *listed == row(number));
         assert!(!listed(43) && listed(44) && listed(NOTICES_MAX + 43));
+    }
+
+    #[test]
+    fn of_a_clock_that_is_right_and_wrong_by_turns_one_line_a_minute_is_logged() {
+        let mut notices = Notices::default();
+        let off = |by: u64| Notice::OwnClockOff {
+            what: by.to_string(),
+        };
+        let logged = (0..120).filter(|second| {
+            notices.clear(|_| false);
+            notices
+                .add(MonoTime(second * 1_000), off(second % 2))
+                .is_some()
+        });
+        assert_eq!(logged.collect::<Vec<u64>>(), [0, 60]);
+        assert_eq!(notices.iter().count(), 1);
     }
 }
