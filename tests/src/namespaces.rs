@@ -42,7 +42,8 @@ impl Namespaces {
             ))?;
             ip(&format!("-n {name}-b link set s{site} master bridge0 up"))?;
             ip(&format!("-n {of} addr add {}/24 dev veth0", host(site)))?;
-            ip(&format!("-n {of} link set veth0 up"))?;
+            // What the card would cut up into packets has any size on the way.
+            ip(&format!("-n {of} link set veth0 gso_max_segs 1 up"))?;
             ip(&format!("-n {of} link set lo up"))?;
         }
         Ok(Some(made))
@@ -71,6 +72,14 @@ impl Namespaces {
     /// If `ip` fails.
     pub fn cut(&self, site: usize) -> anyhow::Result<()> {
         ip(&format!("-n {}-b link set s{site} nomaster", self.name))
+    }
+
+    /// From now on, larger packets of a site and to it vanish, and nobody is notified.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn limit_packets(&self, site: usize, bytes: u16) -> anyhow::Result<()> {
+        ip(&format!("-n {}-b link set s{site} mtu {bytes}", self.name))
     }
 
     /// Ends a cut. The site has another address from now on, so that nothing of before reaches it or comes from it, as

@@ -30,7 +30,8 @@ fn await_reachable(node: &Node, reachable: bool) -> anyhow::Result<Value> {
     await_peer(node, "reachable", reachable)
 }
 
-fn await_peer(node: &Node, key: &str, value: bool) -> anyhow::Result<Value> {
+fn await_peer(node: &Node, key: &str, value: impl Into<Value>) -> anyhow::Result<Value> {
+    let value = value.into();
     let began = Instant::now();
     loop {
         let peer = peer(node)?;
@@ -64,11 +65,27 @@ struct Pair {
 }
 
 impl Pair {
+    /// In sync.
     fn start() -> anyhow::Result<Option<Self>> {
+        let Some(pair) = Self::begin(1_500)? else {
+            return Ok(None);
+        };
+        report(&pair.a, 1)?;
+        pair.b.await_usage("physics", "ann", 1_000)?;
+        // Whatever connections were made again as the charter arrived.
+        for node in [&pair.a, &pair.b] {
+            await_peer(node, "in_sync", true)?;
+        }
+        Ok(Some(pair))
+    }
+
+    /// With packets of up to so many bytes between them.
+    fn begin(bytes: u16) -> anyhow::Result<Option<Self>> {
         let Some(namespaces) = Namespaces::make(2)? else {
             fairmesh_needs::lacks(Need::Root, "this user may not make network namespaces");
             return Ok(None);
         };
+        namespaces.limit_packets(1, bytes)?;
         let folder = tempfile::tempdir()?;
         let site = |name: &str, at: usize| {
             let site = Site::init(PROGRAM, &folder.path().join(name), name)?;
@@ -85,12 +102,6 @@ impl Pair {
         let (at_a, at_b) = (a.start()?, b.start()?);
         vo.publish(&at_a)?;
         vo.publish(&at_b)?;
-        report(&at_a, 1)?;
-        at_b.await_usage("physics", "ann", 1_000)?;
-        // Whatever connections were made again as the charter arrived.
-        for node in [&at_a, &at_b] {
-            await_peer(node, "in_sync", true)?;
-        }
         Ok(Some(Self {
             a: at_a,
             at: b,
@@ -99,6 +110,26 @@ impl Pair {
             _folder: folder,
         }))
     }
+}
+
+/// Handshakes pass, exchanges do not.
+#[test]
+fn a_way_that_loses_large_packets_is_reported_at_both_ends() -> anyhow::Result<()> {
+    let Some(pair) = Pair::begin(500)? else {
+        return Ok(());
+    };
+    for node in [&pair.a, &pair.b] {
+        await_peer(node, "state", "never-exchanged")?;
+        let told = notices(node)?;
+        ensure!(told.contains("MTU"), "{told}");
+    }
+    pair.namespaces.limit_packets(1, 1_500)?;
+    for node in [&pair.a, &pair.b] {
+        await_peer(node, "state", "in-sync")?;
+        let told = notices(node)?;
+        ensure!(!told.contains("MTU"), "{told}");
+    }
+    Ok(())
 }
 
 #[test]
