@@ -86,6 +86,12 @@ fn marked_byte(c: char) -> Option<u8> {
 /// Bytes of a batch system as text. Each byte that is no UTF-8 becomes a character that stands for it, so that two names
 /// stay two; [`numbered`] shows it.
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
+    let is_marked = |c| marked_byte(c).is_some();
+    if let Ok(text) = std::str::from_utf8(bytes)
+        && (text.is_ascii() || !text.contains(is_marked))
+    {
+        return Cow::Borrowed(text);
+    }
     let mut text = String::new();
     let mark = |bytes: &[u8], text: &mut String| {
         let marks = bytes.iter().map(|byte| MARKED_BYTE + u32::from(*byte));
@@ -93,10 +99,6 @@ pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     };
     for chunk in bytes.utf8_chunks() {
         // What looks like such a character is no UTF-8 of a name either.
-        let is_plain = !chunk.valid().contains(|c| marked_byte(c).is_some());
-        if is_plain && chunk.valid().len() == bytes.len() {
-            return String::from_utf8_lossy(bytes);
-        }
         for c in chunk.valid().chars() {
             match marked_byte(c) {
                 None => text.push(c),

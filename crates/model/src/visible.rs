@@ -8,6 +8,9 @@
 /// Whether a character shows something, and nothing but itself: no control character, none of Unicode's
 /// bidirectional controls (UAX #9), separators of lines, or characters without width.
 pub fn is_visible(c: char) -> bool {
+    if c.is_ascii() {
+        return !c.is_ascii_control();
+    }
     let is_hidden = matches!(
         c,
         '\u{ad}' // soft hyphen

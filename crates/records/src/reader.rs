@@ -164,7 +164,7 @@ pub(crate) trait Parser: Send {
     }
 
     /// The columns that a header named.
-    fn columns(&self) -> Option<String> {
+    fn columns(&self) -> Option<&str> {
         None
     }
 
@@ -313,7 +313,10 @@ impl<R: BufRead> Records<R> {
         }
         if let Some((bytes, lines)) = self.open_at.take() {
             (self.cursor.bytes, self.cursor.lines) = (bytes, lines);
-            self.cursor.columns = self.parser.columns();
+            let columns = self.parser.columns();
+            if self.cursor.columns.as_deref() != columns {
+                self.cursor.columns = columns.map(str::to_owned);
+            }
         }
     }
 }

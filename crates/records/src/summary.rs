@@ -9,11 +9,12 @@
 //! running job, and one that ended without having run, adds nothing.
 //! Deliberately not here: what a job is charged ([`crate::ChargeRule`] and the site).
 
-use std::collections::BTreeMap;
+use std::collections::HashMap;
 use std::fmt;
 use std::str::FromStr;
 
 use fairmesh_model::{Millis, WallTime, record::RUN_MAX};
+use foldhash::quality::FixedState;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
@@ -254,7 +255,8 @@ pub struct Summary {
     period: Option<(WallTime, WallTime)>,
     whole: Totals,
     names: Vec<String>,
-    groups: BTreeMap<Vec<String>, Totals>,
+    /// Looked up for each job, so by hash; they are shown in their order.
+    groups: HashMap<Vec<String>, Totals, FixedState>,
 }
 
 impl Summary {
@@ -308,10 +310,14 @@ impl Summary {
         &self.by
     }
 
-    /// Each group's names, one for each dimension, and its sums. A name that is not known is empty.
+    /// Each group's names, one for each dimension, and its sums, in the order of the names. A name that is not known is empty.
     pub fn groups(&self) -> impl Iterator<Item = (&[String], &Totals)> {
         let groups = self.groups.iter();
-        groups.map(|(names, totals)| (names.as_slice(), totals))
+        let mut groups: Vec<_> = groups
+            .map(|(names, totals)| (names.as_slice(), totals))
+            .collect();
+        groups.sort_unstable_by_key(|(names, _)| *names);
+        groups.into_iter()
     }
 
     /// Divides what the job held.

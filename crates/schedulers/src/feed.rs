@@ -5,8 +5,7 @@
 //! moves its cursor. Invariants: one run of a job has one key whichever source names it, so the node logs and counts
 //! it once; nothing is forgotten before the node has acknowledged it.
 //!
-//! Deliberately not here: reading the sources (a [`Scheduler`] does), what a source lacks (`ended`, `parts`), and
-//! which jobs are charged, which is the node's rule.
+//! Deliberately not here: reading sources ([`Scheduler`]), what a source lacks (`ended`, `parts`), the charge rule.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -20,7 +19,7 @@ use sha2::{Digest as _, Sha256};
 
 use crate::control::{AskError, Control};
 use crate::ended::{finished, note_suspended};
-use crate::follow::{self, FilePosition};
+use crate::follow::{self, FilePosition, Reader};
 use crate::job::{Job, State};
 use crate::loops::{Rounds, complain};
 use crate::parts::{self, Resized};
@@ -111,11 +110,10 @@ impl Portion {
         path: &Path,
         cursor: &Cursor,
         format: Format,
-        options: Options,
+        mut options: Options,
     ) -> anyhow::Result<Self> {
-        let (from, growing) = (cursor.file.as_ref(), true);
-        let options = Options { growing, ..options };
-        let read = follow::read(path, from, format, &options, BATCH_RECORDS);
+        options.growing = true;
+        let read = Reader::new(format, &options).read(path, cursor.file.as_ref());
         let read = read.with_context(|| format!("cannot read {}", path.display()))?;
         Ok(Self::of_file(read, cursor))
     }

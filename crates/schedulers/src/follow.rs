@@ -17,7 +17,8 @@ use std::path::{Path, PathBuf};
 use fairmesh_model::UsageRecord;
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 
-pub use folder::{Listing, is_day, read_folder};
+use crate::feed::BATCH_RECORDS;
+pub use folder::{Listing, is_day};
 pub use place::{Excerpt, FilePosition, Written};
 
 /// Most that is read at once, in bytes, with the record that goes beyond it: records are held, and sent, as a whole.
@@ -61,36 +62,32 @@ pub struct Bad {
     pub text: Vec<u8>,
 }
 
-/// Reads up to `most` records from `from` on, fewer if they are long. Without `from` it reads the log from its
-/// beginning, and no log that was rotated before.
-///
-/// # Errors
-/// If the file cannot be read. Nothing is lost by trying again.
-pub fn read(
-    path: &Path,
-    from: Option<&FilePosition>,
-    format: Format,
-    options: &Options,
-    most: usize,
-) -> io::Result<Portion> {
-    let reader = Reader {
-        format,
-        options,
-        most,
-    };
-    reader.read(path, from)
-}
-
-/// How a log is read.
+/// How a log, or a folder of logs, is read.
 #[derive(Clone, Copy)]
-struct Reader<'a> {
-    format: Format,
-    options: &'a Options,
-    most: usize,
+pub struct Reader<'a> {
+    /// The format of its records.
+    pub format: Format,
+    /// How they are read.
+    pub options: &'a Options,
+    /// Most records that are read at once; fewer if they are long.
+    pub most: usize,
 }
 
-impl Reader<'_> {
-    fn read(self, path: &Path, from: Option<&FilePosition>) -> io::Result<Portion> {
+impl<'a> Reader<'a> {
+    /// Reads as many records as the node takes at once.
+    pub const fn new(format: Format, options: &'a Options) -> Self {
+        Self {
+            format,
+            options,
+            most: BATCH_RECORDS,
+        }
+    }
+
+    /// Reads on in a log. Without `from` it reads the log from its beginning, and no log that was rotated before.
+    ///
+    /// # Errors
+    /// If the file cannot be read. Nothing is lost by trying again.
+    pub fn read(self, path: &Path, from: Option<&FilePosition>) -> io::Result<Portion> {
         // Listed before the log is opened: if the log is the same as before, all of these were rotated before it.
         let rotated = place::written_beside(path);
         let mut newest = File::open(path)?;

@@ -20,8 +20,8 @@ use fairmesh_records::{Format, Options, Zone};
 use jiff::tz::TimeZone;
 
 use crate::command::Commands;
-use crate::feed::{BATCH_RECORDS, Cursor, Portion};
-use crate::follow::{self, Listing};
+use crate::feed::{Cursor, Portion};
+use crate::follow::{Listing, Reader, is_day};
 use crate::job::Job;
 use crate::plan::{Update, batches};
 use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity, now};
@@ -172,9 +172,8 @@ impl Scheduler for Pbs {
         let (folder, from) = (self.settings.accounting(), cursor.file.as_ref());
         let cannot = || format!("cannot read {}", folder.display());
         let mut listing = Listing::new(&folder, now()).with_context(cannot)?;
-        listing.logs.retain(|name| follow::is_day(name));
-        let most = BATCH_RECORDS;
-        let read = follow::read_folder(&folder, &listing, from, Format::Pbs, &options, most);
+        listing.logs.retain(|name| is_day(name));
+        let read = Reader::new(Format::Pbs, &options).read_folder(&folder, &listing, from);
         let read = read.with_context(cannot)?;
         Ok(Portion::of_file(read, cursor))
     }

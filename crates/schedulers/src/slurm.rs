@@ -25,9 +25,10 @@ use serde::Deserialize;
 use crate::command::Commands;
 use crate::control::Control;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
+use crate::follow::Reader;
 use crate::job::Job;
 use crate::plan::Update;
-use crate::{About, LoopSettings, Refusal, Scheduler, capacity, follow, now_ms};
+use crate::{About, LoopSettings, Refusal, Scheduler, capacity, now_ms};
 use cluster::{Cluster, Finished};
 
 /// Where the hook leaves records, unless told otherwise.
@@ -226,7 +227,7 @@ impl Scheduler for Slurm {
 /// What the file of `jobcomp/filetxt` has behind the cursor.
 fn of_file(path: &Path, cursor: &Cursor, options: &Options) -> anyhow::Result<Portion> {
     let from = cursor.file.as_ref();
-    let read = follow::read(path, from, Format::SlurmJobcomp, options, BATCH_RECORDS);
+    let read = Reader::new(Format::SlurmJobcomp, options).read(path, from);
     let read = read.with_context(|| format!("cannot read {}", path.display()))?;
     let unread = read.bad.iter().filter_map(|bad| job_of(&bad.text));
     Ok(Portion {

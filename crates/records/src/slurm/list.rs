@@ -4,6 +4,9 @@
 //! fixed widths cut their fields.
 
 use std::borrow::Cow;
+use std::str::FromStr as _;
+
+use strum::{EnumCount, EnumString, IntoStaticStr};
 
 use crate::error::Reason;
 use crate::fields;
@@ -23,6 +26,64 @@ const COLUMNS: [&str; 8] = [
     "elapsedraw",
 ];
 
+/// Fields that users fill as they like.
+const FREE_TEXT: [&str; 9] = [
+    "jobname",
+    "comment",
+    "admincomment",
+    "systemcomment",
+    "submitline",
+    "workdir",
+    "wckey",
+    "constraints",
+    "container",
+];
+
+/// The columns that are read. A line asks for each of them, so a layout knows their places.
+#[derive(Debug, Clone, Copy, EnumCount, EnumString, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
+pub(crate) enum Column {
+    JobIdRaw,
+    JobId,
+    State,
+    Cluster,
+    ElapsedRaw,
+    Elapsed,
+    TimelimitRaw,
+    Timelimit,
+    TotalCpu,
+    User,
+    Account,
+    Group,
+    Uid,
+    Gid,
+    JobName,
+    Partition,
+    Qos,
+    ExitCode,
+    Priority,
+    NodeList,
+    AllocTres,
+    ReqTres,
+    ConsumedEnergyRaw,
+    ConsumedEnergy,
+    MaxRss,
+    CpuTimeRaw,
+    CpuTime,
+    ReqMem,
+    Submit,
+    Eligible,
+    Start,
+    End,
+    Ncpus,
+    AllocCpus,
+    ReqCpus,
+    Nnodes,
+    AllocNodes,
+    AllocGres,
+    ReqGres,
+}
+
 /// How the lines of a list are divided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Layout {
@@ -31,9 +92,43 @@ pub(crate) struct Layout {
     pub(crate) delimiter: String,
     /// Whether each field is in quotation marks, so that it may hold line ends, too.
     pub(crate) is_quoted: bool,
+    /// The header line, as [`Self::of_columns`] reads it.
+    pub(crate) header: String,
+    /// The places of the columns of free text.
+    pub(crate) free: Vec<usize>,
+    places: [Option<usize>; Column::COUNT],
 }
 
 impl Layout {
+    fn new(columns: Vec<String>, delimiter: &str, is_quoted: bool) -> Self {
+        let header = match is_quoted || delimiter == "," {
+            true => format!("\"{}\"", columns.join(&format!("\"{delimiter}\""))),
+            false => columns.join(delimiter),
+        };
+        let (mut free, mut places) = (Vec::new(), [None; Column::COUNT]);
+        for (place, column) in columns.iter().enumerate() {
+            if let Ok(column) = Column::from_str(column) {
+                places[column as usize].get_or_insert(place);
+            }
+            if FREE_TEXT.contains(&column.as_str()) {
+                free.push(place);
+            }
+        }
+        Self {
+            columns,
+            delimiter: delimiter.to_owned(),
+            is_quoted,
+            header,
+            free,
+            places,
+        }
+    }
+
+    /// Where the list has a column, if it does.
+    pub(crate) fn place(&self, column: Column) -> Option<usize> {
+        self.places[column as usize]
+    }
+
     /// Of a `--format` with its widths (`jobname%40`), or of the names that [`Self::names`] gave.
     pub(crate) fn of_columns(text: &str, delimiter: Option<&str>) -> Self {
         let plain = |text: &str| {
@@ -45,16 +140,9 @@ impl Layout {
         // A comma separates the names of any `--format`.
         let known = Self::of_header(text, None);
         let known = known.filter(|layout| layout.is_quoted || layout.delimiter != ",");
-        let layout = known.unwrap_or_else(|| Self {
-            columns: plain(text),
-            delimiter: DELIMITER.to_owned(),
-            is_quoted: false,
-        });
+        let layout = known.unwrap_or_else(|| Self::new(plain(text), DELIMITER, false));
         match delimiter {
-            Some(delimiter) => Self {
-                delimiter: delimiter.to_owned(),
-                ..layout
-            },
+            Some(delimiter) => Self::new(layout.columns, delimiter, layout.is_quoted),
             None => layout,
         }
     }
@@ -89,22 +177,10 @@ impl Layout {
         let is_id = |name: &str| {
             name.eq_ignore_ascii_case("jobid") || name.eq_ignore_ascii_case("jobidraw")
         };
-        (names().all(is_name) && names().any(is_id)).then(|| Self {
-            columns: names().map(str::to_ascii_lowercase).collect(),
-            delimiter: delimiter.to_owned(),
-            is_quoted,
+        (names().all(is_name) && names().any(is_id)).then(|| {
+            let columns = names().map(str::to_ascii_lowercase).collect();
+            Self::new(columns, delimiter, is_quoted)
         })
-    }
-
-    /// The header line, as any of these functions reads it.
-    pub(crate) fn header(&self) -> String {
-        match self.is_quoted || self.delimiter == "," {
-            true => format!(
-                "\"{}\"",
-                self.columns.join(&format!("\"{}\"", self.delimiter))
-            ),
-            false => self.columns.join(&self.delimiter),
-        }
     }
 
     /// Whether a quotation mark is open behind a line, as one was before it or not. A mark opens a field at its beginning
@@ -182,7 +258,7 @@ mod tests {
             );
             assert!(begins_sacct(line), "{line}");
             // What a cursor keeps of it.
-            let again = Layout::of_columns(&layout.header(), None);
+            let again = Layout::of_columns(&layout.header, None);
             assert_eq!(
                 (again.columns, again.delimiter),
                 (layout.columns, layout.delimiter)

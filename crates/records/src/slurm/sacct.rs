@@ -9,7 +9,7 @@ use std::borrow::Cow;
 use fairmesh_model::{JobKey, Millis};
 
 use super::job_id::{self, Part};
-use super::list::Layout;
+use super::list::{Column, Layout};
 use super::tres::{self, Tres};
 use crate::blocks::Gathered;
 use crate::error::Reason;
@@ -26,19 +26,6 @@ use crate::value;
 pub const SACCT_FORMAT: &str = "jobidraw,jobid,cluster,account,user,uid,group,gid,partition,qos,\
     state,exitcode,submit,eligible,start,end,elapsedraw,timelimitraw,nnodes,ncpus,reqcpus,reqmem,\
     alloctres,reqtres,nodelist,priority,jobname";
-
-/// Fields that users fill as they like.
-const FREE_TEXT: [&str; 9] = [
-    "jobname",
-    "comment",
-    "admincomment",
-    "systemcomment",
-    "submitline",
-    "workdir",
-    "wckey",
-    "constraints",
-    "container",
-];
 
 /// Above this, Slurm's old "memory per node" is a memory per CPU with its flag misread.
 const PER_CPU_FLAG_MIB: u64 = 0x8000_0000;
@@ -77,9 +64,11 @@ impl SacctLines {
     fn record(&self, line: &str) -> Result<Result<BatchRecord, Ignored>, Reason> {
         let layout = self.layout.as_ref().ok_or(Reason::NoColumns)?;
         let row = Row::new(layout, line)?;
-        let raw = row.given("jobidraw").or_else(|| row.given("jobid"));
+        let raw = row
+            .given(Column::JobIdRaw)
+            .or_else(|| row.given(Column::JobId));
         let raw = raw.ok_or_else(|| Reason::missing("JobID"))?;
-        let label = row.given("jobid").unwrap_or(raw);
+        let label = row.given(Column::JobId).unwrap_or(raw);
         for id in [raw, label] {
             let parsed = job_id::parse(id);
             let (_, part) = parsed.ok_or_else(|| Reason::field("JobID", id, "a job id"))?;
@@ -91,16 +80,18 @@ impl SacctLines {
                 Part::Tasks(tasks) => !tasks.starts_with('['),
                 other => other == Part::Component,
             };
-            if is_own && row.get("jobidraw").is_empty() {
+            if is_own && row.get(Column::JobIdRaw).is_empty() {
                 return Err(Reason::Shape(format!(
                     "the list lacks JobIDRaw, which identifies `{id}` in other reports: add it to `sacct --format`"
                 )));
             }
         }
-        let state = row.given("state").ok_or_else(|| Reason::missing("State"))?;
+        let state = row
+            .given(Column::State)
+            .ok_or_else(|| Reason::missing("State"))?;
         let key = JobKey {
             cluster: row
-                .given("cluster")
+                .given(Column::Cluster)
                 .unwrap_or(&self.options.cluster)
                 .to_owned(),
             job: raw.to_owned(),
@@ -116,24 +107,26 @@ impl SacctLines {
     }
 
     fn times(&self, row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
-        let time =
-            |field, not_before| fields::time(&self.options.zone, field, row.get(field), not_before);
-        record.wall = match row.given("elapsedraw") {
-            Some(seconds) => fields::length("ElapsedRaw", seconds)?,
-            None => fields::length("Elapsed", row.get("elapsed"))?,
+        let zone = &self.options.zone;
+        let time = |column: Column, not_before| {
+            fields::time(zone, column.into(), row.get(column), not_before)
         };
-        record.submit = time("submit", None)?;
-        record.eligible = record.if_read(time("eligible", record.submit));
-        record.start = time("start", record.submit)?;
+        record.wall = match row.given(Column::ElapsedRaw) {
+            Some(seconds) => fields::length("ElapsedRaw", seconds)?,
+            None => fields::length("Elapsed", row.get(Column::Elapsed))?,
+        };
+        record.submit = time(Column::Submit, None)?;
+        record.eligible = record.if_read(time(Column::Eligible, record.submit));
+        record.start = time(Column::Start, record.submit)?;
         let elapsed = record.wall.unwrap_or(Millis(0));
-        record.end = time("end", record.start.map(|start| start.after(elapsed)))?;
+        record.end = time(Column::End, record.start.map(|start| start.after(elapsed)))?;
         after_resize(record);
-        let limit = match row.given("timelimitraw") {
+        let limit = match row.given(Column::TimelimitRaw) {
             Some(limit) => fields::minutes("TimelimitRaw", limit),
-            None => fields::length("Timelimit", row.get("timelimit")),
+            None => fields::length("Timelimit", row.get(Column::Timelimit)),
         };
         record.requested_wall = record.if_read(limit);
-        record.cpu_time = record.if_read(fields::length("TotalCPU", row.get("totalcpu")));
+        record.cpu_time = record.if_read(fields::length("TotalCPU", row.get(Column::TotalCpu)));
         Ok(())
     }
 }
@@ -229,8 +222,8 @@ impl Parser for SacctLines {
         self.gathered.is_empty()
     }
 
-    fn columns(&self) -> Option<String> {
-        self.layout.as_ref().map(Layout::header)
+    fn columns(&self) -> Option<&str> {
+        self.layout.as_ref().map(|layout| layout.header.as_str())
     }
 
     fn header(&self) -> Option<&str> {
@@ -241,8 +234,8 @@ impl Parser for SacctLines {
 /// The columns that the keys of a list's jobs need and that it lacks. The submit time distinguishes the runs of a job:
 /// with another instance, a job that a second source reports would be charged twice.
 fn lacking(layout: &Layout) -> Option<&'static str> {
-    let has = |name: &str| layout.columns.iter().any(|column| column == name);
-    match (has("jobidraw"), has("submit")) {
+    let has = |column: Column| layout.place(column).is_some();
+    match (has(Column::JobIdRaw), has(Column::Submit)) {
         (_, true) => None,
         (true, false) => Some("Submit"),
         (false, false) => Some("JobIDRaw and Submit"),
@@ -274,9 +267,8 @@ impl<'a> Row<'a> {
             .len()
             .checked_sub(columns.len())
             .ok_or_else(|| shape(values.len()))?;
-        let is_free = |name: &String| FREE_TEXT.contains(&name.as_str());
-        let free = columns.iter().position(is_free).unwrap_or(columns.len());
-        if extra > 0 && columns.iter().filter(|name| is_free(name)).count() != 1 {
+        let free = layout.free.first().copied().unwrap_or(columns.len());
+        if extra > 0 && layout.free.len() != 1 {
             return Err(shape(values.len()));
         }
         Ok(Self {
@@ -287,69 +279,73 @@ impl<'a> Row<'a> {
         })
     }
 
-    fn get(&self, name: &str) -> &str {
-        let Some(at) = self.layout.columns.iter().position(|column| column == name) else {
+    fn get(&self, column: Column) -> &str {
+        let Some(at) = self.layout.place(column) else {
             return "";
         };
         let at = if at > self.free { at + self.extra } else { at };
         self.values.get(at).map_or("", |value| value)
     }
 
-    fn given(&self, name: &str) -> Option<&str> {
-        given(self.get(name))
+    fn given(&self, column: Column) -> Option<&str> {
+        given(self.get(column))
     }
 
     /// Free text, with the separators that were in it.
-    fn text(&self, name: &str) -> Option<String> {
-        let at = self
-            .layout
-            .columns
-            .iter()
-            .position(|column| column == name)?;
+    fn text(&self, column: Column) -> Option<String> {
+        let at = self.layout.place(column)?;
         let text = match at.cmp(&self.free) {
             std::cmp::Ordering::Equal => self
                 .values
                 .get(at..=at + self.extra)?
                 .join(&self.layout.delimiter),
-            _ => self.get(name).to_owned(),
+            _ => self.get(column).to_owned(),
         };
         fields::name(&text)
     }
 }
 
 fn whose(row: &Row<'_>, record: &mut BatchRecord) {
-    record.origin.user = fields::name(row.get("user"));
-    record.origin.account = fields::name(row.get("account"));
-    record.origin.group = fields::name(row.get("group"));
-    record.uid = record.if_read(fields::number("UID", row.get("uid")));
-    record.gid = record.if_read(fields::number("GID", row.get("gid")));
-    record.name = row.text("jobname");
-    record.queue = fields::name(row.get("partition"));
-    record.qos = fields::name(row.get("qos"));
-    record.exit = record.if_read(fields::exit("ExitCode", row.get("exitcode")));
-    record.priority = record.if_read(fields::number("Priority", row.get("priority")));
+    record.origin.user = fields::name(row.get(Column::User));
+    record.origin.account = fields::name(row.get(Column::Account));
+    record.origin.group = fields::name(row.get(Column::Group));
+    record.uid = record.if_read(fields::number("UID", row.get(Column::Uid)));
+    record.gid = record.if_read(fields::number("GID", row.get(Column::Gid)));
+    record.name = row.text(Column::JobName);
+    record.queue = fields::name(row.get(Column::Partition));
+    record.qos = fields::name(row.get(Column::Qos));
+    record.exit = record.if_read(fields::exit("ExitCode", row.get(Column::ExitCode)));
+    record.priority = record.if_read(fields::number("Priority", row.get(Column::Priority)));
     let assigned = |hosts: &&str| *hosts != "None assigned";
-    record.hosts = row.given("nodelist").filter(assigned).map(str::to_owned);
+    record.hosts = row
+        .given(Column::NodeList)
+        .filter(assigned)
+        .map(str::to_owned);
 }
 
 fn resources(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
     let held = Tres::parse(
         "AllocTRES",
-        row.given("alloctres").unwrap_or_default(),
+        row.given(Column::AllocTres).unwrap_or_default(),
         record,
     )?;
-    let (reqtres, is_untold) = (row.given("reqtres"), row.given("alloctres").is_none());
+    let (reqtres, is_untold) = (
+        row.given(Column::ReqTres),
+        row.given(Column::AllocTres).is_none(),
+    );
     let asked = Tres::asked("ReqTRES", reqtres.unwrap_or_default(), record, is_untold)?;
     let started = record.start.is_some();
-    let number = |field: &str| fields::number(field, row.get(field));
+    let number = |column: Column| fields::number(column.into(), row.get(column));
     let narrow =
         |field, count: Option<u64>| count.map(|count| fields::narrow(field, count)).transpose();
-    let allocated = number("ncpus")?.or(number("alloccpus")?).or(held.cpus);
+    let allocated = number(Column::Ncpus)?
+        .or(number(Column::AllocCpus)?)
+        .or(held.cpus);
     let allocated = match allocated {
         None => of_cpu_time(row, record)?,
         some => some,
     };
-    let requested = match (allocated, number("reqcpus")) {
+    let requested = match (allocated, number(Column::ReqCpus)) {
         (Some(_), requested) if started => record.if_read(requested),
         (_, requested) => requested?.or(asked.cpus),
     };
@@ -359,29 +355,32 @@ fn resources(row: &Row<'_>, record: &mut BatchRecord) -> Result<(), Reason> {
         false => allocated.filter(|cpus| *cpus > 0).or(requested),
     };
     record.cpus = narrow("NCPUS", cpus)?;
-    let nodes = number("nnodes").and_then(|nodes| Ok(nodes.or(number("allocnodes")?)));
+    let nodes = number(Column::Nnodes).and_then(|nodes| Ok(nodes.or(number(Column::AllocNodes)?)));
     let nodes = nodes.and_then(|nodes| narrow("NNodes", nodes.or(held.nodes)));
     record.nodes = record.if_read(nodes);
     // Older Slurms do not track GPUs, and name them in what was asked for only.
-    let gres = ["allocgres", "reqgres"].map(|field| row.given(field).and_then(tres::gres_gpus));
+    let gres = [Column::AllocGres, Column::ReqGres]
+        .map(|field| row.given(field).and_then(tres::gres_gpus));
     let gpus = held.gpus.or(gres[0]).or(gres[1]).or(asked.gpus);
     record.gpus = narrow("gres/gpu", gpus)?;
     let requested = requested_memory_mib(row, record);
     record.requested_memory_mib = record.if_read(requested).or(asked.memory_mib);
     // Where allocations are tracked, a job without memory in its own holds none; where they are
     // not, it holds what it asked for.
-    record.memory_mib = if row.given("alloctres").is_some() {
+    record.memory_mib = if row.given(Column::AllocTres).is_some() {
         held.memory_mib
     } else {
         record.requested_memory_mib
     };
     let energy = row
-        .given("consumedenergyraw")
-        .or(row.given("consumedenergy"));
+        .given(Column::ConsumedEnergyRaw)
+        .or(row.given(Column::ConsumedEnergy));
     record.energy_j = record
         .if_read(energy.map(joules).transpose())
         .or(held.energy_j);
-    let peak = row.given("maxrss").and_then(|text| value::bytes(text, 1));
+    let peak = row
+        .given(Column::MaxRss)
+        .and_then(|text| value::bytes(text, 1));
     record.memory_peak_bytes = peak;
     Ok(())
 }
@@ -403,9 +402,9 @@ fn joules(text: &str) -> Result<u64, Reason> {
 
 /// The CPUs that a job held where the list has them times the seconds for which it did.
 fn of_cpu_time(row: &Row<'_>, record: &BatchRecord) -> Result<Option<u64>, Reason> {
-    let total = match row.given("cputimeraw") {
+    let total = match row.given(Column::CpuTimeRaw) {
         Some(seconds) => fields::number("CPUTimeRAW", seconds)?.map(Millis::from_secs),
-        None => fields::length("CPUTime", row.get("cputime"))?,
+        None => fields::length("CPUTime", row.get(Column::CpuTime))?,
     };
     let held = record
         .wall
@@ -417,7 +416,7 @@ fn of_cpu_time(row: &Row<'_>, record: &BatchRecord) -> Result<Option<u64>, Reaso
 
 /// `ReqMem`: of the job (`4G`), of a node (`4Gn`) or of a CPU (`4Gc`, before Slurm 21.08).
 fn requested_memory_mib(row: &Row<'_>, record: &BatchRecord) -> Result<Option<u64>, Reason> {
-    let Some(text) = row.given("reqmem") else {
+    let Some(text) = row.given(Column::ReqMem) else {
         return Ok(None);
     };
     let cpus = u64::from(record.cpus.unwrap_or(1));

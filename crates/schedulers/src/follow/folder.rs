@@ -10,7 +10,6 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fairmesh_model::{Millis, WallTime};
-use fairmesh_records::{Format, Options};
 
 use super::place::{FilePosition, is_log_name, stem, unpacked};
 use super::{Portion, Reader};
@@ -86,68 +85,63 @@ pub fn is_day(name: &str) -> bool {
     name.len() == 8 && name.bytes().all(|it| it.is_ascii_digit())
 }
 
-/// Reads up to `most` records from `from` on in a folder of logs. Without `from` it starts with the log of the lowest name.
-///
-/// # Errors
-/// If a log cannot be read. Nothing is lost by trying again.
-pub fn read_folder(
-    folder: &Path,
-    listing: &Listing,
-    from: Option<&FilePosition>,
-    format: Format,
-    options: &Options,
-    most: usize,
-) -> io::Result<Portion> {
-    let reader = Reader {
-        format,
-        options,
-        most,
-    };
-    let mut place = from.cloned().unwrap_or_default();
-    let mut left = std::mem::take(&mut place.left);
-    let mut lost = leave_other_day(folder, listing, &mut place, &mut left);
-    if let Some(mut read) = read_growth(folder, listing, &mut left, reader)? {
-        read.next = FilePosition { left, ..place };
-        read.lost = lost;
-        return Ok(read);
-    }
-    let at = place.name.clone();
-    let mut names = listing.from(at.as_deref()).into_iter();
-    let Some(name) = names.next() else {
-        let next = FilePosition { left, ..place };
-        return Ok(Portion {
-            next,
-            ..Portion::default()
-        });
-    };
-    if let Some(at) = at.as_deref().filter(|at| *at != name) {
-        let path = folder.join(at);
-        tracing::warn!(
-            "{} has gone; lines of it that were not read are lost unless `fairmesh report` reads a copy of it",
-            path.display()
-        );
-        (place, lost) = (FilePosition::default(), Some(path));
-    }
-    let mut read = match listing.logs.contains(name) {
-        true => reader.read(&folder.join(name), Some(&place))?,
-        false => {
-            let (mut log, inode) = listing.open(folder, name)?;
-            if !place.fits(&mut log)? {
-                (place, lost) = (FilePosition::default(), Some(folder.join(name)));
-            }
-            reader.portion(&mut log, FilePosition { inode, ..place })?
+impl Reader<'_> {
+    /// Reads on in a folder of logs. Without `from` it starts with the log of the lowest name.
+    ///
+    /// # Errors
+    /// If a log cannot be read. Nothing is lost by trying again.
+    pub fn read_folder(
+        self,
+        folder: &Path,
+        listing: &Listing,
+        from: Option<&FilePosition>,
+    ) -> io::Result<Portion> {
+        let mut place = from.cloned().unwrap_or_default();
+        let mut left = std::mem::take(&mut place.left);
+        let mut lost = leave_other_day(folder, listing, &mut place, &mut left);
+        if let Some(mut read) = read_growth(folder, listing, &mut left, self)? {
+            read.next = FilePosition { left, ..place };
+            read.lost = lost;
+            return Ok(read);
         }
-    };
-    read.lost = lost.or(read.lost);
-    read.start.name = Some(name.to_owned());
-    read.next.name.clone_from(&read.start.name);
-    if let Some(later) = names.next().filter(|_| !read.more) {
-        let later = take_position(&mut left, later);
-        leave(&mut left, std::mem::replace(&mut read.next, later));
-        read.more = true;
+        let at = place.name.clone();
+        let mut names = listing.from(at.as_deref()).into_iter();
+        let Some(name) = names.next() else {
+            let next = FilePosition { left, ..place };
+            return Ok(Portion {
+                next,
+                ..Portion::default()
+            });
+        };
+        if let Some(at) = at.as_deref().filter(|at| *at != name) {
+            let path = folder.join(at);
+            tracing::warn!(
+                "{} has gone; lines of it that were not read are lost unless `fairmesh report` reads a copy of it",
+                path.display()
+            );
+            (place, lost) = (FilePosition::default(), Some(path));
+        }
+        let mut read = match listing.logs.contains(name) {
+            true => self.read(&folder.join(name), Some(&place))?,
+            false => {
+                let (mut log, inode) = listing.open(folder, name)?;
+                if !place.fits(&mut log)? {
+                    (place, lost) = (FilePosition::default(), Some(folder.join(name)));
+                }
+                self.portion(&mut log, FilePosition { inode, ..place })?
+            }
+        };
+        read.lost = lost.or(read.lost);
+        read.start.name = Some(name.to_owned());
+        read.next.name.clone_from(&read.start.name);
+        if let Some(later) = names.next().filter(|_| !read.more) {
+            let later = take_position(&mut left, later);
+            leave(&mut left, std::mem::replace(&mut read.next, later));
+            read.more = true;
+        }
+        read.next.left = left;
+        Ok(read)
     }
-    read.next.left = left;
-    Ok(read)
 }
 
 /// Leaves a log of a day to come: the clock was ahead when it began, or is behind now. Returns it if logs before it may not

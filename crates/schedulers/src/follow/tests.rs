@@ -8,6 +8,13 @@ use fairmesh_model::WallTime;
 use super::folder::is_ahead;
 use super::*;
 
+fn reader(options: &Options, most: usize) -> Reader<'_> {
+    Reader {
+        most,
+        ..Reader::new(Format::SlurmJobcomp, options)
+    }
+}
+
 fn line(job: u64) -> String {
     format!(
         "JobId={job} UserId=ann(7) GroupId=ann(7) Name=wrap JobState=COMPLETED Partition=main \
@@ -47,11 +54,8 @@ impl Followed {
             growing: true,
             ..Options::default()
         };
-        let portion = {
-            let format = Format::SlurmJobcomp;
-            read(&self.path, self.at.as_ref(), format, &options, most)
-        }
-        .expect("read");
+        let portion = reader(&options, most).read(&self.path, self.at.as_ref());
+        let portion = portion.expect("read");
         assert!(portion.bad.is_empty());
         self.at = Some(portion.next);
         let jobs = portion.records.into_iter();
@@ -83,7 +87,7 @@ fn of_long_records_a_portion_has_few() {
         growing: true,
         ..Options::default()
     };
-    let first = read(&file.path, None, Format::SlurmJobcomp, &options, 100).expect("read");
+    let first = reader(&options, 100).read(&file.path, None).expect("read");
     assert!(
         first.more && first.records.len() == 17,
         "{}",
@@ -137,7 +141,7 @@ fn a_bad_line_is_given_with_its_number_and_text() {
     let mut file = Followed::new();
     file.write(&(line(1) + "JobId=x nonsense\n" + &line(2)));
     let options = Options::default();
-    let portion = read(&file.path, None, Format::SlurmJobcomp, &options, 10).expect("read");
+    let portion = reader(&options, 10).read(&file.path, None).expect("read");
     assert_eq!(portion.records.len(), 2);
     let bad = &portion.bad[0];
     assert_eq!(
@@ -196,9 +200,9 @@ fn a_log_of_a_day_to_come_ends_none_of_the_days_before() -> anyhow::Result<()> {
     let read_on = |from: Option<FilePosition>, now: WallTime| {
         let (mut at, mut jobs) = (from, Vec::new());
         loop {
-            let (folder, format) = (folder.path(), Format::SlurmJobcomp);
+            let folder = folder.path();
             let listing = Listing::new(folder, now)?;
-            let read = read_folder(folder, &listing, at.as_ref(), format, &options, 10)?;
+            let read = reader(&options, 10).read_folder(folder, &listing, at.as_ref())?;
             jobs.extend(read.records.into_iter().map(|record| record.key.job));
             at = Some(read.next);
             if !read.more {
@@ -328,13 +332,7 @@ fn a_log_that_is_gone_with_what_was_not_read_is_lost() {
         growing: true,
         ..Options::default()
     };
-    let read = read(
-        &file.path,
-        file.at.as_ref(),
-        Format::SlurmJobcomp,
-        &options,
-        10,
-    );
+    let read = reader(&options, 10).read(&file.path, file.at.as_ref());
     let read = read.expect("read");
     assert_eq!((read.lost, read.records.len()), (Some(file.path), 1));
 }
@@ -379,7 +377,7 @@ fn a_log_that_is_rotated_before_its_first_records_were_accepted_is_read() {
             growing: true,
             ..Options::default()
         };
-        let first = read(&file.path, None, Format::SlurmJobcomp, &options, 10).expect("read");
+        let first = reader(&options, 10).read(&file.path, None).expect("read");
         assert_eq!(first.start.position.bytes, 0);
         file.at = Some(first.start);
         std::thread::sleep(std::time::Duration::from_millis(20));
@@ -435,9 +433,9 @@ impl Days {
         };
         let mut jobs = Vec::new();
         loop {
-            let (folder, format) = (self.folder.path(), Format::SlurmJobcomp);
+            let folder = self.folder.path();
             let listing = Listing::new(folder, now).expect("listed");
-            let read = read_folder(folder, &listing, self.at.as_ref(), format, &options, 10);
+            let read = reader(&options, 10).read_folder(folder, &listing, self.at.as_ref());
             let read = read.expect("read");
             jobs.extend(read.records.into_iter().map(|record| record.key.job));
             self.lost.extend(read.lost);

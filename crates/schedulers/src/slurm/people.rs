@@ -12,7 +12,7 @@ use fairmesh_records::{Format, Options};
 use super::cluster::{Cluster, Finished};
 use super::{Slurm, queue};
 use crate::command::Commands;
-use crate::follow;
+use crate::follow::Reader;
 
 /// A user, and an account.
 type Person = (String, Option<String>);
@@ -30,7 +30,8 @@ impl Slurm {
         let mut people: Vec<Person> = jobs.collect();
         if let Ok(Finished::File(path)) = cluster.finished(&self.settings) {
             let options = Options::default();
-            let read = follow::read(&path, None, Format::SlurmJobcomp, &options, most);
+            let reader = Reader::new(Format::SlurmJobcomp, &options);
+            let read = Reader { most, ..reader }.read(&path, None);
             let read = read.with_context(|| format!("cannot read {}", path.display()))?;
             let whose = read.records.into_iter().map(|record| record.origin);
             people.extend(whose.filter_map(|origin| Some((origin.user?, origin.account))));

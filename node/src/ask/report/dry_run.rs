@@ -8,7 +8,7 @@ use std::collections::btree_map::{BTreeMap, Entry as Place};
 use std::collections::{HashMap, HashSet};
 use std::hash::BuildHasher as _;
 
-use fairmesh_model::{Millis, Origin};
+use fairmesh_model::{Millis, Origin, WallTime};
 use fairmesh_records::BatchRecord;
 use fairmesh_site::replaces_instalments;
 use foldhash::quality::FixedState;
@@ -25,13 +25,14 @@ pub(super) struct DryRun {
     starts: HashMap<u64, u64, FixedState>,
     /// The longest instalment of each job that has not: its file, its line and itself.
     running: BTreeMap<u64, (String, u64, Box<Entry>)>,
+    /// Whether the key of any job has its start.
+    has_by_start: bool,
 }
 
 /// Whether the record's key has the start of its run, and not its submission.
 fn is_by_start(record: &BatchRecord) -> bool {
-    record
-        .start
-        .is_some_and(|start| start.0 / 1_000 == record.key.instance)
+    let is_instance = |time: WallTime| time.0 / 1_000 == record.key.instance;
+    record.start.is_some_and(is_instance) && !record.submit.is_some_and(is_instance)
 }
 
 /// For how long a job that runs has held its resources; for all of the time where its record does not say.
@@ -98,25 +99,27 @@ impl DryRun {
         hashes.into_iter().flatten()
     }
 
-    /// The run that a record is of: another source may know it by its start, as the node sees it.
-    fn run_of(&self, record: &BatchRecord) -> u64 {
-        let own = self.key_of(record);
-        if self.ended.contains(&own) || self.running.contains_key(&own) {
-            return own;
+    /// The run that a record with this key is of: another source may know it by its start, as the node sees it.
+    fn run_of(&self, record: &BatchRecord, key: u64) -> u64 {
+        if self.ended.contains(&key) || self.running.contains_key(&key) {
+            return key;
         }
-        let others = self.names_of(record, false).filter(|_| is_by_start(record));
-        let mut same = self.names_of(record, true).chain(others);
+        let kinds = [(true, self.has_by_start), (false, is_by_start(record))];
+        let kinds = kinds.into_iter().filter(|(_, may_be)| *may_be);
+        let mut same = kinds.flat_map(|(by_start, _)| self.names_of(record, by_start));
         same.find_map(|name| match self.ended.contains(&name) {
             true => Some(name),
             false => self.starts.get(&name).copied(),
         })
-        .unwrap_or(own)
+        .unwrap_or(key)
     }
 
     /// The hashes of the names that the record itself has.
-    fn names_now(&self, record: &BatchRecord) -> [Option<u64>; 2] {
-        let mut names = self.names_of(record, is_by_start(record));
-        [names.next(), names.next()]
+    fn names_now(&mut self, record: &BatchRecord) -> impl Iterator<Item = u64> + use<> {
+        let by_start = is_by_start(record);
+        self.has_by_start |= by_start;
+        let mut names = self.names_of(record, by_start);
+        [names.next(), names.next()].into_iter().flatten()
     }
 
     /// What of a batch is to be tried out now, and how many others say nothing that counts.
@@ -132,18 +135,18 @@ impl DryRun {
                 fresh.push((line, entry));
                 continue;
             }
-            let job = self.run_of(&entry.record);
+            let key = self.key_of(&entry.record);
+            let job = self.run_of(&entry.record, key);
             if self.ended.contains(&job) {
                 known += 1;
                 // A third source may know the job as this one does.
-                let key = self.key_of(&entry.record);
                 if job != key {
-                    let names = self.names_now(&entry.record).into_iter().flatten();
+                    let names = self.names_now(&entry.record);
                     self.ended.extend(names.chain([key]));
                 }
             } else if entry.record.state.has_ended() {
                 let names = self.names_now(&entry.record);
-                self.ended.extend(names.into_iter().flatten().chain([job]));
+                self.ended.extend(names.chain([job]));
                 let instalment = self.running.get(&job).map(|(_, _, entry)| entry);
                 match instalment.map(|instalment| rest(&entry, instalment)) {
                     Some(Some(rest)) => _ = rests.insert(fresh.len(), rest),
@@ -155,7 +158,7 @@ impl DryRun {
                 }
                 fresh.push((line, entry));
             } else {
-                for name in self.names_now(&entry.record).into_iter().flatten() {
+                for name in self.names_now(&entry.record) {
                     self.starts.insert(name, job);
                 }
                 match self.running.entry(job) {
@@ -181,8 +184,8 @@ impl DryRun {
     /// These are refused: another record of such a job may be good.
     pub(super) fn forget<'a>(&mut self, refused: impl Iterator<Item = &'a (u64, Box<Entry>)>) {
         for (_, entry) in refused {
-            let names = self.names_now(&entry.record).into_iter().flatten();
-            for hash in names.chain([self.run_of(&entry.record)]) {
+            let job = self.run_of(&entry.record, self.key_of(&entry.record));
+            for hash in self.names_now(&entry.record).chain([job]) {
                 self.ended.remove(&hash);
             }
         }
@@ -267,6 +270,13 @@ mod tests {
         let again = (7, word("c", done, Some(1)));
         dry_run.forget([&again].into_iter());
         assert_eq!(dry_run.sift(vec![again], "two").fresh.len(), 1);
+        // The same if the source that knows jobs by their start comes first.
+        let mut dry_run = DryRun::default();
+        let mut by_start = word("c", done, Some(1));
+        by_start.record.key.instance = 0;
+        assert_eq!(dry_run.sift(vec![(1, by_start)], "one").known, 0);
+        let by_submission = (1, word("c", done, Some(1)));
+        assert_eq!(dry_run.sift(vec![by_submission], "two").known, 1);
     }
 
     #[test]

@@ -14,8 +14,7 @@ use std::time::{Duration, SystemTime};
 use anyhow::{Context as _, bail};
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{Format, GridIdentities};
-use fairmesh_schedulers::feed::BATCH_RECORDS;
-use fairmesh_schedulers::follow::{self, FilePosition, Listing, Portion};
+use fairmesh_schedulers::follow::{FilePosition, Listing, Portion, Reader};
 use fairmesh_schedulers::state;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -205,10 +204,10 @@ impl Followed {
                 return Ok(());
             };
             let (path, place) = (&self.path, self.progress.place.as_ref());
-            let (options, most) = (&job.options, BATCH_RECORDS);
+            let reader = Reader::new(format, &job.options);
             let read = match &listing {
-                Some(listing) => follow::read_folder(path, listing, place, format, options, most),
-                None => follow::read(path, place, format, options, most),
+                Some(listing) => reader.read_folder(path, listing, place),
+                None => reader.read(path, place),
             };
             let mut read = read.with_context(|| format!("cannot read {}", self.name))?;
             // If the log is rotated before the node accepts its first records, they are read from where it is then.
