@@ -155,16 +155,17 @@ mod tests {
     fn a_new_connection_takes_the_place_of_the_longest_silent() {
         let (peer, start) = (PeerId::random(), Instant::now());
         let mut per_peer = PerPeer::default();
-        for number in 1..=2 {
+        for number in 1..=CONNECTIONS_PER_PEER_MAX {
             assert_eq!(per_peer.make_room(peer, start), Ok(()));
             per_peer.opened(peer, id(number), start);
         }
         // Both sides have dialled at once: nobody gives way.
         assert_eq!(per_peer.make_room(peer, start), Err(Crowded));
-        per_peer.heard(peer, id(1), start + SILENT_AFTER / 2);
+        per_peer.heard(peer, id(1), start + SILENT_AFTER / 3);
+        per_peer.heard(peer, id(3), start + SILENT_AFTER / 2);
         assert_eq!(per_peer.make_room(peer, start + SILENT_AFTER), Ok(()));
         assert_eq!(per_peer.closing, [(peer, id(2))]);
-        per_peer.opened(peer, id(3), start + SILENT_AFTER);
+        per_peer.opened(peer, id(4), start + SILENT_AFTER);
         // Its end is reported later than its place is taken.
         per_peer.closed(peer, id(2));
         assert_eq!(per_peer.make_room(peer, start + SILENT_AFTER), Err(Crowded));

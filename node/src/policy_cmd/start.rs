@@ -206,7 +206,7 @@ fn charter(args: &NewCharterArgs, now: WallTime) -> anyhow::Result<String> {
             .filter_map(|site| members::put(&mut next, site))
         {
             // The draft may go to standard output.
-            eprintln!("note: {change}");
+            note!("note: {change}");
         }
         return Ok(charter_toml(&next));
     }
