@@ -156,7 +156,8 @@ impl Driver {
         } else {
             self.dial_failed(
                 site,
-                "it closed the connection without a word: does it know a charter that names this site?",
+                "it closed the connection: its charter may not list this site, or another machine runs with this site's \
+                 key",
             );
             self.count(site, |stats| stats.met = Some(Met::Refusal));
         }

@@ -35,7 +35,7 @@ fn a_wiped_site_without_peers_gets_its_charter_from_a_caller_or_its_operator() -
     b.configure("b", &[(a.id, &a_node.address)], &vos)?;
     b_node.reload()?;
     vo.publish(&b_node)?;
-    await_answer(&a_node, "status", "physics")?;
+    await_that(&a_node, "status", |text| !text.contains("charter-missing"))?;
     b_node.await_usage("physics", "ann", 0)?;
     let answer = a_node.http(
         "POST",
@@ -69,11 +69,15 @@ fn fairmesh(node: &Node, words: &[&str]) -> anyhow::Result<std::process::Output>
 
 /// Waits until a command prints this, and returns all that it prints then.
 fn await_answer(node: &Node, command: &str, expected: &str) -> anyhow::Result<String> {
+    await_that(node, command, |text| text.contains(expected))
+}
+
+fn await_that(node: &Node, command: &str, is_it: impl Fn(&str) -> bool) -> anyhow::Result<String> {
     let began = Instant::now();
     loop {
         let output = fairmesh(node, &[command])?;
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        if text.contains(expected) {
+        if is_it(&text) {
             return Ok(text);
         }
         ensure!(began.elapsed() < PATIENCE, "{command}: {output:?}");
