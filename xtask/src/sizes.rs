@@ -310,7 +310,7 @@ fn entries(projects: u64) -> String {
     text
 }
 
-/// A job a day of each user, each an hour of one core and a little more, so that amounts differ.
+/// A job a day of each user, of one core and at most an hour. Each is within one hour, so it makes one cell.
 fn records(site: usize, projects: u64) -> String {
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
@@ -319,8 +319,8 @@ fn records(site: usize, projects: u64) -> String {
     for job in 0..projects * USERS_OF_A_PROJECT * DAYS {
         let (user, day) = (job / DAYS, job % DAYS);
         let (project, user) = (user / USERS_OF_A_PROJECT, user % USERS_OF_A_PROJECT);
-        let end = now - 3_600 - day * 86_400;
-        let start = end * 1_000 - 3_600_000 - job.wrapping_mul(0x9e37_79b9) % 100_000;
+        let end = now / 3_600 * 3_600 - 1 - day * 86_400;
+        let start = (end - 3_000) * 1_000 - job.wrapping_mul(0x9e37_79b9) % 500_000;
         let _ = writeln!(
             text,
             "{{\"cluster\":\"s{site}\",\"job\":\"{job}\",\"user\":\"u{project:03}{user:02}\",\
