@@ -345,7 +345,7 @@ fn machine() -> String {
         .and_then(|kib| kib.parse::<u64>().ok());
     let load = read("/proc/loadavg");
     format!(
-        "Measured on {cores} cores ({model}) with {} GB of memory, which all three nodes share; load {} at the end.",
+        "Measured on {cores} cores ({model}) with {} GB of memory, for all three nodes; load {} at the end.",
         kib.unwrap_or(0) * 1_024 / 1_000_000_000,
         load.split(' ').next().unwrap_or("?"),
     )
