@@ -84,6 +84,9 @@ enum Command {
 /// Runs the command that the program was called with.
 #[tokio::main]
 pub async fn main() -> ExitCode {
+    // For kernels that give huge pages to everybody; the allocator asks for none. Children inherit this. A kernel without
+    // huge pages refuses, which changes nothing.
+    let _ = rustix::thread::disable_transparent_huge_pages(true);
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if is_service(&arguments)
         && let Err(error) = log::start_service()

@@ -5,7 +5,7 @@
 //! with a table of what each step cost and, where there is any, one of what could not be run.
 //!
 //! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its goals
-//! and writes the table of `docs/benchmarks.md`.
+//! and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine.
 //!
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
 //! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
@@ -17,6 +17,7 @@ mod lacking;
 mod package;
 mod schedulers;
 mod setup;
+mod sizes;
 mod steps;
 
 use std::process::ExitCode;
@@ -27,7 +28,9 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let args: Vec<&str> = args.iter().map(String::as_str).collect();
     let outcome = match args[..] {
-        [] | ["help" | "--help" | "-h"] | ["test" | "bench" | "fuzz", "--help" | "-h"] => {
+        []
+        | ["help" | "--help" | "-h"]
+        | ["test" | "bench" | "sizes" | "fuzz", "--help" | "-h"] => {
             help();
             Ok(())
         }
@@ -36,6 +39,7 @@ fn main() -> ExitCode {
         ["test", "--schedulers", ref chosen @ ..] => schedulers::run(chosen),
         ["package", ref options @ ..] => package::run(options),
         ["bench"] => bench::run(),
+        ["sizes"] => sizes::run(),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
@@ -92,6 +96,9 @@ fn help() {
     );
     println!(
         "cargo xtask bench                 measures the product, and writes docs/benchmarks.md"
+    );
+    println!(
+        "cargo xtask sizes                 measures what nodes of three sizes take, and writes docs/benchmarks.md"
     );
     println!(
         "cargo xtask fuzz                  gives each fuzz target 20 minutes of CPU (hours; cargo-fuzz, nightly); --minutes N,"
