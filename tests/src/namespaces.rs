@@ -66,7 +66,7 @@ impl Namespaces {
         ip(&format!("-n {of} route add 10.99.0.0/16 via 10.77.0.250"))
     }
 
-    /// From now on, what a site sends and is sent vanishes, and nobody is notified.
+    /// From now on, what a site sends and is sent vanishes without a notice.
     ///
     /// # Errors
     /// If `ip` fails.
@@ -74,7 +74,7 @@ impl Namespaces {
         ip(&format!("-n {}-b link set s{site} nomaster", self.name))
     }
 
-    /// From now on, larger packets of a site and to it vanish, and nobody is notified.
+    /// From now on, larger packets of a site and to it vanish without a notice.
     ///
     /// # Errors
     /// If `ip` fails.

@@ -62,7 +62,7 @@ pub(crate) const SILENT_AFTER: Duration = Duration::from_millis(500);
 
 /// Dials under way at once. The largest VO may list 2,000 members of which nearly all are dead: each holds its place for
 /// `REACH_TIMEOUT`, so with 512 the last is dialled 12 s after the first, and all again within each `redial_max`. A
-/// place takes a socket for each address, until somebody answers.
+/// place takes a socket for each address, until one answers.
 pub const DIALS_MAX: usize = 512;
 
 /// Addresses tried for one peer and from one source (configuration, charter, the peer itself).

@@ -144,7 +144,7 @@ fn a_cloned_folder_does_not_start_under_another_key_and_nobody_counts_twice() ->
         assert!(words.contains(named), "{named}: {words}");
     }
     assert_eq!(fs::read(&side)?, before);
-    // The store alone tells it, too; and whoever takes over names whom.
+    // The store alone shows it, too; a take-over names the earlier site.
     fs::remove_file(&side)?;
     let Err(refused) = d.start() else {
         bail!("it started");

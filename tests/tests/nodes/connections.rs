@@ -279,7 +279,7 @@ fn a_node_that_may_open_few_files_says_so_once_and_answers_when_some_are_free() 
     let warned = "this process may open 64 files and sockets, and its connections may need ";
     ensure!(log()?.contains(warned), "{}", log()?);
 
-    // Somebody takes all that are left.
+    // A client takes all that are left.
     let take = || UnixStream::connect(node.socket());
     let held: Vec<UnixStream> = (0..FILES).map(|_| take()).collect::<Result<_, _>>()?;
     for _ in 0..20 {

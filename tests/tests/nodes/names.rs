@@ -73,7 +73,7 @@ fn resolve_in(namespace: &str, zone: &Zone) -> anyhow::Result<()> {
         let mut packet = [0; 512];
         while let Ok((bytes, from)) = socket.recv_from(&mut packet) {
             if let Some(answer) = answer(&packet[..bytes], &zone) {
-                // Whoever asked may be gone.
+                // The caller may be gone.
                 let _ = socket.send_to(&answer, from);
             }
         }

@@ -128,7 +128,7 @@ impl Way {
         };
         match told.await {
             Ok(_) => waiting.is_told(),
-            Err(error) => note!("fairmesh: the node was not told of the rejects: {error:#}"),
+            Err(error) => note!("fairmesh: the rejects could not be reported to the node: {error:#}"),
         }
     }
 
@@ -150,7 +150,7 @@ impl Way {
             Ok::<_, anyhow::Error>(answer.body)
         };
         if let Err(error) = told.await {
-            note!("fairmesh: the node was not told of the lost log: {error:#}");
+            note!("fairmesh: the lost log could not be reported to the node: {error:#}");
         }
     }
 

@@ -230,7 +230,7 @@ fn two_thousand_dead_members_keep_no_two_live_ones_apart() {
 }
 
 #[test]
-fn whoever_was_heard_is_dialled_before_all_that_fail() {
+fn peers_that_were_heard_are_dialled_before_all_that_fail() {
     let mut many = Many::new(2_000, Instant::now());
     let live = member(2_000);
     many.until_dialled(Some(live), Duration::from_secs(600));
