@@ -22,7 +22,7 @@ use fairmesh_model::Millis;
 use fairmesh_records::{Format, Options, Zone};
 use serde::Deserialize;
 
-use crate::command::Commands;
+use crate::command::{CommandError, Commands};
 use crate::control::Control;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
 use crate::job::Job;
@@ -204,7 +204,8 @@ impl Scheduler for Slurm {
             Some(Finished::Sacct) => {
                 let overlap_s = self.settings.overlap.0 / 1_000;
                 let now_s = now_ms() / 1_000;
-                sacct::read(&self.commands, cursor, overlap_s, now_s, &options).await?
+                let read = sacct::read(&self.commands, cursor, overlap_s, now_s, &options).await;
+                read.map_err(of_slurmdbd)?
             }
             Some(Finished::File(path)) => of_file(path, cursor, &options)?,
             Some(Finished::Spool(path)) => spool::read(path, cursor, BATCH_RECORDS)
@@ -220,6 +221,21 @@ impl Scheduler for Slurm {
             }
         }
         Ok(())
+    }
+}
+
+/// The daemon of Slurm that failed; slurmctld may run.
+#[derive(Debug, thiserror::Error)]
+#[error("slurmdbd does not answer")]
+pub struct SlurmdbdAway;
+
+/// The failure of a command that asks slurmdbd.
+fn of_slurmdbd(error: CommandError) -> anyhow::Error {
+    match error {
+        CommandError::Failed { .. } | CommandError::Slow { .. } => {
+            anyhow::Error::new(error).context(SlurmdbdAway)
+        }
+        _ => error.into(),
     }
 }
 

@@ -184,7 +184,7 @@ fn peer_body(
     }
 }
 
-fn elapsed(since: Instant) -> Millis {
+pub(super) fn elapsed(since: Instant) -> Millis {
     Millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 

@@ -172,8 +172,10 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
     connection.pragma_update(None, "cache_size", -(32 << 10))?;
     connection.pragma_update(None, "wal_autocheckpoint", 8_000)?;
     if version == 0 {
+        // No two logs of a site begin in one second, and SQLite has 32 bits for it.
+        let id = (wall_now().0 / 1_000) & 0x7fff_ffff;
         connection.execute_batch(&format!(
-            "BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
+            "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {id}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
     }
     let has_energy = "SELECT count(*) FROM pragma_table_info('records') WHERE name = 'energy'";
@@ -190,6 +192,11 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
         |_| Ok(()),
     )?;
     Ok(Some(connection))
+}
+
+/// What distinguishes a log from the one before it, whose file was lost or set aside.
+pub(super) fn id(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "application_id", |row| row.get(0))
 }
 
 /// Opens the file for reading only.
