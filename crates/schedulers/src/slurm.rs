@@ -30,6 +30,11 @@ use crate::plan::Update;
 use crate::{About, LoopSettings, Refusal, Scheduler, capacity, follow, now_ms};
 use cluster::{Cluster, Finished};
 
+/// Why the loop sets no site factors beside the plug-in.
+pub const PLUGIN_SETS_FACTORS: &str = "the plug-in site_factor/fairmesh sets the site factors of this cluster, and two \
+     of them would undo each other's: run `fairmesh slurm feed` alone, with `with_node = false` under [slurm], or take \
+     PrioritySiteFactorPlugin out of slurm.conf and restart slurmctld";
+
 /// Where the hook leaves records, unless told otherwise.
 pub const SPOOL_DEFAULT: &str = "/var/spool/fairmesh";
 
@@ -161,6 +166,9 @@ impl Scheduler for Slurm {
     }
 
     async fn set(&self, updates: &[Update]) -> anyhow::Result<Vec<Refusal>> {
+        // The plug-in may have been put in use since the loop started.
+        let cluster = Cluster::ask(&self.commands).await?;
+        anyhow::ensure!(!cluster.has_our_plugin(), PLUGIN_SETS_FACTORS);
         let line = |it: &Update| format!("update JobId={} SiteFactor={}", it.target, it.to);
         let lines: Vec<String> = updates.iter().map(line).collect();
         let rate = self.settings.common.rate;

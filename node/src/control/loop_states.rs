@@ -77,7 +77,8 @@ impl LoopFacts {
             "{name} is alive and has not completed a round for {good}; it pauses {} between rounds",
             age(interval)
         );
-        (self.good_age > limit(cycle)).then(|| Finding::new(Code::LoopBehind, Severity::Warning, &text))
+        (self.good_age > limit(cycle))
+            .then(|| Finding::new(Code::LoopBehind, Severity::Warning, &text))
     }
 }
 
@@ -196,7 +197,8 @@ mod tests {
     #[test]
     fn the_text_begins_with_what_is_away() {
         let text = failed(5, true).finding().expect("one").text;
-        let begin = "slurm feed: slurmdbd does not answer: `sacct` failed; running jobs are reported";
+        let begin =
+            "slurm feed: slurmdbd does not answer: `sacct` failed; running jobs are reported";
         assert!(text.starts_with(begin), "{text}");
     }
 

@@ -57,7 +57,9 @@ impl Loops {
         };
         for (name, rounds) in new.rounds() {
             let good = now;
-            let of_loop = times.entry((system, name)).or_insert(Times { report: now, good });
+            let of_loop = times
+                .entry((system, name))
+                .or_insert(Times { report: now, good });
             of_loop.report = now;
             // A loop that was started again counts from zero.
             if rounds.done > 0 && rounds.done != done(known, name) {
@@ -149,7 +151,15 @@ mod tests {
         assert!(facts.good_age >= Millis::from_secs(60));
         loops.hear("slurm", report(1, 0), before(20));
         let facts = loops.facts().remove(0);
-        assert_eq!(facts.heard_age.0 / 100, facts.good_age.0 / 100, "started again");
-        assert_eq!(loops.heard()["slurm"], report(1, 1), "a lost log stays lost");
+        assert_eq!(
+            facts.heard_age.0 / 100,
+            facts.good_age.0 / 100,
+            "started again"
+        );
+        assert_eq!(
+            loops.heard()["slurm"],
+            report(1, 1),
+            "a lost log stays lost"
+        );
     }
 }

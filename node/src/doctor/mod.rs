@@ -278,7 +278,11 @@ fn lacking(
         Err(error) => {
             // slurmctld has answered before.
             let is_of_slurmdbd = error.is::<SlurmdbdAway>();
-            let code = if is_of_slurmdbd { Code::SourceAway } else { away };
+            let code = if is_of_slurmdbd {
+                Code::SourceAway
+            } else {
+                away
+            };
             return vec![Finding::new(code, Severity::Error, &format!("{error:#}"))];
         }
     };

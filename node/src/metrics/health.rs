@@ -18,7 +18,7 @@ use super::registry::{FloatGauge, Labels, float_gauges, gauges, signed};
 use crate::control::answer::{PeerState, StatusBody};
 
 /// Codes that alerts are made of.
-const CODES: [&str; 14] = [
+const CODES: [&str; 15] = [
     "alone",
     "disk-fills",
     "disk-full",
@@ -26,6 +26,7 @@ const CODES: [&str; 14] = [
     "loop-behind",
     "loop-failing",
     "loop-silent",
+    "loop-stopped",
     "peer-over-budget",
     "peer-silent",
     "peer-unreachable",

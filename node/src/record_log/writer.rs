@@ -210,7 +210,8 @@ impl Writer {
         let rows = connection.query_row(rows, [], |row| row.get::<_, i64>(0));
         let rows = u64::try_from(rows.unwrap_or(0)).unwrap_or(0);
         let id = schema::id(connection).unwrap_or(0);
-        self.stats.send_modify(|stats| (stats.rows, stats.id) = (rows, id));
+        self.stats
+            .send_modify(|stats| (stats.rows, stats.id) = (rows, id));
         self.note_bytes(connection);
     }
 

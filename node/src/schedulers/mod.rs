@@ -41,6 +41,13 @@ pub(crate) struct SyncArgs {
     reset: bool,
 }
 
+impl SyncArgs {
+    /// Whether nothing is set.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.dry_run
+    }
+}
+
 /// Flags of `feed`.
 #[derive(Debug, Args)]
 pub(crate) struct FeedArgs {
@@ -209,6 +216,9 @@ pub(crate) fn feeds(config: &Config) -> BTreeMap<&'static str, Millis> {
     let slurm = config.slurm.as_ref();
     let slurm = slurm.map(|table| (Slurm::NAME, table.slurm.common.feed_interval));
     let named = |system: &&Known| (system.with_node)(config).is_some();
-    let others = KNOWN.iter().filter(named).map(|system| (system.feed)(config));
+    let others = KNOWN
+        .iter()
+        .filter(named)
+        .map(|system| (system.feed)(config));
     others.chain(slurm).collect()
 }
