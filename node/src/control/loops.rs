@@ -10,6 +10,7 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
+use fairmesh_model::Millis;
 use fairmesh_schedulers::report::LoopsReport;
 
 use super::State;
@@ -17,7 +18,6 @@ use super::answer::LoopsHeard;
 use super::error::ApiError;
 use super::extract::whole;
 use super::loop_states::LoopFacts;
-use super::peers::elapsed;
 use super::text::not_a_record;
 
 /// Largest report: some dozen numbers.
@@ -81,7 +81,11 @@ impl Loops {
     }
 
     /// Each loop with the ages of its reports.
-    pub(super) fn facts(&self) -> Vec<LoopFacts> {
+    pub(super) fn facts(&self, now: Instant) -> Vec<LoopFacts> {
+        let age = |since: Instant| {
+            let age = now.saturating_duration_since(since).as_millis();
+            Millis(u64::try_from(age).unwrap_or(u64::MAX))
+        };
         let Heard { reports, times } = &*self.lock();
         let rounds = reports.iter().flat_map(|(system, report)| {
             let of_system = report.rounds();
@@ -90,8 +94,8 @@ impl Loops {
                 Some(LoopFacts {
                     name: format!("{system} {name}"),
                     rounds: rounds.clone(),
-                    heard_age: elapsed(*report),
-                    good_age: elapsed(*good),
+                    heard_age: age(*report),
+                    good_age: age(*good),
                 })
             })
         });
@@ -118,7 +122,6 @@ pub(super) async fn post(
 mod tests {
     use std::time::Duration;
 
-    use fairmesh_model::Millis;
     use fairmesh_schedulers::report::{FeedReport, RoundsReport};
 
     use super::*;
@@ -141,21 +144,18 @@ mod tests {
                 feed: Some(feed),
             }
         };
-        let before = |s| Instant::now().checked_sub(Duration::from_secs(s));
-        let before = |s| before(s).expect("the machine runs for longer");
-        loops.hear("slurm", report(3, 1), before(60));
-        loops.hear("slurm", report(3, 0), before(30));
-        let facts = loops.facts().remove(0);
-        assert_eq!(facts.name, "slurm feed");
-        assert!(facts.heard_age >= Millis::from_secs(30) && facts.heard_age < facts.good_age);
-        assert!(facts.good_age >= Millis::from_secs(60));
-        loops.hear("slurm", report(1, 0), before(20));
-        let facts = loops.facts().remove(0);
-        assert_eq!(
-            facts.heard_age.0 / 100,
-            facts.good_age.0 / 100,
-            "started again"
-        );
+        let began = Instant::now();
+        let after = |s| began + Duration::from_secs(s);
+        let ages = |now| {
+            let facts = loops.facts(after(now)).remove(0);
+            assert_eq!(facts.name, "slurm feed");
+            [facts.heard_age, facts.good_age].map(|age| age.0 / 1_000)
+        };
+        loops.hear("slurm", report(3, 1), after(0));
+        loops.hear("slurm", report(3, 0), after(30));
+        assert_eq!(ages(60), [30, 60]);
+        loops.hear("slurm", report(1, 0), after(60));
+        assert_eq!(ages(70), [10, 10], "started again");
         assert_eq!(
             loops.heard()["slurm"],
             report(1, 1),

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Extension;
 use axum::response::IntoResponse;
@@ -93,7 +94,8 @@ pub(crate) async fn status(
     notices.extend(loop_states::lost_logs(&shared.loops.heard()));
     let expected = shared.options.settings.borrow().feeds.clone();
     let up = elapsed(shared.started);
-    notices.extend(loop_states::findings(&shared.loops.facts(), &expected, up));
+    let loops = shared.loops.facts(Instant::now());
+    notices.extend(loop_states::findings(&loops, &expected, up));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
         node: node_body(shared, asked.records_counted, asked.unmapped),

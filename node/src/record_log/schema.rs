@@ -172,8 +172,9 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
     connection.pragma_update(None, "cache_size", -(32 << 10))?;
     connection.pragma_update(None, "wal_autocheckpoint", 8_000)?;
     if version == 0 {
-        // No two logs of a site begin in one second, and SQLite has 32 bits for it.
-        let id = (wall_now().0 / 1_000) & 0x7fff_ffff;
+        // Drawn, as two logs of a site can begin in one second; SQLite has 32 bits for it.
+        let drawn = "SELECT 1 + abs(random() % 2147483646)";
+        let id: i64 = connection.query_row(drawn, [], |row| row.get(0))?;
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {id}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;

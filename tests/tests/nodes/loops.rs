@@ -21,7 +21,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const SCRIPTS: [(&str, &str); 6] = [
     (
         "scontrol",
-        "[ -e $here/ctld-away ] && { echo 'Unable to contact slurm controller' >&2; exit 1; }
+        "[ $# -gt 0 ] || { cat >> $here/set; exit 0; }
+[ -e $here/ctld-away ] && { echo 'Unable to contact slurm controller' >&2; exit 1; }
 printf 'AccountingStorageType = accounting_storage/slurmdbd\\nClusterName = alpha\\n'
 printf 'PriorityType = priority/multifactor\\n'; [ ! -e $here/plugin ] || cat $here/plugin",
     ),
@@ -90,9 +91,13 @@ impl Place {
 
     /// Starts `fairmesh slurm feed`.
     fn feed(&self) -> anyhow::Result<Loop> {
+        self.start_loop("feed")
+    }
+
+    fn start_loop(&self, what: &str) -> anyhow::Result<Loop> {
         let mut command = Command::new(PROGRAM);
-        command.args(["slurm", "feed", "--config"]);
-        let log = fs::File::create(self.path("feed.log"))?;
+        command.args(["slurm", what, "--config"]);
+        let log = fs::File::create(self.path("loop.log"))?;
         let child = command
             .arg(self.site.config())
             .stderr(log)
@@ -100,7 +105,7 @@ impl Place {
         Ok(Loop(child.spawn()?))
     }
 
-    /// Puts a job of two cores into a list: it has run for a minute, or ended.
+    /// Puts a job of two cores into a list: it waits, has run for a minute, or has ended.
     fn has(&self, list: &str, id: u64) -> anyhow::Result<()> {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         let (start, end) = (now - 60, now + 600);
@@ -108,12 +113,27 @@ impl Place {
             "queue" => format!(
                 "{id},{id},RUNNING,None,1,2,{start},{start},{end},1:00,11:00,cpu=2,1,main,normal,n1,ann,ann,ann,0,0:00,x"
             ),
+            "waiting" => format!(
+                "{id},{id},PENDING,Priority,1,2,{start},N/A,N/A,0:00,11:00,cpu=2,1,main,normal,,ann,ann,ann,0,0:00,x"
+            ),
             _ => format!(
                 "{id},{id},alpha,ann,ann,7,ann,7,main,normal,COMPLETED,0:0,{start},{start},{start},{now},60,5,1,2,2,4G,\
                  cpu=2,cpu=2,n1,1,x"
             ),
         };
+        let list = if list == "waiting" { "queue" } else { list };
         Ok(fs::write(self.path(list), format!("{row}\n"))?)
+    }
+
+    /// A command of `fairmesh slurm` in the folder of the scripts, with a relative path of the configuration.
+    fn slurm(&self, words: &[&str]) -> anyhow::Result<(bool, String)> {
+        let mut command = Command::new(PROGRAM);
+        command
+            .args(["slurm", "--config", "a/fairmesh.toml"])
+            .args(words);
+        let output = command.current_dir(self.folder.path()).output()?;
+        let text = [output.stdout, output.stderr].concat();
+        Ok((output.status.success(), String::from_utf8(text)?))
     }
 
     fn doctor(&self) -> anyhow::Result<String> {
@@ -259,7 +279,6 @@ fn a_node_that_is_wiped_under_a_running_feed_gets_its_records_again() -> anyhow:
     node.await_usage("physics", "ann", 120_000)?;
     ensure!(node.stop()?.success());
     fs::remove_dir_all(place.site.data())?;
-    // The log's id is the second in which it began.
     let node = place.start()?;
     node.await_usage("physics", "ann", 120_000)?;
     let logged = node.http("GET", "/v1/accounting", b"")?.body;
@@ -267,6 +286,74 @@ fn a_node_that_is_wiped_under_a_running_feed_gets_its_records_again() -> anyhow:
         logged["records"].as_array().map(Vec::len) == Some(1),
         "{logged}"
     );
+    Ok(())
+}
+
+#[test]
+fn no_loop_sets_site_factors_beside_the_plugin() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let node = place.start()?;
+    place.has("waiting", 1)?;
+    let _sync = place.start_loop("sync")?;
+    let began = Instant::now();
+    while !place.path("set").exists() {
+        ensure!(began.elapsed() < PATIENCE, "no site factor is set");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    // From now on the plug-in does it; another job waits.
+    let plugin = "PrioritySiteFactorPlugin = site_factor/fairmesh\n";
+    fs::write(place.path("plugin"), plugin)?;
+    place.has("waiting", 2)?;
+    let text = await_code(&node, Some("loop-failing"))?;
+    let why = "the plug-in site_factor/fairmesh sets the site factors of this cluster";
+    ensure!(
+        text.starts_with("slurm sync: ") && text.contains(why),
+        "{text}"
+    );
+    for words in [
+        &["run"][..],
+        &["sync"],
+        &["sync", "--once"],
+        &["sync", "--reset"],
+    ] {
+        let (is_good, text) = place.slurm(words)?;
+        ensure!(
+            !is_good && text.contains(why) && text.contains("slurm feed"),
+            "{words:?}: {text}"
+        );
+    }
+    let (is_good, text) = place.slurm(&["sync", "--dry-run"])?;
+    ensure!(is_good, "{text}");
+    let set = fs::read_to_string(place.path("set"))?;
+    ensure!(!set.contains("JobId=2"), "{set}");
+    Ok(())
+}
+
+#[test]
+fn setup_writes_absolute_paths_and_asks_for_no_restart_that_is_not_needed() -> anyhow::Result<()> {
+    let place = Place::new()?;
+    let config = fs::read_to_string(place.site.config())?;
+    let with_quota = config.replace("with_node = false\n", "with_node = false\nquota = true\n");
+    fs::write(place.site.config(), with_quota)?;
+    let (_, text) = place.slurm(&["setup", "--write", "files"])?;
+    ensure!(
+        text.contains("add these lines to slurm.conf, then run `scontrol reconfigure`"),
+        "{text}"
+    );
+    ensure!(!text.contains("restart slurmctld"), "{text}");
+    let check = fs::read_to_string(place.path("files/fairmesh-quota.lua"))?;
+    let folder = place.folder.path().display();
+    ensure!(
+        check.contains(&format!("local SOCKET = \"{folder}/a/")),
+        "{check}"
+    );
+    for file in ["fairmesh-prolog", "fairmesh-slurm.service"] {
+        let text = fs::read_to_string(place.path("files").join(file))?;
+        ensure!(
+            text.contains(&format!(" --config {folder}/a/fairmesh.toml")),
+            "{text}"
+        );
+    }
     Ok(())
 }
 
