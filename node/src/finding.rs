@@ -100,6 +100,11 @@ pub enum Code {
     OverCapacity,
     UsageTakenBack,
     // Of the batch systems beside the node.
+    LoopSilent,
+    LoopFailing,
+    LoopBehind,
+    LoopStopped,
+    SourceAway,
     SlurmAway,
     SlurmSetup,
     SlurmUnmapped,

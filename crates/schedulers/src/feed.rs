@@ -7,24 +7,26 @@
 //!
 //! Deliberately not here: reading sources ([`Scheduler`]), what a source lacks (`ended`, `parts`), the charge rule.
 
+mod cursor;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
 use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord};
-use fairmesh_records::{BatchRecord, ChargeRule, Format, Options};
+use fairmesh_records::{BatchRecord, ChargeRule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::control::{AskError, Control};
 use crate::ended::{finished, note_suspended};
-use crate::follow::{self, FilePosition, Reader};
 use crate::job::{Job, State};
-use crate::loops::{Rounds, complain};
-use crate::parts::{self, Resized};
+use crate::loops::{Rounds, SourceAway, complain};
+use crate::parts;
 use crate::report::{FeedReport, LoopsReport, RoundsReport};
 use crate::{About, LoopSettings, Scheduler, now, now_ms, state};
+pub use cursor::{Cursor, Portion};
 
 /// Records in one request to the node, and of one portion of a file.
 pub const BATCH_RECORDS: usize = 5_000;
@@ -38,105 +40,6 @@ const PAST_WAIT_MAX: Duration = Duration::from_secs(10);
 
 /// Pause between two questions for it.
 const PAST_PAUSE: Duration = Duration::from_millis(200);
-
-/// How far the feed has come.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cursor {
-    /// The newest end of the jobs of `sacct` that were seen, in seconds since 1970.
-    pub sacct_until: Option<u64>,
-    /// Up to when the days behind it have been asked for. Not kept: a feed that starts asks for them again.
-    #[serde(skip)]
-    pub sacct_asked: Option<u64>,
-    /// Seconds of the past in one call, while days are left of which whole ones were too much.
-    #[serde(skip)]
-    pub sacct_step: Option<u64>,
-    /// A file of records: which, and how far.
-    pub file: Option<FilePosition>,
-    /// The last file of a spool that this round has read: those that are refused for now stay, and hold no others up.
-    #[serde(skip)]
-    pub spooled: Option<PathBuf>,
-    /// Seconds for which jobs were seen to be suspended, by number and submit time, until their end
-    /// is known: job completion files do not say it.
-    #[serde(default)]
-    pub suspended: BTreeMap<String, u64>,
-    /// When runs were last resized, by number and submit time.
-    #[serde(default)]
-    pub resized: BTreeMap<String, Resized>,
-    /// Jobs of the queue whose records could not be read: the queue has the last word on them.
-    #[serde(default)]
-    pub unread: BTreeSet<u64>,
-}
-
-impl Cursor {
-    /// The same, where its source is read up to another place.
-    fn at(self, place: Self) -> Self {
-        Self {
-            sacct_until: place.sacct_until,
-            sacct_asked: place.sacct_asked,
-            sacct_step: place.sacct_step,
-            file: place.file,
-            spooled: place.spooled,
-            ..self
-        }
-    }
-}
-
-/// What a source gave.
-#[derive(Debug, Default)]
-pub struct Portion {
-    /// Jobs that have ended, and others.
-    pub records: Vec<BatchRecord>,
-    /// What made no sense, and why.
-    pub bad: Vec<String>,
-    /// The jobs that this may have been of.
-    pub unread: Vec<u64>,
-    /// Where the cursor is once the node has acknowledged.
-    pub cursor: Cursor,
-    /// In a file: where reading started.
-    pub start: Option<FilePosition>,
-    /// The files to remove then.
-    pub files: Vec<PathBuf>,
-    /// What ended later than this, in seconds since 1970, will be given again.
-    pub again_from_s: Option<u64>,
-    /// Whether there is more.
-    pub more: bool,
-    /// Whether a log was gone before it was known to be read to its end.
-    pub is_lost: bool,
-}
-
-impl Portion {
-    /// Reads on in a file that grows, behind the cursor.
-    pub(crate) fn read(
-        path: &Path,
-        cursor: &Cursor,
-        format: Format,
-        mut options: Options,
-    ) -> anyhow::Result<Self> {
-        options.growing = true;
-        let read = Reader::new(format, &options).read(path, cursor.file.as_ref());
-        let read = read.with_context(|| format!("cannot read {}", path.display()))?;
-        Ok(Self::of_file(read, cursor))
-    }
-
-    /// What was read on in a file, behind the cursor.
-    pub(crate) fn of_file(read: follow::Portion, cursor: &Cursor) -> Self {
-        let log = read.start.name.as_ref().map(|name| format!(" ({name})"));
-        let log = log.unwrap_or_default();
-        let show = |bad: &follow::Bad| format!("line {}: {}{log}", bad.line, bad.why);
-        Self {
-            bad: read.bad.iter().map(show).collect(),
-            start: Some(read.start),
-            records: read.records,
-            more: read.more,
-            is_lost: read.lost.is_some(),
-            cursor: Cursor {
-                file: Some(read.next),
-                ..cursor.clone()
-            },
-            ..Self::default()
-        }
-    }
-}
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -171,6 +74,13 @@ struct Reported {
     refusals: Vec<Refusal>,
     refused_again: BTreeSet<u64>,
     skipped: BTreeMap<String, u64>,
+}
+
+/// What the node answers to a report of the loop, as far as it matters here.
+#[derive(Debug, Default, Deserialize)]
+#[serde(default)]
+struct RecordsIn {
+    log: Option<i64>,
 }
 
 #[derive(Debug, Deserialize)]
@@ -269,15 +179,12 @@ impl<S: Scheduler> Feed<S> {
     /// If the batch system or the node is away.
     pub async fn once(&mut self) -> anyhow::Result<Done> {
         let about = self.about().await?;
-        if !self.has_waited {
-            self.await_past().await?;
-            self.has_waited = true;
-        }
+        self.compare_log().await?;
+        self.await_past().await?;
         let (mut cursor, mut done) = (self.cursor()?, Done::default());
         let mut queue = None;
-        let unlogged = loop {
-            let mut taken = self.take(&about, &cursor).await?;
-            self.keep_start(&mut cursor, &mut taken)?;
+        let trouble = loop {
+            let taken = self.take(&about, &cursor).await;
             let mut before = cursor.clone();
             // The queue is read behind the source, so that what has just finished is still in it.
             if queue.is_none() {
@@ -286,6 +193,15 @@ impl<S: Scheduler> Feed<S> {
                 self.note(&mut cursor, &jobs, &about);
                 queue = Some(jobs);
             }
+            let mut taken = match taken {
+                Ok(taken) => taken,
+                // Running jobs do not wait for the source of ended ones.
+                Err(error) => {
+                    self.keep(&before, &cursor, &[])?;
+                    break Some(SourceAway(format!("{error:#}")).into());
+                }
+            };
+            self.keep_start(&mut cursor, &mut taken)?;
             let jobs = queue.as_deref().unwrap_or_default();
             complain(&self.name(), "a record makes no sense", &taken.bad);
             let files = std::mem::take(&mut taken.files);
@@ -296,9 +212,8 @@ impl<S: Scheduler> Feed<S> {
             let without = about.lack.is_some();
             let records = finished(taken, &mut next, jobs, &about.cluster, without);
             let refused = done.for_now;
-            let unlogged = self.report(records, again_from_s, &mut done).await?;
-            if unlogged.is_some() {
-                break unlogged;
+            if let Some(error) = self.report(records, again_from_s, &mut done).await? {
+                break Some(error.into());
             }
             // What is refused for now is told again, with all that lies behind it in the source; of a spool, with its portion.
             let (is_of_spool, is_taken) = (place.spooled.is_some(), done.for_now == refused);
@@ -317,15 +232,12 @@ impl<S: Scheduler> Feed<S> {
         };
         let jobs = queue.unwrap_or_default();
         let running = running(&self.settings.charge_rule, &jobs, &about.cluster, &cursor);
-        let answer: Reported = self.control.post("/v1/running", lines(&running)?).await?;
-        done.running = answer.read;
-        done.refused += answer.refused;
-        self.complain_of(&answer);
+        self.report_running(&running, &mut done).await?;
         self.tell_waiting(&jobs).await?;
         let tend = self.scheduler.tend(&jobs, &about.cluster, &self.control);
         tend.await?;
-        if let Some(error) = unlogged {
-            return Err(error.into());
+        if let Some(error) = trouble {
+            return Err(error);
         }
         let (refused, name) = (done.for_now, self.name());
         anyhow::ensure!(
@@ -382,25 +294,52 @@ impl<S: Scheduler> Feed<S> {
         Ok(known.unwrap_or_default())
     }
 
+    /// If the node has lost the record log that the cursor belongs to, reads the source from its beginning: the data folder
+    /// was lost, or the log was set aside. What the node still knows counts once.
+    async fn compare_log(&mut self) -> anyhow::Result<()> {
+        let (control, path, report) = self.told();
+        let told = control.post(&path, serde_json::to_vec(&report)?).await;
+        // If the node is away, the next request reports it.
+        let RecordsIn { log } = told.unwrap_or_default();
+        let mut cursor = self.cursor()?;
+        if log.is_some() && log != cursor.log {
+            if cursor.log.is_some() {
+                let name = self.name();
+                tracing::warn!(
+                    "{name}: the node has a new record log: the feed reports all that its source has again"
+                );
+                cursor = cursor.at(Cursor::default());
+                self.acknowledged.clear();
+                self.has_waited = false;
+            }
+            cursor.log = log;
+            state::store(&self.settings.state_file, &cursor)?;
+        }
+        self.cursor = Some(cursor);
+        Ok(())
+    }
+
     /// Waits until the node has heard what the other sites hold of it: if it has lost its data folder, it knows then which
     /// jobs its counters have.
-    async fn await_past(&self) -> Result<(), AskError> {
+    async fn await_past(&mut self) -> Result<(), AskError> {
         let until = tokio::time::Instant::now() + PAST_WAIT_MAX;
-        loop {
+        while !self.has_waited {
             let (status, _): (Status, _) = self.control.get("/v1/status", &[]).await?;
-            if status.vos.iter().all(|vo| vo.past_known) {
-                return Ok(());
-            }
-            if tokio::time::Instant::now() > until {
+            let is_known = status.vos.iter().all(|vo| vo.past_known);
+            let is_late = tokio::time::Instant::now() > until;
+            if is_late && !is_known {
                 tracing::warn!(
                     "{}: not every connected site has said what it holds of this one; if the data folder was \
                      lost, what is reported before counts twice where one holds more",
                     self.name()
                 );
-                return Ok(());
             }
-            tokio::time::sleep(PAST_PAUSE).await;
+            self.has_waited = is_known || is_late;
+            if !self.has_waited {
+                tokio::time::sleep(PAST_PAUSE).await;
+            }
         }
+        Ok(())
     }
 
     async fn take(&self, about: &About, cursor: &Cursor) -> anyhow::Result<Portion> {
@@ -473,6 +412,14 @@ impl<S: Scheduler> Feed<S> {
         Ok(unlogged)
     }
 
+    async fn report_running(&self, jobs: &[RunningJob], done: &mut Done) -> anyhow::Result<()> {
+        let answer: Reported = self.control.post("/v1/running", lines(jobs)?).await?;
+        done.running = answer.read;
+        done.refused += answer.refused;
+        self.complain_of(&answer);
+        Ok(())
+    }
+
     async fn report_usage(&self, records: &[&BatchRecord]) -> anyhow::Result<Reported> {
         let rule = &self.settings.charge_rule;
         let usage = records.iter().map(|record| rule.usage(record, now()));
@@ -540,7 +487,7 @@ impl<S: Scheduler> Rounds for Feed<S> {
     fn told(&self) -> (&Control, String, LoopsReport) {
         let report = LoopsReport {
             sync: None,
-            feed: Some(self.told),
+            feed: Some(self.told.clone()),
         };
         (&self.control, format!("/v1/{}", S::NAME), report)
     }

@@ -223,8 +223,11 @@ pub fn granularity_of(range: u32) -> u32 {
 
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let millis = since.map_or(0, |since| since.as_millis());
-    u64::try_from(millis).unwrap_or(u64::MAX)
+    since.map_or(0, millis)
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn now() -> WallTime {

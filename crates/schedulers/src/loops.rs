@@ -1,10 +1,12 @@
 //! Rounds, again and again, until somebody wants them to stop.
 //!
-//! What is wrong is said once, and again after a while; so is that it is right again. After each round the node is
-//! told what the loop has done, and shows it with its own metrics.
+//! What is wrong is said once, and again after a while; so is that it is right again. The loop reports to the node when
+//! it starts, after each round, once an interval during a long round, and when it stops on request. The node can
+//! therefore distinguish a loop that is dead from one that hangs, fails or was stopped.
 //!
 //! Invariant: a loop ends soon after it is told to, whatever hangs: the round that it is at has `STOP_MAX` to come
-//! to its end, and is dropped then as a crash would drop it. Deliberately not here: signals.
+//! to its end, and is dropped then as a crash would drop it. Deliberately not here: signals, and what the node makes of
+//! the reports.
 
 use std::time::{Duration, Instant};
 
@@ -16,13 +18,17 @@ use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
 use crate::control::{AskError, Control};
-use crate::report::{LoopsReport, RoundsReport};
+use crate::millis;
+use crate::report::{LoopsReport, RoundsReport, Trouble};
 
 /// What a round may still take when somebody wants the loops to stop.
 const STOP_MAX: Duration = Duration::from_secs(2);
 
 /// How long the node may take to hear what was done: no round waits for longer.
 const HEARING_MAX: Duration = Duration::from_secs(5);
+
+/// Least time between two reports during a round, however short the interval.
+const LIFE_SIGN_MIN: Duration = Duration::from_secs(1);
 
 /// After so long, that something is away is said once more.
 const REMIND: Duration = Duration::from_secs(600);
@@ -87,54 +93,108 @@ impl Beside {
     }
 }
 
+/// A round lacked only the source of ended jobs; running jobs were reported.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub struct SourceAway(pub String);
+
 async fn run(mut rounds: impl Rounds, mut stop: watch::Receiver<bool>) {
-    let name = rounds.name();
+    let (name, interval) = (rounds.name(), rounds.interval());
+    rounds.rounds().interval_ms = millis(interval);
     let mut trouble: Option<(Instant, String)> = None;
-    loop {
-        let mut told = stop.clone();
-        let impatience = async {
-            // Whoever could tell is gone, which tells as much.
-            let _ = told.wait_for(|told| *told).await;
-            sleep(STOP_MAX).await;
-        };
-        let done = tokio::select! {
-            biased;
-            done = rounds.round() => done,
-            () = impatience => return,
-        };
+    tell(&mut rounds).await;
+    while let Some((done, took)) = one_round(&mut rounds, stop.clone()).await {
+        note(rounds.rounds(), &done, took);
         match done {
             Ok(()) => {
-                rounds.rounds().done += 1;
                 if let Some((since, _)) = trouble.take() {
                     let away_s = since.elapsed().as_secs();
                     tracing::info!(away_s, "{name}: all is well again");
                 }
             }
             Err(error) => {
-                let is_node_away = error.is::<AskError>() || error.is::<ClientError>();
-                let counted = rounds.rounds();
-                counted.without_node += u64::from(is_node_away);
-                counted.without_scheduler += u64::from(!is_node_away);
                 let said = format!("{error:#}");
                 let is_news = |(at, was): &(Instant, String)| *was != said || at.elapsed() > REMIND;
                 if trouble.as_ref().is_none_or(is_news) {
-                    let comfort = rounds.comfort(is_node_away);
+                    let comfort = rounds.comfort(is_node_away(&error));
                     tracing::warn!("{name}: {said}; {comfort}");
                     trouble = Some((Instant::now(), said));
                 }
             }
         }
-        let (control, path, report) = rounds.told();
-        tell(control, &path, &report).await;
+        if *stop.borrow() {
+            break;
+        }
+        tell(&mut rounds).await;
         tokio::select! {
-            _ = stop.wait_for(|told| *told) => return,
-            () = sleep(rounds.interval()) => {}
+            _ = stop.wait_for(|told| *told) => break,
+            () = sleep(interval) => {}
         }
     }
+    rounds.rounds().is_stopped = true;
+    // A node that hangs does not hold up the end.
+    let _ = timeout(STOP_MAX, tell(&mut rounds)).await;
 }
 
-/// Tells the node. That it does not listen changes nothing; counters go on, and are told next time.
-async fn tell(control: &Control, path: &str, report: &LoopsReport) {
+/// One round with its duration, during which the node hears once an interval that the loop is alive; none where the
+/// round did not end in time after a request to stop.
+async fn one_round(
+    rounds: &mut impl Rounds,
+    mut stop: watch::Receiver<bool>,
+) -> Option<(anyhow::Result<()>, Duration)> {
+    let (began, interval) = (Instant::now(), rounds.interval().max(LIFE_SIGN_MIN));
+    let (control, path, report) = rounds.told();
+    let control = control.clone();
+    let signs_of_life = async {
+        loop {
+            sleep(interval).await;
+            send(&control, &path, &report).await;
+        }
+    };
+    let impatience = async {
+        // If the sender is gone, the loops are to end, too.
+        let _ = stop.wait_for(|told| *told).await;
+        sleep(STOP_MAX).await;
+    };
+    let done = tokio::select! {
+        biased;
+        done = rounds.round() => done,
+        () = impatience => return None,
+        () = signs_of_life => unreachable!("it never ends"),
+    };
+    Some((done, began.elapsed()))
+}
+
+fn is_node_away(error: &anyhow::Error) -> bool {
+    error.is::<AskError>() || error.is::<ClientError>()
+}
+
+/// Notes how a round ended.
+fn note(counted: &mut RoundsReport, done: &anyhow::Result<()>, took: Duration) {
+    let Err(error) = done else {
+        counted.done += 1;
+        counted.took_ms = millis(took);
+        counted.trouble = None;
+        return;
+    };
+    let is_node_away = is_node_away(error);
+    counted.without_node += u64::from(is_node_away);
+    counted.without_scheduler += u64::from(!is_node_away);
+    let before = counted.trouble.take().map_or(0, |trouble| trouble.rounds);
+    counted.trouble = Some(Trouble {
+        rounds: before + 1,
+        is_of_source: error.is::<SourceAway>(),
+        why: format!("{error:#}"),
+    });
+}
+
+async fn tell(rounds: &mut impl Rounds) {
+    let (control, path, report) = rounds.told();
+    send(control, &path, &report).await;
+}
+
+/// Sends a report. That the node does not receive it changes nothing: counters continue, and the next report has them.
+async fn send(control: &Control, path: &str, report: &LoopsReport) {
     let body = serde_json::to_vec(report).unwrap_or_default();
     let heard = control.post::<IgnoredAny>(path, body);
     let heard = timeout(HEARING_MAX, heard).await;
@@ -196,5 +256,22 @@ mod tests {
         begins.wait_for(|begun| *begun).await?;
         timeout(Duration::from_secs(60), beside.end()).await?;
         Ok(())
+    }
+
+    #[test]
+    fn failed_rounds_are_counted_until_one_is_good() {
+        let (mut counted, took) = (RoundsReport::default(), Duration::from_secs(3));
+        let away = || Err(SourceAway("slurmdbd does not answer".to_owned()).into());
+        note(&mut counted, &Err(anyhow::anyhow!("squeue failed")), took);
+        note(&mut counted, &away(), took);
+        let trouble = counted.trouble.clone().expect("two failed");
+        assert_eq!((trouble.rounds, trouble.is_of_source), (2, true));
+        assert_eq!(trouble.why, "slurmdbd does not answer");
+        assert_eq!((counted.without_scheduler, counted.took_ms), (2, 0));
+        note(&mut counted, &Ok(()), took);
+        assert_eq!(
+            (counted.trouble, counted.done, counted.took_ms),
+            (None, 1, 3_000)
+        );
     }
 }

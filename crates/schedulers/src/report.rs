@@ -15,8 +15,16 @@ pub struct LoopsReport {
     pub feed: Option<FeedReport>,
 }
 
+impl LoopsReport {
+    /// The loops that it is about, by name.
+    pub fn rounds(&self) -> impl Iterator<Item = (&'static str, &RoundsReport)> {
+        let sync = self.sync.iter().map(|sync| ("sync", &sync.rounds));
+        sync.chain(self.feed.iter().map(|feed| ("feed", &feed.rounds)))
+    }
+}
+
 /// How the rounds of a loop ended.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RoundsReport {
@@ -27,10 +35,36 @@ pub struct RoundsReport {
     pub without_scheduler: u64,
     /// Rounds in which the node was away.
     pub without_node: u64,
+    /// The pause after a round, in milliseconds. The loop reports at least once in this time, also during a round, so
+    /// that the node notices its silence; 0 for a loop of an earlier release, which promises nothing.
+    #[serde(default)]
+    pub interval_ms: u64,
+    /// The duration of the newest good round, in milliseconds.
+    #[serde(default)]
+    pub took_ms: u64,
+    /// Why the newest rounds failed; none after a good one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub trouble: Option<Trouble>,
+    /// Whether the loop has ended because it was asked to: SIGTERM, or the end of its node.
+    #[serde(default)]
+    pub is_stopped: bool,
+}
+
+/// Rounds that failed one after the other.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub struct Trouble {
+    /// How many.
+    pub rounds: u64,
+    /// Whether the rounds lacked only the source of ended jobs: running jobs were reported.
+    pub is_of_source: bool,
+    /// The error of the newest round.
+    pub why: String,
 }
 
 /// `fairmesh slurm sync` and its like.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SyncReport {
@@ -53,7 +87,7 @@ pub struct SyncReport {
 }
 
 /// `fairmesh slurm feed` and its like.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FeedReport {

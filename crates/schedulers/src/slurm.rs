@@ -22,7 +22,7 @@ use fairmesh_model::Millis;
 use fairmesh_records::{Format, Options, Zone};
 use serde::Deserialize;
 
-use crate::command::Commands;
+use crate::command::{CommandError, Commands};
 use crate::control::Control;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
 use crate::follow::Reader;
@@ -30,6 +30,11 @@ use crate::job::Job;
 use crate::plan::Update;
 use crate::{About, LoopSettings, Refusal, Scheduler, capacity, now_ms};
 use cluster::{Cluster, Finished};
+
+/// Why the loop sets no site factors beside the plug-in.
+pub const PLUGIN_SETS_FACTORS: &str = "the plug-in site_factor/fairmesh sets the site factors of this cluster, and two \
+     of them would undo each other's: run `fairmesh slurm feed` alone, with `with_node = false` under [slurm], or take \
+     PrioritySiteFactorPlugin out of slurm.conf and restart slurmctld";
 
 /// Where the hook leaves records, unless told otherwise.
 pub const SPOOL_DEFAULT: &str = "/var/spool/fairmesh";
@@ -162,6 +167,9 @@ impl Scheduler for Slurm {
     }
 
     async fn set(&self, updates: &[Update]) -> anyhow::Result<Vec<Refusal>> {
+        // The plug-in may have been put in use since the loop started.
+        let cluster = Cluster::ask(&self.commands).await?;
+        anyhow::ensure!(!cluster.has_our_plugin(), PLUGIN_SETS_FACTORS);
         let line = |it: &Update| format!("update JobId={} SiteFactor={}", it.target, it.to);
         let lines: Vec<String> = updates.iter().map(line).collect();
         let rate = self.settings.common.rate;
@@ -205,7 +213,8 @@ impl Scheduler for Slurm {
             Some(Finished::Sacct) => {
                 let overlap_s = self.settings.overlap.0 / 1_000;
                 let now_s = now_ms() / 1_000;
-                sacct::read(&self.commands, cursor, overlap_s, now_s, &options).await?
+                let read = sacct::read(&self.commands, cursor, overlap_s, now_s, &options).await;
+                read.map_err(of_slurmdbd)?
             }
             Some(Finished::File(path)) => of_file(path, cursor, &options)?,
             Some(Finished::Spool(path)) => spool::read(path, cursor, BATCH_RECORDS)
@@ -221,6 +230,21 @@ impl Scheduler for Slurm {
             }
         }
         Ok(())
+    }
+}
+
+/// The daemon of Slurm that failed; slurmctld may run.
+#[derive(Debug, thiserror::Error)]
+#[error("slurmdbd does not answer")]
+pub struct SlurmdbdAway;
+
+/// The failure of a command that asks slurmdbd.
+fn of_slurmdbd(error: CommandError) -> anyhow::Error {
+    match error {
+        CommandError::Failed { .. } | CommandError::Slow { .. } => {
+            anyhow::Error::new(error).context(SlurmdbdAway)
+        }
+        _ => error.into(),
     }
 }
 

@@ -222,7 +222,7 @@ impl<S: Scheduler> Sync<S> {
                 0 => Some(now_ms()),
                 _ => self.done.good_ms,
             },
-            ..self.done
+            ..self.done.clone()
         };
     }
 }
@@ -257,7 +257,7 @@ impl<S: Scheduler> Rounds for Sync<S> {
 
     fn told(&self) -> (&Control, String, LoopsReport) {
         let report = LoopsReport {
-            sync: Some(self.done),
+            sync: Some(self.done.clone()),
             feed: None,
         };
         (&self.control, format!("/v1/{}", S::NAME), report)

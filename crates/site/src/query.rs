@@ -78,6 +78,9 @@ pub struct PeerStatus {
     pub exchanges: Exchanges,
     /// When a head of it last came into force here, through whomever.
     pub received: Option<MonoTime>,
+    /// The newest moment of a job in what it published, by its own clock. At a site whose feed works and where jobs run
+    /// it is the last report of running jobs.
+    pub usage_until: Option<WallTime>,
     /// Whether a charter in force lists it, or none is here yet.
     pub is_member: bool,
 }
@@ -287,6 +290,7 @@ impl Site {
                 name,
                 connected: connected.contains(&site),
                 signed_at: coverage.signed_at.get(&site).copied(),
+                usage_until: self.reach_of(site),
                 agreed: self.gossip.agreed_at(site),
             })
             .collect()

@@ -11,7 +11,7 @@
 //! no marks from before it began, so what the counters reached to then is lost of the marks as well ([`marks_lost`]).
 
 use fairmesh_gossip::PartKey;
-use fairmesh_model::{Now, UsageRecord, VoId, WallTime, mutated};
+use fairmesh_model::{Now, SiteId, UsageRecord, VoId, WallTime, mutated};
 
 use crate::kinds::REACH;
 use crate::site::Site;
@@ -193,6 +193,18 @@ impl Site {
         let began = wall.before(now.mono.since(self.began));
         // Jobs count that end as much later.
         reach.no_later_than(began.after(self.config.timing.clock_tolerance))
+    }
+
+    /// The newest moment of a job in what a site published, in any VO.
+    pub(crate) fn reach_of(&self, site: SiteId) -> Option<WallTime> {
+        let replicas = self.vos.values().map(|vo| &vo.replica);
+        let parts = replicas.flat_map(|replica| {
+            let heads = replica.heads_of(site).map(|head| head.body().incarnation);
+            heads.flat_map(move |head| replica.parts_of(site, head, REACH))
+        });
+        let reaches = parts.filter_map(|(_, bytes)| Reach::from_bytes(bytes));
+        let newest = reaches.map(Reach::newest).max();
+        newest.filter(|until| *until > WallTime(0))
     }
 
     /// The rows of the store of all that.

@@ -45,6 +45,7 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
         ("Site", Align::Left),
         ("State", Align::Left),
         ("DataAge", Align::Right),
+        ("UsageAge", Align::Right),
         ("LastInSync", Align::Right),
         ("RTT", Align::Right),
         ("BytesIn", Align::Right),
@@ -59,6 +60,8 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
             peer.site.chars().take(8).collect(),
             peer.state.name().to_owned(),
             since(peer.data_age_ms),
+            peer.usage_age_ms
+                .map_or_else(|| "-".to_owned(), |ms| age(Millis(ms))),
             peer.agreed_age_ms
                 .map_or_else(|| "-".to_owned(), |ms| age(Millis(ms))),
             round_trip(peer),

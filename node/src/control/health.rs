@@ -6,7 +6,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, WallTime};
-use fairmesh_schedulers::report::LoopsReport;
 use fairmesh_site::{Severity, Site};
 
 use super::answer::{PeerBody, PeerState, VoBody};
@@ -267,23 +266,6 @@ pub(super) fn of_rejects((file, lines): (&String, &Waiting)) -> Finding {
     let wait = if *count == 1 { "waits" } else { "wait" };
     let text = format!("{rejects} {wait} in {file} since {since}; main reason: {reason}");
     Finding::new(Code::RejectsWait, Severity::Warning, &text)
-}
-
-/// That a log of a batch system was gone before it was read to its end.
-pub(super) fn of_loops(
-    loops: &BTreeMap<&'static str, LoopsReport>,
-) -> impl Iterator<Item = Finding> {
-    let lost = loops.iter().filter_map(|(system, heard)| {
-        let lost = heard.feed?.lost;
-        (lost > 0).then_some((system, lost))
-    });
-    lost.map(|(system, lost)| {
-        let logs = output::count(lost, "log");
-        let text = format!(
-            "{logs} of {system} disappeared before the end was read: records may be missing"
-        );
-        Finding::new(Code::LogLost, Severity::Error, &text)
-    })
 }
 
 /// That the node's own log cannot be written.

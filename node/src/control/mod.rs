@@ -20,6 +20,7 @@ mod extract;
 mod feed;
 mod lines;
 mod log;
+mod loop_states;
 mod loops;
 mod rests_on;
 mod text;
@@ -55,7 +56,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{get, post};
-use fairmesh_model::{SiteId, VoId};
+use fairmesh_model::{Millis, SiteId, VoId};
 use fairmesh_records::ChargeRule;
 use fairmesh_schedulers::NAMES;
 use fairmesh_site::Timing;
@@ -109,6 +110,8 @@ pub struct ControlSettings {
     pub projection: ProjectionName,
     /// Why the configuration was rejected when it was read again last; the one before it stays in force.
     pub rejected: Option<String>,
+    /// The feeds that the configuration names, by batch system, with the pause between their rounds.
+    pub feeds: BTreeMap<&'static str, Millis>,
 }
 
 /// Limits of the server.

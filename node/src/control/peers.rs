@@ -163,6 +163,7 @@ fn peer_body(
         state,
         reachable: stats.connected,
         data_age_ms: peer.signed_at.map(|at| now.wall.since(at).0),
+        usage_age_ms: peer.usage_until.map(|until| now.wall.since(until).0),
         in_sync: state == PeerState::InSync,
         agreed_age_ms: peer.agreed.map(|agreed| now.mono.since(agreed).0),
         addresses,
@@ -184,7 +185,7 @@ fn peer_body(
     }
 }
 
-fn elapsed(since: Instant) -> Millis {
+pub(super) fn elapsed(since: Instant) -> Millis {
     Millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
 }
 

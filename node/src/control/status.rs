@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use axum::Extension;
 use axum::response::IntoResponse;
@@ -14,12 +15,12 @@ use super::access::Peer;
 use super::answer::{HeadBody, NodeBody, RestsOn, SnapshotBody, StatusBody, VoBody};
 use super::error::ApiError;
 use super::extract::Params;
-use super::peers::Found;
+use super::peers::{Found, elapsed};
 use super::refused::{bodies, stored};
 use super::rests_on::{answer, rests_on};
 use super::text::{all_clean, clean};
 use super::without_line::without_line;
-use super::{Shared, State, health};
+use super::{Shared, State, health, loop_states};
 use crate::finding::Finding;
 use crate::output::log;
 use crate::privacy::{Sight, What};
@@ -90,7 +91,11 @@ pub(crate) async fn status(
     });
     notices.extend(refused.as_ref().map(health::of_refused));
     notices.extend(rejects.iter().map(health::of_rejects));
-    notices.extend(health::of_loops(&shared.loops.heard()));
+    notices.extend(loop_states::lost_logs(&shared.loops.heard()));
+    let expected = shared.options.settings.borrow().feeds.clone();
+    let up = elapsed(shared.started);
+    let loops = shared.loops.facts(Instant::now());
+    notices.extend(loop_states::findings(&loops, &expected, up));
     let (notices, healthy) = health::sorted(notices);
     let body = StatusBody {
         node: node_body(shared, asked.records_counted, asked.unmapped),

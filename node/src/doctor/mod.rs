@@ -16,6 +16,7 @@ use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use fairmesh_model::SigningKey;
+use fairmesh_schedulers::slurm::SlurmdbdAway;
 use fairmesh_site::Severity;
 use serde::Serialize;
 
@@ -274,7 +275,16 @@ fn lacking(
 ) -> Vec<Finding> {
     let lacks = match lacks {
         Ok(lacks) => lacks,
-        Err(error) => return vec![Finding::new(away, Severity::Error, &format!("{error:#}"))],
+        Err(error) => {
+            // slurmctld has answered before.
+            let is_of_slurmdbd = error.is::<SlurmdbdAway>();
+            let code = if is_of_slurmdbd {
+                Code::SourceAway
+            } else {
+                away
+            };
+            return vec![Finding::new(code, Severity::Error, &format!("{error:#}"))];
+        }
     };
     let found = |lack: Lack| match lack {
         Lack::Setup { problem, mend } => {

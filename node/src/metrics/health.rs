@@ -18,17 +18,22 @@ use super::registry::{FloatGauge, Labels, float_gauges, gauges, signed};
 use crate::control::answer::{PeerState, StatusBody};
 
 /// Codes that alerts are made of.
-const CODES: [&str; 10] = [
+const CODES: [&str; 15] = [
     "alone",
     "disk-fills",
     "disk-full",
     "disk-low",
+    "loop-behind",
+    "loop-failing",
+    "loop-silent",
+    "loop-stopped",
     "peer-over-budget",
     "peer-silent",
     "peer-unreachable",
     "policy-snapshot",
     "policy-warning",
     "site-twice",
+    "source-away",
 ];
 
 /// What a node says of its health.

@@ -3,7 +3,7 @@
 //! Invariant: ages go on growing when a loop is silent, as they are counted from its last good round;
 //! what was never heard is not there. Deliberately not here: the loops (`fairmesh-schedulers`).
 
-use fairmesh_schedulers::report::{FeedReport, LoopsReport, RoundsReport, SyncReport};
+use fairmesh_schedulers::report::{FeedReport, LoopsReport, SyncReport};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
@@ -24,10 +24,7 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
 }
 
 fn of_a_system(registry: &mut Registry, system: &str, heard: &LoopsReport, now_ms: u64) {
-    let of_sync = heard.sync.map(|sync| ("sync", sync.rounds));
-    let of_feed = heard.feed.map(|feed| ("feed", feed.rounds));
-    let loops: Vec<_> = of_sync.into_iter().chain(of_feed).collect();
-    rounds(registry, system, &loops);
+    rounds(registry, system, heard);
     if let Some(sync) = &heard.sync {
         of_the_sync(registry, sync, now_ms);
     }
@@ -36,11 +33,11 @@ fn of_a_system(registry: &mut Registry, system: &str, heard: &LoopsReport, now_m
     }
 }
 
-fn rounds(registry: &mut Registry, system: &str, loops: &[(&str, RoundsReport)]) {
+fn rounds(registry: &mut Registry, system: &str, heard: &LoopsReport) {
     let done = Family::<Labels, Counter>::default();
     let failed = Family::<Labels, Counter>::default();
-    for (name, rounds) in loops {
-        let label = ("loop", (*name).to_owned());
+    for (name, rounds) in heard.rounds() {
+        let label = ("loop", name.to_owned());
         let labels = vec![label.clone()];
         done.get_or_create(&labels).inc_by(rounds.done);
         for (away, count) in [
@@ -103,6 +100,8 @@ fn age(registry: &mut Registry, name: &str, help: &str, since_ms: Option<u64>, n
 
 #[cfg(test)]
 mod tests {
+    use fairmesh_schedulers::report::RoundsReport;
+
     use super::super::registry::render;
     use super::*;
 

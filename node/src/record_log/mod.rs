@@ -109,6 +109,8 @@ impl From<rusqlite::Error> for LogError {
 /// thread, read by whoever likes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStats {
+    /// The id that the log got when it began; 0 for one of an earlier release, or one that is not open.
+    pub id: i64,
     /// Jobs in the log.
     pub rows: u64,
     /// Bytes of the file that hold something.

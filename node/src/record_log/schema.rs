@@ -172,8 +172,11 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
     connection.pragma_update(None, "cache_size", -(32 << 10))?;
     connection.pragma_update(None, "wal_autocheckpoint", 8_000)?;
     if version == 0 {
+        // Drawn, as two logs of a site can begin in one second; SQLite has 32 bits for it.
+        let drawn = "SELECT 1 + abs(random() % 2147483646)";
+        let id: i64 = connection.query_row(drawn, [], |row| row.get(0))?;
         connection.execute_batch(&format!(
-            "BEGIN IMMEDIATE; {TABLES} PRAGMA user_version = {VERSION}; COMMIT;"
+            "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {id}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
     }
     let has_energy = "SELECT count(*) FROM pragma_table_info('records') WHERE name = 'energy'";
@@ -190,6 +193,11 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
         |_| Ok(()),
     )?;
     Ok(Some(connection))
+}
+
+/// What distinguishes a log from the one before it, whose file was lost or set aside.
+pub(super) fn id(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.pragma_query_value(None, "application_id", |row| row.get(0))
 }
 
 /// Opens the file for reading only.

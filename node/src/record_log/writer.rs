@@ -209,7 +209,9 @@ impl Writer {
         let rows = "SELECT count(*) FROM records";
         let rows = connection.query_row(rows, [], |row| row.get::<_, i64>(0));
         let rows = u64::try_from(rows.unwrap_or(0)).unwrap_or(0);
-        self.stats.send_modify(|stats| stats.rows = rows);
+        let id = schema::id(connection).unwrap_or(0);
+        self.stats
+            .send_modify(|stats| (stats.rows, stats.id) = (rows, id));
         self.note_bytes(connection);
     }
 

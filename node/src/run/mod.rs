@@ -436,6 +436,7 @@ async fn settings_of(config: &Config, known: [Uids; 2]) -> anyhow::Result<Contro
         charge_rule: config.charge_rule.clone(),
         projection: config.projection,
         rejected: None,
+        feeds: schedulers::feeds(config),
     })
 }
 

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use clap::{Args, Subcommand};
+use fairmesh_model::Millis;
 use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::loops::Beside;
@@ -90,6 +91,8 @@ pub(crate) struct Known {
     pub(crate) codes: [Code; 5],
     /// Whether the configuration has its table, and whether the loops run with the node.
     pub(crate) with_node: fn(&Config) -> Option<bool>,
+    /// What it is called in metrics, and the pause of its feed.
+    pub(crate) feed: fn(&Config) -> (&'static str, Millis),
     /// What it lacks.
     pub(crate) lacks: for<'a> fn(&'a Config) -> Asked<'a>,
     /// Starts its loops.
@@ -105,6 +108,7 @@ impl Known {
             title: S::TITLE,
             codes: S::CODES,
             with_node: |config| S::table(config).map(|table| table.with_node),
+            feed: |config| (S::NAME, S::beside(config).settings.feed_interval),
             lacks: |config| Box::pin(lacks::<S>(config)),
             start: |config, beside| S::beside(config).start(true, true, beside),
         }

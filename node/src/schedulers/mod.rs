@@ -8,14 +8,17 @@ pub(crate) mod check;
 pub(crate) mod command;
 pub mod settings;
 
+use std::collections::BTreeMap;
 use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use fairmesh_model::Millis;
 use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::feed::Feed;
 use fairmesh_schedulers::loops::Beside;
+use fairmesh_schedulers::slurm::Slurm;
 use fairmesh_schedulers::sync::{Round, Sync};
 use fairmesh_schedulers::{LoopSettings, Scheduler};
 use tokio::signal::unix::{SignalKind, signal};
@@ -36,6 +39,13 @@ pub(crate) struct SyncArgs {
     /// Set all priorities back to 0 and end
     #[arg(long)]
     reset: bool,
+}
+
+impl SyncArgs {
+    /// Whether nothing is set.
+    pub(crate) fn is_dry(&self) -> bool {
+        self.dry_run
+    }
 }
 
 /// Flags of `feed`.
@@ -199,4 +209,16 @@ pub fn beside(config: &Config) -> Beside {
         (system.start)(config, &mut beside);
     }
     beside
+}
+
+/// The feeds that a configuration names, by batch system, with the pause between their rounds.
+pub(crate) fn feeds(config: &Config) -> BTreeMap<&'static str, Millis> {
+    let slurm = config.slurm.as_ref();
+    let slurm = slurm.map(|table| (Slurm::NAME, table.slurm.common.feed_interval));
+    let named = |system: &&Known| (system.with_node)(config).is_some();
+    let others = KNOWN
+        .iter()
+        .filter(named)
+        .map(|system| (system.feed)(config));
+    others.chain(slurm).collect()
 }

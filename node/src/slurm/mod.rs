@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
 use fairmesh_schedulers::slurm::cluster::Cluster;
-use fairmesh_schedulers::slurm::{SPOOL_DEFAULT, Slurm, spool};
+use fairmesh_schedulers::slurm::{PLUGIN_SETS_FACTORS, SPOOL_DEFAULT, Slurm, spool};
 
 use crate::config::Config;
 use crate::output::Exit;
@@ -151,7 +151,11 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     let place = Place::load(&args.config)?;
     let pair = &place.pair;
     match &args.what {
-        What::Sync(sync) => pair.sync(sync, out).await,
+        What::Sync(sync) if sync.is_dry() => pair.sync(sync, out).await,
+        What::Sync(sync) => {
+            refuse_beside_plugin(&place).await?;
+            pair.sync(sync, out).await
+        }
         What::Feed(feed) => pair.feed(feed, out).await,
         What::Check(args_of_check) => {
             let people = pair.scheduler.people(FINISHED_MAX).await?;
@@ -165,6 +169,17 @@ pub async fn run(args: &SlurmArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
             Ok(Exit::of(all_map && is_held))
         }
         What::Setup(setup) => setup::run(setup, &place, &args.config, out).await,
-        _ => pair.run(true, true).await,
+        _ => {
+            refuse_beside_plugin(&place).await?;
+            pair.run(true, true).await
+        }
     }
+}
+
+/// Both would set the site factors, each in its own range. If Slurm is away, the loop itself finds out.
+async fn refuse_beside_plugin(place: &Place) -> anyhow::Result<()> {
+    let cluster = Cluster::ask(&place.pair.scheduler.commands).await;
+    let has_plugin = cluster.is_ok_and(|cluster| cluster.has_our_plugin());
+    anyhow::ensure!(!has_plugin, PLUGIN_SETS_FACTORS);
+    Ok(())
 }

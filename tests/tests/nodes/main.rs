@@ -22,6 +22,7 @@ mod kill;
 mod large_policies;
 mod local_users;
 mod logrotate;
+mod loops;
 mod memory;
 mod monitoring;
 mod mounts;

@@ -34,6 +34,7 @@ fn a_wiped_site_without_peers_gets_its_charter_from_a_caller_or_its_operator() -
     // B knows where A is, and calls.
     b.configure("b", &[(a.id, &a_node.address)], &vos)?;
     b_node.reload()?;
+    await_answer(&b_node, "doctor", "charter-missing")?;
     vo.publish(&b_node)?;
     await_that(&a_node, "status", |text| !text.contains("charter-missing"))?;
     b_node.await_usage("physics", "ann", 0)?;

@@ -35,24 +35,30 @@ fn node(folder: &std::path::Path, says: Says) -> anyhow::Result<(Control, Heard)
     node_with_past(folder, says, &["{}"])
 }
 
-/// A node that says this of its VOs, one after the other, and goes on with the last.
+/// A node that says this of its VOs, one after the other, and goes on with the last. The file `log` in the folder has
+/// the id of its record log.
 fn node_with_past(
     folder: &std::path::Path,
     says: Says,
     past: &'static [&'static str],
 ) -> anyhow::Result<(Control, Heard)> {
     let asked = Arc::new(AtomicUsize::new(0));
-    let socket = folder.join("control.sock");
+    let (socket, log) = (folder.join("control.sock"), folder.join("log"));
     let listener = tokio::net::UnixListener::bind(&socket)?;
     let heard = Heard::default();
     let hears = Arc::clone(&heard);
     tokio::spawn(async move {
         while let Ok((stream, _)) = listener.accept().await {
-            let (hears, asked) = (Arc::clone(&hears), Arc::clone(&asked));
+            let (hears, asked, log) = (Arc::clone(&hears), Arc::clone(&asked), log.clone());
             let answer = service_fn(move |request: Request<Incoming>| {
                 let (hears, asked) = (Arc::clone(&hears), Arc::clone(&asked));
+                let log = std::fs::read_to_string(&log).unwrap_or_else(|_| "null".to_owned());
                 async move {
                     let path = request.uri().path().to_owned();
+                    if ["/v1/pretended", "/v1/slurm"].contains(&path.as_str()) {
+                        let words = format!(r#"{{"log":{log}}}"#);
+                        return Ok(Response::new(Full::new(Bytes::from(words))));
+                    }
                     if path == "/v1/status" {
                         let at = asked.fetch_add(1, Ordering::Relaxed).min(past.len() - 1);
                         let words = format!(r#"{{"vos":[{}]}}"#, past[at]);
@@ -269,6 +275,51 @@ async fn a_feed_that_starts_waits_until_its_node_has_heard_of_its_own_past() -> 
     assert!((PAST_PAUSE..PAST_WAIT_MAX).contains(&began.elapsed()));
     assert_eq!(paths(&heard)[0], "/v1/accounting");
     feed.once().await?;
+    Ok(())
+}
+
+/// The node was wiped, or its record log set aside, while the feed runs.
+#[tokio::test]
+async fn a_node_that_has_lost_its_record_log_gets_everything_again() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (control, heard) = node(folder.path(), Says::Counted)?;
+    let log = |id: &str| std::fs::write(folder.path().join("log"), id);
+    let jobs = || vec![job(1), job(2)];
+    log("7")?;
+    let mut running = feed(folder.path(), jobs(), control.clone());
+    assert_eq!(running.once().await?.finished, 2);
+    assert_eq!(running.once().await?.finished, 0);
+    log("8")?;
+    assert_eq!(running.once().await?.finished, 2);
+    assert_eq!(running.once().await?.finished, 0);
+    // A feed that was not there at that time has the id with its cursor.
+    let cursor = || std::fs::read_to_string(folder.path().join("cursor.json"));
+    assert!(cursor()?.contains("\"log\":8"), "{}", cursor()?);
+    log("9")?;
+    let mut later = feed(folder.path(), Vec::new(), control);
+    later.compare_log().await?;
+    let place = later.cursor()?;
+    assert_eq!((place.sacct_until, place.log), (None, Some(9)));
+    assert!(!paths(&heard).is_empty());
+    Ok(())
+}
+
+#[tokio::test]
+async fn without_the_source_of_ended_jobs_running_ones_are_reported() -> anyhow::Result<()> {
+    let (folder, other) = (tempfile::tempdir()?, tempfile::tempdir()?);
+    let sacct =
+        "echo 'sacct: error: Problem talking to the database: Connection refused' >&2; exit 1";
+    let mut feed = slurm_of(folder.path(), Says::Counted, sacct)?;
+    let (control, heard) = node(other.path(), Says::Counted)?;
+    feed.control = control;
+    let error = feed.once().await.expect_err("no source");
+    assert!(error.is::<SourceAway>(), "{error:?}");
+    let words = error.to_string();
+    assert!(
+        words.starts_with("slurmdbd does not answer: `sacct` failed: "),
+        "{words}"
+    );
+    assert_eq!(paths(&heard), ["/v1/running", "/v1/occupancy"]);
     Ok(())
 }
 

@@ -10,7 +10,7 @@ use anyhow::Context as _;
 use fairmesh_records::{Format, Options};
 
 use super::cluster::{Cluster, Finished};
-use super::{Slurm, queue};
+use super::{Slurm, of_slurmdbd, queue};
 use crate::command::Commands;
 use crate::follow::Reader;
 
@@ -40,9 +40,11 @@ impl Slurm {
             let name = cluster.value("ClusterName").unwrap_or_default();
             let of_cluster = format!("cluster={name}");
             let arguments = ["-nP", "show", "assoc", &of_cluster, "format=User,Account"];
-            let associations = pairs(&self.commands.ask("sacctmgr", &arguments).await?);
+            let associations = self.commands.ask("sacctmgr", &arguments).await;
+            let associations = pairs(&associations.map_err(of_slurmdbd)?);
             let lately = ["-anXP", "-S", "now-1days", "-o", "User,Account"];
-            people.extend(pairs(&self.commands.ask("sacct", &lately).await?));
+            let lately = self.commands.ask("sacct", &lately).await;
+            people.extend(pairs(&lately.map_err(of_slurmdbd)?));
             let names = people.iter().map(|(user, _)| user.clone());
             let names = names.chain(users_of_system().await);
             people.extend(respelled(associations, names.collect()));

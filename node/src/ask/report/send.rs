@@ -128,7 +128,9 @@ impl Way {
         };
         match told.await {
             Ok(_) => waiting.is_told(),
-            Err(error) => note!("fairmesh: the rejects could not be reported to the node: {error:#}"),
+            Err(error) => {
+                note!("fairmesh: the rejects could not be reported to the node: {error:#}")
+            }
         }
     }
 

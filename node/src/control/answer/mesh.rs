@@ -193,6 +193,10 @@ pub struct PeerBody {
     pub reachable: bool,
     /// How long ago it signed the last thing that is held of it; absent where nothing is.
     pub data_age_ms: Option<u64>,
+    /// The age of the newest moment of a job in its published usage: since its last report of running jobs, or since
+    /// the last job ended. Absent where it published none.
+    #[serde(default)]
+    pub usage_age_ms: Option<u64>,
     /// Whether it is connected and the last comparison found that both hold the same.
     pub in_sync: bool,
     /// How long ago that was; absent where there was none.

@@ -65,7 +65,7 @@ fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<(String, String)>
         findings.push(finding(
             "PriorityWeightFairshare is above 0: Slurm's own fairshare, which sees this cluster \
              only, counts beside Fairmesh",
-            format!("write PriorityWeightFairshare=0 {restart}"),
+            "write PriorityWeightFairshare=0 in slurm.conf, then `scontrol reconfigure`",
         ));
     }
     let others = ["Age", "Assoc", "JobSize", "Partition", "QOS"].map(weight);

@@ -125,6 +125,12 @@ pub(super) fn quota_lacks(
         .collect())
 }
 
+/// A path that holds wherever the program that uses it was started.
+fn absolute(path: &Path) -> PathBuf {
+    // It fails for an empty path alone.
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
 fn write_part(path: &Path, part: &Part) -> std::io::Result<()> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder)?;
@@ -139,18 +145,24 @@ fn parts(
     place: &Place,
     cluster: Option<&Cluster>,
 ) -> Vec<Part> {
-    let (config, spool) = (config.display(), place.table.slurm.spool.display());
+    let spool = absolute(&place.table.slurm.spool);
+    let (config, spool) = (config.display(), spool.display());
     let has_slurmdbd = cluster.is_some_and(Cluster::has_slurmdbd);
     let with_hook = place.table.slurm.usage == UsageSource::Hook && !has_slurmdbd;
     let hook = "/etc/slurm/fairmesh-jobcomp";
     let unit = "/etc/systemd/system/fairmesh-slurm.service";
     let has_plugin = cluster.is_some_and(Cluster::has_our_plugin);
     let command = if has_plugin { "feed" } else { "run" };
+    let text = slurm_conf(place, cluster, with_hook.then_some(hook));
+    let then = match needs_restart(cluster, &text) {
+        true => "restart slurmctld",
+        false => "run `scontrol reconfigure`",
+    };
     let mut parts = vec![Part {
         name: "slurm.conf",
-        place: "slurm.conf: add these lines, then restart slurmctld".to_owned(),
-        todo: "add these lines to slurm.conf, then restart slurmctld".to_owned(),
-        text: slurm_conf(place, cluster, with_hook.then_some(hook)),
+        place: format!("slurm.conf: add these lines, then {then}"),
+        todo: format!("add these lines to slurm.conf, then {then}"),
+        text,
         mode: 0o644,
     }];
     if with_hook {
@@ -175,6 +187,13 @@ fn parts(
         mode: 0o644,
     });
     parts
+}
+
+/// Whether slurmctld takes over these lines only when it starts: another priority plug-in, or another one for completed
+/// jobs (tried with 22.05). It reads the other lines again, and the plug-ins of job submission.
+fn needs_restart(cluster: Option<&Cluster>, lines: &str) -> bool {
+    let kind = cluster.and_then(|cluster| cluster.value("PriorityType"));
+    kind != Some("priority/multifactor") || lines.contains("JobCompType=")
 }
 
 fn quota_parts(files: &QuotaFiles) -> [Part; 3] {
@@ -211,4 +230,21 @@ fn slurm_conf(place: &Place, cluster: Option<&Cluster>, hook: Option<&str>) -> S
     };
     text.push_str(&lines);
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_restart_is_asked_for_only_where_a_plugin_changes() {
+        let (good, basic) = ["multifactor", "basic"]
+            .map(|kind| Cluster::parse(&format!("PriorityType = priority/{kind}\n")))
+            .into();
+        let weights = "PriorityType=priority/multifactor\nPriorityWeightFairshare=0\n";
+        assert!(!needs_restart(Some(&good), weights));
+        assert!(needs_restart(Some(&basic), weights) && needs_restart(None, weights));
+        let file = "JobCompType=jobcomp/filetxt\n";
+        assert!(needs_restart(Some(&good), file));
+    }
 }

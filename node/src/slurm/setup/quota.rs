@@ -4,12 +4,13 @@
 //! Deliberately not here: what they do (`slurm::quota`, and the Lua beside this).
 
 use std::fs;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use fairmesh_schedulers::slurm::cluster::Cluster;
 
 use super::super::Place;
-use super::findings::finding;
+use super::{absolute, findings::finding};
 use crate::quota_cmd::callout::OnSilence;
 
 /// Where Lua's modules lie, below which there is a folder for each version of Lua.
@@ -40,8 +41,11 @@ impl QuotaFiles {
     ) -> Self {
         let said = cluster.and_then(|cluster| cluster.value("SLURM_CONF").map(PathBuf::from));
         let slurm_conf = place.table.slurm.slurm_conf.clone().or(said);
+        let slurm_conf = slurm_conf.as_deref().map(absolute);
         let folder = slurm_conf.as_deref().and_then(Path::parent);
         let folder = folder.unwrap_or(Path::new("/etc/slurm"));
+        // Slurm's daemons run it, whose working directory is theirs.
+        let socket = absolute(&place.pair.sockets.control);
         let [job_submit, check, prolog] =
             ["job_submit.lua", "fairmesh-quota.lua", "fairmesh-prolog"]
                 .map(|name| folder.join(name));
@@ -63,10 +67,7 @@ impl QuotaFiles {
             check: (
                 check,
                 include_str!("fairmesh-quota.lua")
-                    .replace(
-                        "{SOCKET}",
-                        &lua(&place.pair.sockets.control.to_string_lossy()),
-                    )
+                    .replace("{SOCKET}", &lua(&socket.to_string_lossy()))
                     .replace("{CLUSTER}", &lua(&name))
                     .replace("{ON_SILENCE}", on_silence),
             ),
@@ -88,15 +89,30 @@ impl QuotaFiles {
         )
     }
 
+    /// Whether slurmctld holds jobs to an earlier text. It reads job_submit.lua, and the check with it, when it starts
+    /// and when that file's time of modification has changed. A copy may keep an old time, so that of the check is the
+    /// change of its inode.
+    fn is_stale(&self, cluster: &Cluster) -> bool {
+        let of = |path: &Path| fs::metadata(path).ok();
+        let (Some(stub), Some(check)) = (of(&self.job_submit.0), of(&self.check.0)) else {
+            return false;
+        };
+        let started = cluster
+            .value("BOOT_TIME")
+            .and_then(|time| time.parse::<i64>().ok());
+        let read = |started: i64| started.max(stub.mtime());
+        started.is_some_and(|started| check.ctime() > read(started))
+    }
+
     /// What of it a cluster lacks.
     pub(super) fn findings(&self, cluster: &Cluster) -> Vec<(String, String)> {
         let mut findings = Vec::new();
-        let restart = "in slurm.conf, then restart slurmctld";
+        let reconfigure = "in slurm.conf, then `scontrol reconfigure`";
         let plugins = cluster.value("JobSubmitPlugins").unwrap_or_default();
         if !plugins.split(',').any(|plugin| plugin.trim() == "lua") {
             findings.push(finding(
                 "JobSubmitPlugins has no lua, so jobs without credit are not refused at submission",
-                format!("write JobSubmitPlugins=lua {restart}"),
+                format!("write JobSubmitPlugins=lua {reconfigure}"),
             ));
         }
         let prolog = self.prolog.0.display();
@@ -104,7 +120,7 @@ impl QuotaFiles {
         if prologs.iter().all(Option::is_none) {
             findings.push(finding(
                 "there is no PrologSlurmctld, so what jobs may cost is not held",
-                format!("write PrologSlurmctld={prolog} {restart}"),
+                format!("write PrologSlurmctld={prolog} {reconfigure}"),
             ));
         }
         for (path, text) in [&self.check, &self.prolog] {
@@ -121,6 +137,17 @@ impl QuotaFiles {
         }
         let (path, _) = &self.job_submit;
         let name = self.check.0.to_string_lossy();
+        if self.is_stale(cluster) {
+            let path = path.display();
+            findings.push(finding(
+                format!(
+                    "{name} has changed since slurmctld read it, and the text of before is in force"
+                ),
+                format!(
+                    "touch {path}: slurmctld reads both when the time of that file has changed"
+                ),
+            ));
+        }
         if !fs::read_to_string(path).is_ok_and(|text| text.contains(&*name)) {
             findings.push(finding(
                 format!("{} does not ask {name}", path.display()),
@@ -334,5 +361,29 @@ assert(asked:find('"group":"higgs"'), "asked again although it has a name")
             found.len() == 1 && found[0].contains("not as this configuration"),
             "{found:?}"
         );
+        // The right text once more, which slurmctld has not read: job_submit.lua is of before, and so is its start.
+        fs::write(&files.check.0, &files.check.1).expect("written");
+        let stub = fs::File::options().append(true).open(&files.job_submit.0);
+        let stub = stub.expect("there");
+        stub.set_modified(std::time::UNIX_EPOCH).expect("set");
+        let running = |boot_time: &str| {
+            let plugins = "JobSubmitPlugins = lua\nPrologSlurmctld = /x\n";
+            problems(&Cluster::parse(&format!(
+                "{plugins}BOOT_TIME = {boot_time}\n"
+            )))
+        };
+        let found = running("1000");
+        assert!(
+            found.len() == 1 && found[0].contains("has changed since slurmctld read it"),
+            "{found:?}"
+        );
+        assert_eq!(
+            running("99999999999"),
+            Vec::<String>::new(),
+            "started since"
+        );
+        let touched = std::time::SystemTime::now() + std::time::Duration::from_secs(2);
+        stub.set_modified(touched).expect("set");
+        assert_eq!(running("1000"), Vec::<String>::new());
     }
 }
