@@ -158,7 +158,8 @@ impl Rule {
                 }
             }
         }
-        Some(Witness(words))
+        let witness = Witness(words);
+        (self.account(witness.words()).as_ref() == Some(account)).then_some(witness)
     }
 
     /// Whom this rule charges for jobs at a path, as far as the rule or the path names them.

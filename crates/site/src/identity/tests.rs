@@ -320,6 +320,21 @@ fn resolve_naively(map: &IdentityMap, words: Words<'_>) -> Option<Account> {
     rules.find_map(|rule| rule.account(words))
 }
 
+/// A template that has the user as a part of a name does not make a path without that part.
+#[test]
+fn an_account_that_another_rule_makes_for_everybody_is_nobodys_own() {
+    let rule = |path: &str| Rule {
+        path: path.to_owned(),
+        ..Rule::default()
+    };
+    let map = IdentityMap::new(vec![rule("/a"), rule("/x-{user}")]);
+    let account = Account {
+        vo: None,
+        path: AccountPath::parse("/a").expect("a path"),
+    };
+    assert!(!map.may_charge("ab", &account));
+}
+
 fn may_charge_naively(map: &IdentityMap, user: &str, account: &Account) -> bool {
     let by_name = words(user, None, None);
     let is_person = map
