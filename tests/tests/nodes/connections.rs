@@ -103,11 +103,13 @@ impl Pair {
         b.configure("b", &[(a.id, &listen)], &vos)?;
         let (at_a, at_b) = (a.start()?, b.start()?);
         vo.publish(&at_a)?;
+        // Names that do not shrink much when they are packed.
+        let name = |number: u64| format!("u{:x}", number.wrapping_mul(0x9e37_79b9_7f4a_7c15));
         let job = |number: u64| {
             let user = if number == 1 {
                 "ann".to_owned()
             } else {
-                format!("u{number}")
+                name(number)
             };
             records("physics", &user, number, 1)
         };
