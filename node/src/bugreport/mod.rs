@@ -1,4 +1,4 @@
-//! `fairmesh bugreport`: one file, with one id, to send to whoever helps.
+//! `fairmesh bugreport`: one file, with one id, to send to a helper.
 //!
 //! Invariant: the file holds nothing of a key (only who can read it is looked at) and no name of a user: the configuration
 //! is shown by its shape (`redact`), and every name that the node knows of users is replaced in all of it (`names`). What
@@ -29,7 +29,7 @@ const LOG_SECONDS: &str = "10";
 /// Most of each part: what is longer is cut, and says so.
 const PART_BYTES_MAX: usize = 4 << 20;
 
-/// Write one file to send to whoever helps, without keys and without names of users
+/// Write one file for a helper, without keys and without names of users
 #[derive(Debug, Clone, clap::Args)]
 pub struct BugreportArgs {
     /// What to look at.
