@@ -14,9 +14,10 @@ use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::zone::Zone;
 
-const READ: [&str; 13] = [
+const READ: [&str; 14] = [
     "cluster",
     "duration",
+    "energy",
     "jobId",
     "jobState",
     "numAcc",
@@ -69,6 +70,7 @@ impl ObjectFormat for CockpitJob {
         record.nodes = record.if_read(fields::count("numNodes", &get("numNodes")));
         record.cpus = fields::count("numHwthreads", &get("numHwthreads"))?;
         record.gpus = fields::count("numAcc", &get("numAcc"))?;
+        record.energy_j = record.if_read(fields::kwh("energy", &get("energy")));
         record.checked().map(Ok)
     }
 }

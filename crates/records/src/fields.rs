@@ -76,6 +76,17 @@ pub(crate) fn minutes(field: &str, text: &str) -> Result<Option<Millis>, Reason>
     }
 }
 
+/// An amount of energy that is written in kWh, in joules.
+pub(crate) fn kwh(field: &str, text: &str) -> Result<Option<u64>, Reason> {
+    let joules = |text| {
+        value::decimal(text, 6)?
+            .checked_mul(36)
+            .map(|tenths| tenths / 10)
+    };
+    let energy = |text| joules(text).ok_or_else(|| Reason::field(field, text, "kWh"));
+    given(text).map(energy).transpose()
+}
+
 pub(crate) fn state(text: &str) -> Result<JobState, Reason> {
     JobState::parse(text).ok_or_else(|| Reason::UnknownState(crate::error::quoted(text)))
 }

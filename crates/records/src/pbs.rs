@@ -172,6 +172,8 @@ impl<'a> Attributes<'a> {
         record.wall = record.if_read(length("resources_used.walltime"));
         record.cpu_time = record.if_read(length("resources_used.cput"));
         record.requested_wall = record.if_read(length("Resource_List.walltime"));
+        let energy = self.get("resources_used.energy").unwrap_or_default();
+        record.energy_j = record.if_read(fields::kwh("resources_used.energy", energy));
         let exit = record.if_read(self.exit());
         // Above 256 it was a signal.
         record.exit = exit.map(|code| match u32::try_from(code - 256) {

@@ -378,7 +378,7 @@ fn flux_lists_cores_from_the_start_of_a_job_until_it_is_inactive() {
 fn a_job_of_clustercockpits_archive_holds_its_hardware_threads() {
     let job = json!({"jobId": 12, "user": "ann", "project": "cms", "cluster": "fritz", "subCluster": "main", "partition": "p",
         "numNodes": 2, "numHwthreads": 144, "numAcc": 8, "exclusive": 1, "startTime": 1793491210, "duration": 3600,
-        "jobState": "stopped", "resources": [{"hostname": "n1", "hwthreads": [0, 1]}], "statistics": {"flops": {"avg": 1.5}}});
+        "jobState": "stopped", "energy": 0.51, "resources": [{"hostname": "n1", "hwthreads": [0, 1]}], "statistics": {"flops": {"avg": 1.5}}});
     for text in layouts(&job) {
         let record = good(Format::ClusterCockpit, &text).remove(0);
         let usage = ChargeRule::default()
@@ -392,5 +392,6 @@ fn a_job_of_clustercockpits_archive_holds_its_hardware_threads() {
             (usage.cores, usage.gpus, usage.end.since(usage.start).0),
             (144, 8, 3_600_000)
         );
+        assert_eq!(usage.placement.energy_j, 1_836_000);
     }
 }

@@ -154,7 +154,8 @@ const SAMPLES: [(Format, &[Part]); 20] = [
              qtime=⟦1793491200⟧ etime=⟦1793491200⟧ start=1793491210 exec_host=⟦n1/0*4⟧ exec_vnode=(n1:ncpus=4:ngpus=2) \
              Resource_List.walltime=⟦01:00:00⟧ Resource_List.ncpus=⟦4⟧ Resource_List.nodect=⟦1⟧ Resource_List.mem=⟦2gb⟧ \
              Resource_List.place=⟦free⟧ session=⟦1⟧ end=1793494810 Exit_status=⟦0⟧ resources_used.cput=⟦00:05:00⟧ \
-             resources_used.mem=⟦1kb⟧ resources_used.vmem=⟦1kb⟧ resources_used.walltime=⟦01:00:00⟧ run_count=⟦1⟧\n",
+             resources_used.mem=⟦1kb⟧ resources_used.vmem=⟦1kb⟧ resources_used.walltime=⟦01:00:00⟧ \
+             resources_used.energy=⟦0.5⟧ run_count=⟦1⟧\n",
         )],
     ),
     (
@@ -260,7 +261,7 @@ const SAMPLES: [(Format, &[Part]); 20] = [
             Json,
             r#"{"jobId":12,"user":"ann","project":"cms","cluster":"c","subCluster":⟦"main"⟧,"partition":⟦"p"⟧,"numNodes":⟦1⟧,
             "numHwthreads":4,"numAcc":2,"exclusive":⟦1⟧,"smt":⟦1⟧,"startTime":1793491210,"duration":3600,"walltime":⟦7200⟧,
-            "jobState":"completed","resources":⟦[]⟧,"statistics":⟦{}⟧,"metaData":⟦{}⟧,"tags":⟦[]⟧}"#,
+            "energy":⟦0.5⟧,"jobState":"completed","resources":⟦[]⟧,"statistics":⟦{}⟧,"metaData":⟦{}⟧,"tags":⟦[]⟧}"#,
         )],
     ),
     (

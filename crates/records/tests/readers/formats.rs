@@ -163,6 +163,8 @@ fn pbs_counts_what_was_assigned() {
         let record = record(attributes);
         (record.cpus, record.nodes, record.gpus, record.memory_mib)
     };
+    let kwh = record("exec_host=a/0 resources_used.energy=0.01");
+    assert_eq!(kwh.energy_j, Some(36_000));
     assert_eq!(
         counts(
             "exec_host=a/0*4+b/1*4 exec_vnode=(a:ncpus=4:mem=4gb:ngpus=1)+(b:ncpus=4:ngpus=1:mem=4gb)"
