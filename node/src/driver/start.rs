@@ -170,7 +170,8 @@ async fn open(
                     continue;
                 }
                 let room = Room::of(&options.data_dir);
-                if let Some(copies) = copies.filter(|_| room.is_ok_and(|room| room.is_read_only)) {
+                let is_read_only = room.is_ok_and(|room| room.is_read_only);
+                if let Some(copies) = copies.filter(|_| is_read_only) {
                     match open_copy(options, copies, starting) {
                         Ok(folder) => {
                             tracing::error!(
@@ -185,10 +186,17 @@ async fn open(
                         Err(_) => {}
                     }
                 }
+                let (what, waits_for) = match is_read_only {
+                    true => (
+                        "the disk is read-only",
+                        "waits for its disk, which is read-only",
+                    ),
+                    false => ("the disk is full", "waits for room on its disk"),
+                };
                 if !std::mem::replace(&mut waits, true) {
-                    tracing::error!(%error, "there is no room to start: the node waits for it");
+                    tracing::error!(%error, "{what}: the node waits and starts by itself");
                 }
-                starting.tell("waits for room on its disk", 0, 0);
+                starting.tell(waits_for, 0, 0);
                 tokio::time::sleep(TRY_EVERY).await;
             }
             Err(StartError::Store(error)) => return Err(error.into()),

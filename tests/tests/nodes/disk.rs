@@ -206,7 +206,7 @@ fn a_disk_that_is_full_refuses_reports_and_nothing_else_until_there_is_room() ->
             command.env("NOTIFY_SOCKET", &socket);
             a.start_by(command)
         });
-        let waits = "there is no room to start: the node waits for it";
+        let waits = "the disk is read-only: the node waits and starts by itself";
         let began = Instant::now();
         while !fs::read_to_string(a.folder().join("log"))?.contains(waits) {
             ensure!(began.elapsed() < PATIENCE, "it says nothing");
