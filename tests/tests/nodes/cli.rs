@@ -169,7 +169,7 @@ fn report(desk: &Desk, file: &str, lines: &[u8]) -> anyhow::Result<Value> {
 #[test]
 fn five_minutes_to_a_two_site_mesh() -> anyhow::Result<()> {
     let (desk, _first, second) = two_sites()?;
-    desk.await_words("peers -P -n", "|yes|")?;
+    desk.await_words("peers -P -n", "|in-sync|")?;
     let first_time = report(&desk, "jobs.jsonl", &records("cms", "ann", 0, 3))?;
     assert_eq!(
         (&first_time["counted"], &first_time["known"]),
@@ -321,7 +321,7 @@ fn exit_codes_tell_no_from_nobody() -> anyhow::Result<()> {
         asked.told
     );
     desk.run("explain ann")?;
-    desk.await_words("peers -P -n", "|yes|")?;
+    desk.await_words("peers -P -n", "|in-sync|")?;
     second.kill()?;
     desk.await_words("status", "no other site is reachable")?;
     assert_eq!(code(&desk, "status")?, Some(1));
