@@ -1,8 +1,8 @@
-//! Rounds, again and again, until somebody wants them to stop.
+//! Rounds, one after the other, until a request to stop.
 //!
-//! What is wrong is said once, and again after a while; so is that it is right again. The loop reports to the node when
-//! it starts, after each round, once an interval during a long round, and when it stops on request. The node can
-//! therefore distinguish a loop that is dead from one that hangs, fails or was stopped.
+//! A failure is logged once, and again after a while; recovery is logged, too. The loop reports to the node when it
+//! starts, after each round, once an interval during a long round, and when it stops on request. The node can therefore
+//! distinguish a loop that is dead from one that hangs, fails or was stopped.
 //!
 //! Invariant: a loop ends soon after it is told to, whatever hangs: the round that it is at has `STOP_MAX` to come
 //! to its end, and is dropped then as a crash would drop it. Deliberately not here: signals, and what the node makes of

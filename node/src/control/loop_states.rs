@@ -55,9 +55,7 @@ impl LoopFacts {
             return warning(Code::LoopSilent, &silent(name, self.heard_age, interval));
         }
         match &rounds.trouble {
-            Some(Trouble { rounds, why, .. }) if *rounds < FAILED_MIN => {
-                tracing::trace!(name, why, "one failed round is no finding");
-            }
+            Some(trouble) if trouble.rounds < FAILED_MIN => {}
             Some(trouble) if trouble.is_of_source => {
                 let text = format!(
                     "{name}: {}; running jobs are reported, jobs that have ended are not (since {good} ago)",
