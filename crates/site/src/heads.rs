@@ -22,11 +22,13 @@ use crate::kinds::{AUDIT, USAGE, usage_slice};
 use crate::moved::moved;
 use crate::notice::Notice;
 use crate::own::{Counted, Own, is_placed};
-use crate::published::net;
+use crate::published::{Step, Summed, net};
 use crate::recovered::reach_row;
+use crate::shares::Next;
 use crate::site::Site;
 use crate::store::{Table, Write, head_row, vo_key};
 use crate::vo::Vo;
+use crate::work::Work;
 
 /// When the next head of a VO is due.
 pub(crate) fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> MonoTime {
@@ -356,9 +358,9 @@ impl Site {
         let held = self.vos.get_mut(&vo).expect("its head was taken");
         held.received.insert(site, now.mono);
         self.take_rights(vo, change.head.body(), &change.parts);
-        self.follow_member(now, vo, site, &change.parts);
         let silence = self.config.timing.silence;
         let held = self.vos.get_mut(&vo).expect("its head was taken");
+        held.published.note(site, &change.parts);
         // Of several heads the one that was signed last says it, and which that is may have changed.
         let touches =
             |kind| change.other_newest || change.parts.iter().any(|key| key.kind() == kind);
@@ -370,11 +372,29 @@ impl Site {
         self.shares.change_in_flight((vo, site), &changes);
     }
 
-    /// Lets the share tree follow what a member's head changed.
-    fn follow_member(&mut self, now: Now, vo: VoId, site: SiteId, parts: &[PartKey]) {
-        let held = self.vos.get_mut(&vo).expect("its head was taken");
-        let capacity = held.capacity(site);
-        let update = held.published.update(&held.replica, site, parts, capacity);
+    /// Lets the share tree follow some of what members' heads changed.
+    pub(crate) fn follow_members(&mut self, now: Now) {
+        let mut room = self.config.timing.sweep_entries.div_ceil(2);
+        for vo in self.vo_ids() {
+            while room > 0 && self.follow_member(now, vo, &mut room) {}
+        }
+    }
+
+    /// Goes one step; false where there is none.
+    fn follow_member(&mut self, now: Now, vo: VoId, room: &mut usize) -> bool {
+        let may_begin = !matches!(self.shares.next, Some(Next::Loading(_)));
+        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let Some((site, step)) = held.step(room, may_begin) else {
+            return false;
+        };
+        let update = match step {
+            Step::Nothing => return true,
+            Step::Sum(sum) => {
+                self.effects.push(Effect::Work(Work::sum(vo, sum)));
+                return true;
+            }
+            Step::Counted(update) => update,
+        };
         self.stats.cells_taken += update.moved.len() as u64;
         self.shares
             .move_member((vo, site), &mut held.published, &update.moved);
@@ -384,6 +404,14 @@ impl Site {
             self.notice(now.mono, Notice::TookBack { vo, site, charge });
         }
         self.name_excess(now, vo, site);
+        true
+    }
+
+    /// A large day of a member was summed up. A VO that was left since has forgotten it.
+    pub(crate) fn take_sum(&mut self, vo: VoId, summed: Summed) {
+        if let Some(held) = self.vos.get_mut(&vo) {
+            held.published.take_sum(summed);
+        }
     }
 
     /// Names a site that publishes more than it can have run, while it does.

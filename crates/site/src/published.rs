@@ -5,23 +5,32 @@
 //! site's capacity and summed up by span and account; what that changes is handed to the share tree.
 //!
 //! Invariant: what counts is a function of the site's uncovered heads, the charter and (for running
-//! jobs) the time; a head that comes touches the accounts of the spans that it changed.
+//! jobs) the time, once all that they changed is counted (`steps`); a head that comes touches the accounts of
+//! the spans that it changed.
 
 mod few;
+mod large;
+mod steps;
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_broker::Machines;
-use fairmesh_gossip::{PartKey, Replica};
+use fairmesh_gossip::Replica;
 use fairmesh_model::{
     AccountPath, CoreMillis, Counters, HashSecret, SiteId, Span, WindowLength, mutated,
 };
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, Total, join};
 
+pub(crate) use large::{Sum, Summed};
+pub(crate) use steps::Step;
+
 use crate::advert::{Advert, newest};
-use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_slice};
+use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_key, usage_slice};
 use crate::moved::{Moved, moved};
+use steps::Turns;
 
 /// The longest, in days, that running jobs of a site are expected to go on using all of it: bounds what a list of
 /// them can add to an account.
@@ -33,7 +42,7 @@ pub(crate) type Sums<P> = Vec<((Span, P), Counters)>;
 /// Tables by their names, each in the forms that a site's heads have.
 type Forms = BTreeMap<Slice, Vec<Table>>;
 
-/// What a head changed.
+/// Something that heads changed, to be applied to the share tree.
 #[derive(Debug, Default)]
 pub(crate) struct Update {
     pub(crate) moved: Vec<Moved<(Span, PathId)>>,
@@ -48,6 +57,8 @@ pub(crate) struct Update {
 struct Member {
     /// Each slice in the forms that the heads have; one, at rest.
     tables: Forms,
+    /// Slices that heads changed and that are not counted yet.
+    behind: BTreeSet<Slice>,
     /// What all accounts sum up to in each span, unscaled, where that was summed up.
     totals: BTreeMap<Span, Total>,
     expected: Arc<[(AccountPath, u64)]>,
@@ -78,6 +89,7 @@ pub(crate) struct Published {
     length: WindowLength,
     pub(crate) paths: Paths,
     sites: BTreeMap<SiteId, Member>,
+    turns: Turns,
 }
 
 /// All charge of sums.
@@ -99,81 +111,26 @@ impl Published {
             length,
             paths: Paths::new(secret),
             sites: BTreeMap::new(),
-        }
-    }
-
-    /// Takes what a head changed of a site's usage. The accounts of tables that went are in use until
-    /// [`Published::finish`].
-    pub(crate) fn update(
-        &mut self,
-        replica: &Replica,
-        site: SiteId,
-        parts: &[PartKey],
-        capacity: Capacity,
-    ) -> Update {
-        let (spans, tables) = self.read_parts(replica, site, parts);
-        if tables.is_empty() {
-            return Update::default();
-        }
-        self.update_few(site, &spans, tables, capacity)
-            .unwrap_or_else(|tables| self.update_all(site, &spans, tables, capacity))
-    }
-
-    /// Reads the tables among `parts`, and says which spans are joined together with theirs.
-    fn read_parts(
-        &mut self,
-        replica: &Replica,
-        site: SiteId,
-        parts: &[PartKey],
-    ) -> (BTreeSet<Span>, Forms) {
-        let slices = parts
-            .iter()
-            .filter_map(|key| Some((usage_slice(key)?, key)));
-        let tables = self.read_tables(replica, site, slices);
-        let touched = tables.keys().map(|slice| slice.span).collect();
-        (self.with_days(site, touched), tables)
-    }
-
-    /// Takes tables of `spans`, and goes through all accounts of these.
-    fn update_all(
-        &mut self,
-        site: SiteId,
-        spans: &BTreeSet<Span>,
-        tables: Forms,
-        capacity: Capacity,
-    ) -> Update {
-        let before = self.sums_in(site, spans);
-        let retired = self.put_tables(site, tables);
-        let after = self.sums_in(site, spans);
-        let taken_back = gross(&before).saturating_sub(gross(&after));
-        let before = self.clamp(site, spans, before, capacity);
-        let after = self.clamp(site, spans, after, capacity);
-        Update {
-            moved: moved(net(&before), net(&after)),
-            taken_back,
-            retired,
+            turns: Turns::default(),
         }
     }
 
     /// Takes all usage of a site of which nothing is held yet, for a tree that is not built yet.
     pub(crate) fn read_new(&mut self, replica: &Replica, site: SiteId) {
         let parts = replica.part_keys(site);
-        let slices = parts
-            .iter()
-            .filter_map(|key| Some((usage_slice(key)?, key)));
-        let tables = self.read_tables(replica, site, slices);
+        let tables = self.read_tables(replica, site, parts.iter().filter_map(usage_slice));
         self.put_tables(site, tables);
     }
 
     /// Reads tables in all forms that the site's heads have.
-    fn read_tables<'a>(
+    fn read_tables(
         &mut self,
         replica: &Replica,
         site: SiteId,
-        slices: impl IntoIterator<Item = (Slice, &'a PartKey)>,
+        slices: impl IntoIterator<Item = Slice>,
     ) -> Forms {
-        let read = |(slice, key)| {
-            let forms = replica.variants(site, key).into_iter();
+        let read = |slice| {
+            let forms = replica.variants(site, &usage_key(slice)).into_iter();
             let forms = forms.map(|bytes| Table::read(bytes.clone(), &mut self.paths));
             (slice, forms.collect())
         };
@@ -221,8 +178,11 @@ impl Published {
     ) -> Sums<PathId> {
         let of_day = |span: &Span| span.day(self.length) == day;
         let spans: BTreeSet<Span> = self.spans(site).filter(of_day).collect();
-        let sums = self.sums_in(site, &spans);
-        self.clamp(site, &spans, sums, capacity)
+        let mut sums = sums_of(self.tables_in(site, &spans), self.length);
+        let totals = totals(&sums);
+        let over = capacity.clamp(&mut sums, self.length);
+        self.set_totals(site, &spans, totals, over);
+        sums
     }
 
     /// The raw counters of a site at and below an account, as they were published.
@@ -232,7 +192,10 @@ impl Published {
         account: &AccountPath,
     ) -> impl Iterator<Item = ((Span, PathId), Counters)> + use<> {
         let spans: BTreeSet<Span> = self.spans(site).collect();
-        self.rows_in(site, &spans, Some(account))
+        let counts = |id: PathId| account.is_root() || self.paths.path(id).starts_with(account);
+        let length = self.length;
+        let days = cells_of(self.tables_in(site, &spans), length, counts).into_values();
+        days.flat_map(move |cells| join(cells, length))
     }
 
     /// The sites of which tables are held.
@@ -243,7 +206,8 @@ impl Published {
     /// Lets go of a site.
     pub(crate) fn drop_site(&mut self, site: SiteId) {
         let of = self.sites.remove(&site).unwrap_or_default();
-        for table in of.tables.into_values().flatten() {
+        let come = self.forget_turn(site);
+        for table in of.tables.into_values().chain(come).flatten() {
             table.release(&mut self.paths);
         }
     }
@@ -402,65 +366,71 @@ impl Published {
         touched.into_iter().chain(of_days).collect()
     }
 
-    fn sums_in(&self, site: SiteId, spans: &BTreeSet<Span>) -> Sums<PathId> {
-        let mut sums: Sums<PathId> = self.rows_in(site, spans, None).collect();
-        // They come day by day, and windows are before days.
-        sums.sort_unstable_by_key(|(cell, _)| *cell);
-        sums
-    }
-
-    /// What the site's tables of some spans join to, at and below an account.
-    fn rows_in(
-        &self,
+    fn tables_in<'a>(
+        &'a self,
         site: SiteId,
         spans: &BTreeSet<Span>,
-        below: Option<&AccountPath>,
-    ) -> impl Iterator<Item = ((Span, PathId), Counters)> + use<> {
-        let mut days: BTreeMap<u32, Vec<Cell<PathId>>> = BTreeMap::new();
-        let below = below.filter(|below| !below.is_root());
-        let counts = |id: PathId| below.is_none_or(|below| self.paths.path(id).starts_with(below));
+    ) -> impl Iterator<Item = (Slice, &'a Table)> {
         let tables = self.sites.get(&site).into_iter().flat_map(|of| {
             let spans = spans.iter();
             spans.flat_map(|span| of.tables.range(Slice::all_of(*span)))
         });
-        for (slice, forms) in tables {
-            let of_day = days.entry(slice.span.day(self.length)).or_default();
-            for table in forms {
-                let cells = table.cells().filter(|(_, id, _)| counts(*id));
-                of_day
-                    .extend(cells.map(|(incarnation, id, counters)| {
-                        (incarnation, slice.span, id, counters)
-                    }));
-            }
-        }
-        let length = self.length;
-        days.into_values()
-            .flat_map(move |cells| join(cells, length))
+        tables.flat_map(|(slice, forms)| forms.iter().map(|table| (*slice, table)))
     }
 
-    /// Scales the sums of whole spans down to their site's capacity, and keeps where that was needed, and what they
-    /// were.
-    fn clamp(
+    /// Keeps what whole spans sum up to, and of which the site claims more than its capacity.
+    fn set_totals(
         &mut self,
         site: SiteId,
         spans: &BTreeSet<Span>,
-        mut sums: Sums<PathId>,
-        capacity: Capacity,
-    ) -> Sums<PathId> {
-        let mut totals: BTreeMap<Span, Total> = BTreeMap::new();
-        for ((span, _), counters) in &sums {
-            totals.entry(*span).or_default().add(*counters);
-        }
-        let beyond = capacity.clamp(&mut sums, self.length);
-        // A site that a charter drops while a tree is fed stays dropped: it is read anew if it is listed again.
+        totals: BTreeMap<Span, Total>,
+        over: BTreeSet<Span>,
+    ) {
+        // A site that a charter drops while a tree is fed stays dropped: it is read again if it is listed again.
         if let Some(of) = self.sites.get_mut(&site) {
             of.over.retain(|span| !spans.contains(span));
-            of.over.extend(beyond);
+            of.over.extend(over);
             of.totals.retain(|span, _| !spans.contains(span));
             of.totals.extend(totals);
         }
-        sums
     }
+}
+
+/// What tables of whole days, or of windows of days that no table has as a whole, join to.
+fn sums_of<'a>(
+    tables: impl Iterator<Item = (Slice, &'a Table)>,
+    length: WindowLength,
+) -> Sums<PathId> {
+    let days = cells_of(tables, length, |_| true).into_values();
+    let mut sums: Sums<PathId> = days.flat_map(|cells| join(cells, length)).collect();
+    // They come day by day, and windows are before days.
+    sums.sort_unstable_by_key(|(cell, _)| *cell);
+    sums
+}
+
+/// The cells of those accounts that count, by days.
+fn cells_of<'a>(
+    tables: impl Iterator<Item = (Slice, &'a Table)>,
+    length: WindowLength,
+    counts: impl Fn(PathId) -> bool,
+) -> BTreeMap<u32, Vec<Cell<PathId>>> {
+    let mut days: BTreeMap<u32, Vec<Cell<PathId>>> = BTreeMap::new();
+    for (slice, table) in tables {
+        let cells = table.cells().filter(|(_, id, _)| counts(*id));
+        let cells = cells.map(|(of, id, counters)| (of, slice.span, id, counters));
+        let of_day = days.entry(slice.span.day(length)).or_default();
+        of_day.extend(cells);
+    }
+    days
+}
+
+/// What all accounts sum up to in each span.
+fn totals(sums: &Sums<PathId>) -> BTreeMap<Span, Total> {
+    let mut totals: BTreeMap<Span, Total> = BTreeMap::new();
+    for ((span, _), counters) in sums {
+        totals.entry(*span).or_default().add(*counters);
+    }
+    totals
 }
 
 /// What is expected of running jobs, scaled down to what the site can run in the time that is allowed.

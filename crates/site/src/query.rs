@@ -304,9 +304,13 @@ impl Site {
         self.viewed(vo, &sums).as_ref().map(Viewed::digest)
     }
 
-    /// What that is made of, to be made elsewhere of a copy of all `sums`.
+    /// What that is made of, to be made elsewhere of a copy of all `sums`; `None` while a head is held that is not
+    /// counted.
     pub fn viewed(&self, vo: VoId, sums: &Arc<Snapshot>) -> Option<Viewed> {
-        let held = self.vos.get(&vo)?;
+        let held = self
+            .vos
+            .get(&vo)
+            .filter(|held| !held.published.is_behind())?;
         held.charter()?;
         let mount = self.shares.tree.view.mounts().get(&vo)?;
         Some(Viewed {

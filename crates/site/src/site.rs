@@ -250,6 +250,7 @@ impl Site {
             Event::Publish { ticket, bytes, by } => self.inbox.hand_in(ticket, by, bytes),
             Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
             Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
+            Event::Done(Done(Outcome::Summed(vo, summed))) => self.take_sum(vo, *summed),
             Event::Reconfigured(config) => self.reconfigure(now, *config),
             Event::Stopping => self.publish_all(now),
         }
@@ -260,7 +261,8 @@ impl Site {
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
         let is_loading = matches!(self.shares.next, Some(Next::Loading(_)));
-        if self.shares.tree.is_sweeping || is_loading || self.inbox.is_ready() {
+        let is_behind = self.vos.values().any(|vo| vo.published.is_ready());
+        if self.shares.tree.is_sweeping || is_loading || is_behind || self.inbox.is_ready() {
             return now;
         }
         // While a document is read nobody is asked for anything.
@@ -307,6 +309,7 @@ impl Site {
     /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
     fn advance(&mut self, now: Now) {
         self.take_in(now);
+        self.follow_members(now);
         self.feed_shares(now);
         if self.tree_is_stale && self.shares.next.is_none() {
             self.begin_shares(now);
@@ -386,6 +389,7 @@ impl Site {
             for vo in self.vo_ids() {
                 self.name_all_excess(now, vo);
             }
+            self.vos.values_mut().for_each(|vo| vo.published.wake());
         } else {
             self.shares.next = Some(Next::Loading(next));
         }
@@ -450,7 +454,10 @@ impl Site {
             self.publish_all(now);
         }
         for vo in leaves {
-            let left = self.vos.remove_entry(&vo);
+            let mut left = self.vos.remove_entry(&vo);
+            // A change that is not counted to its end is none of a tree without the VO.
+            left.iter_mut()
+                .for_each(|(_, held)| held.forget_published());
             self.left
                 .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
             self.notices.clear(|notice| notice.vo() != Some(vo));

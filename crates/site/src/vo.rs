@@ -24,7 +24,7 @@ use crate::event::PushToken;
 use crate::kinds::{ADVERT, DESCRIPTION, RUNNING, SiteKinds};
 use crate::moved::Moved;
 use crate::own::Bounds;
-use crate::published::Published;
+use crate::published::{Published, Step};
 use crate::quota::Quota;
 
 /// One VO.
@@ -133,20 +133,15 @@ impl Vo {
     /// The capacity that the charter declares for `site`. This site counts all of its own usage where no
     /// charter says what it has.
     pub(crate) fn capacity(&self, site: SiteId) -> Capacity {
-        let strangers_count = mutated!(StrangersCount) || mutated!(RemovedStillCount);
-        let listed = self
-            .charter()
-            .and_then(|charter| Some((charter, charter.member(site)?)));
-        match listed {
-            Some((charter, member)) => Capacity {
-                cores: member.cores,
-                gpus: member.gpus,
-                mem_gib: member.mem_gib,
-                charge_cores: charge_cores(&charter.charging, member),
-            },
-            None if site == self.own || strangers_count => Capacity::UNBOUNDED,
-            None => Capacity::of_cores(0),
-        }
+        capacity_by(self.charter(), self.own, site)
+    }
+
+    /// Counts some of what heads of members changed: see [`Published::step`].
+    pub(crate) fn step(&mut self, room: &mut usize, may_begin: bool) -> Option<(SiteId, Step)> {
+        let (charter, own) = (self.policies.charter().map(Verified::body), self.own);
+        let capacity = |site| capacity_by(charter, own, site);
+        self.published
+            .step(&self.replica, capacity, room, may_begin)
     }
 
     /// What bounds own usage.
@@ -235,6 +230,11 @@ impl Vo {
         self.shown.iter().any(|(hash, _)| *hash == document)
     }
 
+    /// Lets go of what was read of the members' heads, which stay held.
+    pub(crate) fn forget_published(&mut self) {
+        self.published = Published::new(self.window(), self.published.paths.secret());
+    }
+
     fn follow_charter(&mut self, founded: bool) {
         let members = self.members();
         let Some(charter) = self.charter() else {
@@ -243,11 +243,26 @@ impl Vo {
         let window = charter.window;
         let windows = kept_windows(charter.history, window);
         if founded {
-            self.published = Published::new(window, self.published.paths.secret());
+            self.forget_published();
         }
         let history = window.millis().times(windows).0;
         self.history = Millis(history.saturating_add(DAY_MS));
         self.replica.set_members(members, self.history);
+    }
+}
+
+fn capacity_by(charter: Option<&Charter>, own: SiteId, site: SiteId) -> Capacity {
+    let strangers_count = mutated!(StrangersCount) || mutated!(RemovedStillCount);
+    let listed = charter.and_then(|charter| Some((charter, charter.member(site)?)));
+    match listed {
+        Some((charter, member)) => Capacity {
+            cores: member.cores,
+            gpus: member.gpus,
+            mem_gib: member.mem_gib,
+            charge_cores: charge_cores(&charter.charging, member),
+        },
+        None if site == own || strangers_count => Capacity::UNBOUNDED,
+        None => Capacity::of_cores(0),
     }
 }
 

@@ -7,7 +7,10 @@
 //! Invariant: what comes of it depends on the value alone, never on when or where it is run, and a node
 //! that ends meanwhile has lost nothing: what it was made of is durable before it is handed out.
 
+use fairmesh_model::VoId;
+
 use crate::document::Document;
+use crate::published::{Sum, Summed};
 use crate::shares::{Blueprint, Tree};
 
 /// Something to work out.
@@ -22,6 +25,7 @@ pub struct Done(pub(crate) Outcome);
 enum Task {
     Read(Vec<u8>),
     Build(Blueprint),
+    Sum(VoId, Box<Sum>),
 }
 
 #[derive(Debug)]
@@ -30,6 +34,8 @@ pub(crate) enum Outcome {
     Read(Option<Document>),
     /// A tree without usage.
     Built(Box<Tree>),
+    /// A day of a member.
+    Summed(VoId, Box<Summed>),
 }
 
 impl Work {
@@ -43,11 +49,17 @@ impl Work {
         Self(Task::Build(blueprint))
     }
 
-    /// Works it out: tens of milliseconds for the largest.
+    /// Sums up a large day of a member.
+    pub(crate) fn sum(vo: VoId, sum: Box<Sum>) -> Self {
+        Self(Task::Sum(vo, sum))
+    }
+
+    /// Works it out: some tenths of a second for the largest.
     pub fn run(self) -> Done {
         Done(match self.0 {
             Task::Read(bytes) => Outcome::Read(Document::read(&bytes)),
             Task::Build(blueprint) => Outcome::Built(Box::new(Tree::build(&blueprint))),
+            Task::Sum(vo, sum) => Outcome::Summed(vo, Box::new(sum.run())),
         })
     }
 }

@@ -52,12 +52,12 @@ pub fn named_cells<K: Clone>(
     })
 }
 
-/// A table of cells.
-#[derive(Debug)]
+/// A table of cells. A copy shares all that the table has; one of the two is released.
+#[derive(Debug, Clone)]
 pub struct Table {
     bytes: Arc<[u8]>,
     cells_from: usize,
-    ids: Box<[PathId]>,
+    ids: Arc<[PathId]>,
 }
 
 impl Table {
@@ -88,6 +88,11 @@ impl Table {
     /// Adds its accounts to others.
     pub fn list_in(&self, accounts: &mut PathSet) {
         self.ids.iter().for_each(|id| accounts.insert(*id));
+    }
+
+    /// Bytes that it is read from.
+    pub fn bytes_len(&self) -> usize {
+        self.bytes.len()
     }
 
     /// Whether it has any of these accounts.

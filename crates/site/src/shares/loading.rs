@@ -97,10 +97,12 @@ impl Loading {
     pub(crate) fn step(&mut self, fed: &mut Fed<'_>, now: WallTime, entries_max: usize) -> bool {
         let mut room = entries_max.div_ceil(2);
         while room > 0 {
-            let Some(mut source) = self.pending.first_entry() else {
+            // A site whose accounts are being moved is read once they are.
+            let mut sources = self.pending.iter_mut();
+            let Some((of, spans)) = sources.find(|(of, _)| !is_moving(fed, **of)) else {
                 break;
             };
-            let (of, span) = (*source.key(), source.get_mut().pop_first());
+            let (of, span) = (*of, spans.pop_first());
             let items = match (of, span) {
                 (Source::Own(vo), Some(span)) => own_items(&mut self.tree, fed, vo, span),
                 (Source::Member(vo, site), Some(Span::Day(day))) => {
@@ -145,6 +147,14 @@ impl Loading {
             self.tree.change_in_flight(vo, &changes);
         }
     }
+}
+
+fn is_moving(fed: &Fed<'_>, of: Source) -> bool {
+    let Source::Member(vo, site) = of else {
+        return false;
+    };
+    let held = fed.vos.get(&vo);
+    held.is_some_and(|held| held.published.is_moving(site)) && !mutated!(MovingSiteRead)
 }
 
 fn item(entry: EntryId, span: Span, charge: u64, reach: Reach) -> UsageItem {
