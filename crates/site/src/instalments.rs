@@ -55,11 +55,12 @@ impl Instalments {
         } else {
             0
         };
-        if held(record) == self.holds {
+        if held(record) == self.holds && record.start <= until {
             return Self { place, ..self };
         }
+        // Between the two nothing is charged, where the job was told to have begun later.
         Self {
-            since: until,
+            since: until.max(record.start),
             before: self.until(until),
             holds: held(record),
             place,

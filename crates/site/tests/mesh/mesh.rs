@@ -153,6 +153,15 @@ impl Mesh {
         }
     }
 
+    /// Has a site finish what it does at once, some at a time.
+    pub(crate) fn settle(&mut self, node: usize) {
+        let now = MonoTime(self.elapsed_ms);
+        while self.nodes[node].site.next_wakeup(now) <= now {
+            self.handle(node, Event::Tick);
+            self.hand_back();
+        }
+    }
+
     pub(crate) fn carry_out(&mut self, node: usize, effect: Effect) {
         let place = &mut self.nodes[node];
         match effect {

@@ -40,6 +40,7 @@ fn two_sites_fed_the_same_pushes_in_any_order_see_the_same_bit_for_bit() {
                         },
                     );
                 }
+                mesh.settle(node);
                 if crate::ledger::sums(&mesh, node) == ledger.sums {
                     break;
                 }
