@@ -34,7 +34,8 @@ fn main() {
     if let Some(file) = std::env::var_os(ROWS_IN) {
         return Grid::newcomers().start(Path::new(&file));
     }
-    made_up();
+    made_up("within its capacity", 1);
+    made_up("beyond its capacity", 100);
     let grid = Grid::new(200, 20_000, 100, 44);
     let (holder, _) = grid.filled_holder();
     grid.changes(holder);
@@ -45,9 +46,9 @@ fn main() {
     spread();
 }
 
-/// A member with many made-up accounts publishes them, and then a change of one: the steps in which another node
-/// takes that.
-fn made_up() {
+/// A member with many made-up accounts publishes them, of a job of so many cores each, and then a change of one: the
+/// steps in which another node takes that.
+fn made_up(what: &str, cores: u32) {
     let grid = Grid::new(1, 10, 1, 1);
     let (mut holder, mut liar) = (grid.node(HOLDER, true), grid.node(FIRST_MEMBER, true));
     let mut publish = |first: usize, count: usize| {
@@ -55,7 +56,13 @@ fn made_up() {
             let (end, name) = (START.before(HOUR), format!("{first} {account}"));
             let ran = (end.before(Millis(1_000)), end);
             (
-                job(name, "grid", ("g", &format!("made-up-{account}")), ran, 1),
+                job(
+                    name,
+                    "grid",
+                    ("g", &format!("made-up-{account}")),
+                    ran,
+                    cores,
+                ),
                 None,
             )
         };
@@ -66,11 +73,14 @@ fn made_up() {
         holder.tick_for(Millis(20_000));
         holder.forget_times();
         connect(&mut holder, &mut liar);
+        // What the head changed is counted.
+        holder.tick_for(Millis(500));
         disconnect(&mut holder, &mut liar);
         println!(
-            "{count} rows of a member with 150,000 accounts: the longest step {:.1} ms, all {:.1} ms; {} heads taken",
+            "{count} rows of a member with 150,000 accounts {what}: the longest step {:.1} ms, all {:.1} ms, {:.1} ms on another thread; {} heads taken",
             holder.longest_us as f64 / 1_000.0,
             holder.all_us as f64 / 1_000.0,
+            holder.beside_us as f64 / 1_000.0,
             holder.site.stats().heads_taken,
         );
     };

@@ -3,6 +3,7 @@
 //! Invariant: a site is the same by its id; one of the same name and another id is the same site under a new key.
 //! Deliberately not here: keys of officers and terms, which `show` and `diff` compare.
 
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::{Path, PathBuf};
 
@@ -58,39 +59,40 @@ impl fmt::Display for MemberChange {
 
 /// What `new` does to the sites of `old`.
 pub(super) fn changes(old: &Charter, new: &Charter) -> Vec<MemberChange> {
-    let by_id = |sites: &'_ [MemberSite], id| sites.iter().find(|site| site.site == id).cloned();
-    let successor = |site: &MemberSite| {
-        let is_new = |other: &&MemberSite| by_id(&old.sites, other.site).is_none();
-        let mut joining = new.sites.iter().filter(is_new);
-        joining.find(|other| other.name == site.name)
-    };
-    let mut changes = Vec::new();
-    for site in &old.sites {
-        let (name, id) = (site.name.clone(), site.site);
-        match (by_id(&new.sites, id), successor(site)) {
-            (Some(same), _) if same == *site => {}
-            (Some(same), _) => changes.push(MemberChange::Changes {
-                name: same.name,
-                id: Id(id),
-            }),
-            (None, Some(next)) => changes.push(MemberChange::NewKey {
-                name,
-                old_id: Id(id),
-                id: Id(next.site),
-            }),
-            (None, None) => changes.push(MemberChange::Leaves { name, id: Id(id) }),
-        }
-    }
-    let succeeds = |id| {
-        let mut all = changes.iter();
-        all.any(|change| matches!(change, MemberChange::NewKey { id: next, .. } if next.0 == id))
-    };
-    let joins = new
+    let by_id = |sites: &'_ [MemberSite]| sites.iter().map(|site| site.site).zip(sites).collect();
+    let (before, after): (BTreeMap<SiteId, &MemberSite>, BTreeMap<SiteId, &MemberSite>) =
+        (by_id(&old.sites), by_id(&new.sites));
+    let joining = new
         .sites
         .iter()
-        .filter(|site| by_id(&old.sites, site.site).is_none());
-    let joins: Vec<_> = joins.filter(|site| !succeeds(site.site)).collect();
-    changes.extend(joins.into_iter().map(|site| MemberChange::Joins {
+        .filter(|site| !before.contains_key(&site.site));
+    let names = joining.clone().map(|site| (site.name.as_str(), site.site));
+    let mut names: BTreeMap<&str, SiteId> = names.collect();
+    let (mut changes, mut succeed) = (Vec::new(), BTreeSet::new());
+    for site in &old.sites {
+        let (name, id) = (site.name.clone(), Id(site.site));
+        let change = match after.get(&site.site) {
+            Some(same) if *same == site => continue,
+            Some(same) => MemberChange::Changes {
+                name: same.name.clone(),
+                id,
+            },
+            None => match names.remove(site.name.as_str()) {
+                Some(next) => {
+                    succeed.insert(next);
+                    MemberChange::NewKey {
+                        name,
+                        old_id: id,
+                        id: Id(next),
+                    }
+                }
+                None => MemberChange::Leaves { name, id },
+            },
+        };
+        changes.push(change);
+    }
+    let joins = joining.filter(|site| !succeed.contains(&site.site));
+    changes.extend(joins.map(|site| MemberChange::Joins {
         name: site.name.clone(),
         id: Id(site.site),
         cpus: site.cores,
