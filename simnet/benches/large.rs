@@ -19,6 +19,10 @@ use serde_bytes::{ByteBuf, Bytes};
 use simnet::scale::{self, ScaleSpec};
 use simnet::vo::{DAY, HOUR, OwnerSpec, START, Vo, VoSpec, job, site_config, site_id, site_key};
 
+/// The node's.
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Rows of a store.
 type Rows = BTreeMap<(Table, Vec<u8>), Vec<u8>>;
 

@@ -19,8 +19,8 @@ use super::large::{Large, Sum};
 use super::{Forms, Published, Update};
 use crate::kinds::{usage_key, usage_slice};
 
-/// Bytes of a table that take as long as an entry that is swept: about those of a cell.
-const ENTRY_BYTES: usize = 12;
+/// Bytes of a table that take as long as an entry that is swept: half a cell, whose account may be new here.
+const ENTRY_BYTES: usize = 4;
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
