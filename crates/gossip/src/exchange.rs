@@ -82,6 +82,10 @@ pub trait Shared {
     fn documents(&self) -> Vec<(ContentHash, Arc<[u8]>)>;
     /// Whether a charter is here.
     fn is_founded(&self) -> bool;
+    /// The charters alone, in an order in which they can be adopted.
+    fn charters(&self) -> Vec<(ContentHash, Arc<[u8]>)>;
+    /// Whether an earlier charter lists `site`, and the one in force does not.
+    fn is_former_member(&self, site: SiteId) -> bool;
 
     /// What is held, as one hash of two halves.
     fn summary(&self) -> Summary {

@@ -24,6 +24,8 @@ use crate::ended::{finished, note_suspended};
 use crate::job::{Job, State};
 use crate::loops::{Rounds, SourceAway, complain};
 use crate::parts;
+use crate::past;
+use crate::record_log::LogState;
 use crate::report::{FeedReport, LoopsReport, RoundsReport};
 use crate::{About, LoopSettings, Scheduler, now, now_ms, state};
 pub use cursor::{Cursor, Portion};
@@ -33,13 +35,6 @@ pub const BATCH_RECORDS: usize = 5_000;
 
 /// Accounts whose waiting jobs the node is told of, at most: as many as it takes.
 const WAITING_MAX: usize = 10_000;
-
-/// How long a feed that has just been started waits for the node to hear from another site of each VO: most of them
-/// answer within a second, and where none does nothing can have come back from it.
-const PAST_WAIT_MAX: Duration = Duration::from_secs(10);
-
-/// Pause between two questions for it.
-const PAST_PAUSE: Duration = Duration::from_millis(200);
 
 /// What a round did.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -76,36 +71,11 @@ struct Reported {
     skipped: BTreeMap<String, u64>,
 }
 
-/// What the node answers to a report of the loop, as far as it matters here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct RecordsIn {
-    log: Option<i64>,
-}
-
 #[derive(Debug, Deserialize)]
 struct Refusal {
     #[serde(default)]
     line: u64,
     reason: String,
-}
-
-/// What the node says of its VOs, as far as it matters here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Status {
-    vos: Vec<Past>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Past {
-    /// A node of an earlier release does not say.
-    #[serde(default = "yes")]
-    past_known: bool,
-}
-
-const fn yes() -> bool {
-    true
 }
 
 /// What waits: the body of `POST /v1/occupancy`.
@@ -180,7 +150,10 @@ impl<S: Scheduler> Feed<S> {
     pub async fn once(&mut self) -> anyhow::Result<Done> {
         let about = self.about().await?;
         self.compare_log().await?;
-        self.await_past().await?;
+        if !self.has_waited {
+            past::wait(&self.control, &self.name()).await?;
+            self.has_waited = true;
+        }
         let (mut cursor, mut done) = (self.cursor()?, Done::default());
         let mut queue = None;
         let trouble = loop {
@@ -212,7 +185,10 @@ impl<S: Scheduler> Feed<S> {
             let without = about.lack.is_some();
             let records = finished(taken, &mut next, jobs, &about.cluster, without);
             let refused = done.for_now;
-            if let Some(error) = self.report(records, again_from_s, &mut done).await? {
+            if let Some(error) = self
+                .report(records, again_from_s, &mut next, &mut done)
+                .await?
+            {
                 break Some(error.into());
             }
             // What is refused for now is told again, with all that lies behind it in the source; of a spool, with its portion.
@@ -294,51 +270,41 @@ impl<S: Scheduler> Feed<S> {
         Ok(known.unwrap_or_default())
     }
 
-    /// If the node has lost the record log that the cursor belongs to, reads the source from its beginning: the data folder
-    /// was lost, or the log was set aside. What the node still knows counts once.
+    /// If the node has lost records that it had acknowledged, reads the source from its beginning: the data folder was
+    /// lost or restored from a backup, or the log was set aside. What the node still knows counts once.
     async fn compare_log(&mut self) -> anyhow::Result<()> {
-        let (control, path, report) = self.told();
-        let told = control.post(&path, serde_json::to_vec(&report)?).await;
         // If the node is away, the next request reports it.
-        let RecordsIn { log } = told.unwrap_or_default();
+        let now = self.log_state().await.unwrap_or_default();
         let mut cursor = self.cursor()?;
-        if log.is_some() && log != cursor.log {
-            if cursor.log.is_some() {
-                let name = self.name();
-                tracing::warn!(
-                    "{name}: the node has a new record log: the feed reports all that its source has again"
-                );
-                cursor = cursor.at(Cursor::default());
-                self.acknowledged.clear();
-                self.has_waited = false;
-            }
-            cursor.log = log;
+        let before = cursor.log;
+        cursor.log = before.refreshed(&now);
+        if let Some(loss) = before.loss(&now) {
+            let name = self.name();
+            tracing::warn!("{name}: {loss}: the feed reports all that its source has again");
+            cursor = cursor.at(Cursor::default());
+            cursor.log = before.at(&now);
+            self.acknowledged.clear();
+            self.has_waited = false;
+        }
+        if cursor.log != before {
             state::store(&self.settings.state_file, &cursor)?;
         }
         self.cursor = Some(cursor);
         Ok(())
     }
 
-    /// Waits until the node has heard what the other sites hold of it: if it has lost its data folder, it knows then which
-    /// jobs its counters have.
-    async fn await_past(&mut self) -> Result<(), AskError> {
-        let until = tokio::time::Instant::now() + PAST_WAIT_MAX;
-        while !self.has_waited {
-            let (status, _): (Status, _) = self.control.get("/v1/status", &[]).await?;
-            let is_known = status.vos.iter().all(|vo| vo.past_known);
-            let is_late = tokio::time::Instant::now() > until;
-            if is_late && !is_known {
-                tracing::warn!(
-                    "{}: not every connected site has said what it holds of this one; if the data folder was \
-                     lost, what is reported before counts twice where one holds more",
-                    self.name()
-                );
-            }
-            self.has_waited = is_known || is_late;
-            if !self.has_waited {
-                tokio::time::sleep(PAST_PAUSE).await;
-            }
+    async fn log_state(&self) -> anyhow::Result<LogState> {
+        let (control, path, report) = self.told();
+        Ok(control.post(&path, serde_json::to_vec(&report)?).await?)
+    }
+
+    /// Notes how far the log has come with the records of this round. It may have been restored since the round began.
+    async fn note_log(&self, cursor: &mut Cursor) -> anyhow::Result<()> {
+        let now = self.log_state().await?;
+        if let Some(loss) = cursor.log.loss(&now) {
+            return Err(loss.into());
         }
+        cursor.log = cursor.log.at(&now);
         Ok(())
     }
 
@@ -368,6 +334,7 @@ impl<S: Scheduler> Feed<S> {
         &mut self,
         records: Vec<BatchRecord>,
         again_from_s: Option<u64>,
+        cursor: &mut Cursor,
         done: &mut Done,
     ) -> anyhow::Result<Option<AskError>> {
         let from = again_from_s.unwrap_or(u64::MAX);
@@ -407,6 +374,9 @@ impl<S: Scheduler> Feed<S> {
             let odd = odd.filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));
             let odd: Vec<String> = odd.map(|(why, jobs)| format!("{why}: {jobs}")).collect();
             complain(&self.name(), "finished jobs are not charged", &odd);
+        }
+        if !fresh.is_empty() && unlogged.is_none() {
+            self.note_log(cursor).await?;
         }
         self.acknowledged.retain(|_, end_s| *end_s >= from);
         Ok(unlogged)
@@ -488,6 +458,7 @@ impl<S: Scheduler> Rounds for Feed<S> {
         let report = LoopsReport {
             sync: None,
             feed: Some(self.told.clone()),
+            files: None,
         };
         (&self.control, format!("/v1/{}", S::NAME), report)
     }

@@ -19,6 +19,8 @@ pub mod sync;
 pub mod command;
 pub mod control;
 pub mod job;
+pub mod past;
+pub mod record_log;
 pub mod report;
 pub mod state;
 

@@ -11,7 +11,6 @@
 use std::time::{Duration, Instant};
 
 use fairmesh_client::ClientError;
-use serde::de::IgnoredAny;
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
@@ -19,6 +18,7 @@ use tokio::time::{sleep, timeout};
 
 use crate::control::{AskError, Control};
 use crate::millis;
+use crate::record_log::LogState;
 use crate::report::{LoopsReport, RoundsReport, Trouble};
 
 /// What a round may still take when somebody wants the loops to stop.
@@ -142,15 +142,9 @@ async fn one_round(
     rounds: &mut impl Rounds,
     mut stop: watch::Receiver<bool>,
 ) -> Option<(anyhow::Result<()>, Duration)> {
-    let (began, interval) = (Instant::now(), rounds.interval().max(LIFE_SIGN_MIN));
+    let (began, interval) = (Instant::now(), rounds.interval());
     let (control, path, report) = rounds.told();
     let control = control.clone();
-    let signs_of_life = async {
-        loop {
-            sleep(interval).await;
-            send(&control, &path, &report).await;
-        }
-    };
     let impatience = async {
         // If the sender is gone, the loops are to end, too.
         let _ = stop.wait_for(|told| *told).await;
@@ -158,11 +152,29 @@ async fn one_round(
     };
     let done = tokio::select! {
         biased;
-        done = rounds.round() => done,
+        done = alive((&control, &path, &report), interval, rounds.round()) => done,
         () = impatience => return None,
-        () = signs_of_life => unreachable!("it never ends"),
     };
     Some((done, began.elapsed()))
+}
+
+/// A round during which the node hears once an interval that the loop is alive: where, by what path, and what it reports.
+pub async fn alive<T>(
+    (control, path, report): (&Control, &str, &LoopsReport),
+    interval: Duration,
+    round: impl Future<Output = T>,
+) -> T {
+    let signs_of_life = async {
+        loop {
+            sleep(interval.max(LIFE_SIGN_MIN)).await;
+            send(control, path, report).await;
+        }
+    };
+    tokio::select! {
+        biased;
+        done = round => done,
+        () = signs_of_life => unreachable!("it never ends"),
+    }
 }
 
 fn is_node_away(error: &anyhow::Error) -> bool {
@@ -170,7 +182,7 @@ fn is_node_away(error: &anyhow::Error) -> bool {
 }
 
 /// Notes how a round ended.
-fn note(counted: &mut RoundsReport, done: &anyhow::Result<()>, took: Duration) {
+pub fn note(counted: &mut RoundsReport, done: &anyhow::Result<()>, took: Duration) {
     let Err(error) = done else {
         counted.done += 1;
         counted.took_ms = millis(took);
@@ -193,13 +205,15 @@ async fn tell(rounds: &mut impl Rounds) {
     send(control, &path, &report).await;
 }
 
-/// Sends a report. That the node does not receive it changes nothing: counters continue, and the next report has them.
-async fn send(control: &Control, path: &str, report: &LoopsReport) {
+/// Sends a report; gives the state of the node's record log. That the node does not receive it changes nothing: counters
+/// continue, and the next report has them.
+pub async fn send(control: &Control, path: &str, report: &LoopsReport) -> LogState {
     let body = serde_json::to_vec(report).unwrap_or_default();
-    let heard = control.post::<IgnoredAny>(path, body);
+    let heard = control.post(path, body);
     let heard = timeout(HEARING_MAX, heard).await;
     // The loop itself has said already if the node is away.
     tracing::debug!(?heard, "the node was told what the loop has done");
+    heard.ok().and_then(Result::ok).unwrap_or_default()
 }
 
 /// Says what is odd, one line for each of the first, and how many more there are.

@@ -13,6 +13,9 @@ pub struct LoopsReport {
     /// Usage out of it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub feed: Option<FeedReport>,
+    /// What `fairmesh report --follow` follows: it distinguishes several of them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub files: Option<String>,
 }
 
 impl LoopsReport {
@@ -106,4 +109,20 @@ pub struct FeedReport {
     pub lost: u64,
     /// Whatever had ended by then is acknowledged, in milliseconds since the Unix epoch.
     pub until_ms: Option<u64>,
+}
+
+impl FeedReport {
+    /// Adds what another feed has done.
+    pub fn add(&mut self, other: &Self) {
+        self.rounds.done += other.rounds.done;
+        self.rounds.without_scheduler += other.rounds.without_scheduler;
+        self.rounds.without_node += other.rounds.without_node;
+        self.counted += other.counted;
+        self.known += other.known;
+        self.refused += other.refused;
+        self.running += other.running;
+        self.lost += other.lost;
+        // What both have acknowledged.
+        self.until_ms = self.until_ms.min(other.until_ms);
+    }
 }

@@ -259,6 +259,7 @@ impl<S: Scheduler> Rounds for Sync<S> {
         let report = LoopsReport {
             sync: Some(self.done.clone()),
             feed: None,
+            files: None,
         };
         (&self.control, format!("/v1/{}", S::NAME), report)
     }

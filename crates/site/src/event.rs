@@ -198,7 +198,9 @@ pub enum Effect {
     Allow {
         /// Everybody that a charter or the configuration names.
         sites: BTreeSet<SiteId>,
-        /// Their addresses.
+        /// Sites that an earlier charter names, and none in force: they may come for the charters, and nothing else.
+        former: BTreeSet<SiteId>,
+        /// Addresses of `sites`.
         addresses: BTreeMap<SiteId, Vec<String>>,
     },
     /// Listen to a VO's pushes from now on, and let its members only take part in them.

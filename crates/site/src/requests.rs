@@ -21,6 +21,10 @@ pub(crate) const WITNESS: u8 = 5;
 /// budgets.
 const CALLERS_MAX: usize = 8;
 
+/// Most former members that are let in for the charter that removes them: twice the sites of the largest VO. Of more, those
+/// of the newest charters are; the others read that no site can be reached.
+pub(crate) const FORMER_MAX: usize = 4_000;
+
 /// The number of the request whose frames begin so; the anti-entropy counts its own from 1.
 pub(crate) fn numbered(first: u8, count: u64) -> u64 {
     u64::from(first) << 56 | count

@@ -25,6 +25,7 @@ use crate::own::Own;
 use crate::quota::QuotaStats;
 use crate::recovered::Reaches;
 use crate::remap::Relocation;
+use crate::requests::FORMER_MAX;
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
@@ -494,7 +495,8 @@ impl Site {
         self.follow_sources(now);
     }
 
-    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may.
+    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may; and who
+    /// may come for the charter that removes it.
     fn announce_peers(&mut self) {
         self.allow_is_stale = false;
         let mut sites = self.config.introducers.clone();
@@ -511,7 +513,14 @@ impl Site {
                 }
             }
         }
-        self.effects.push(Effect::Allow { sites, addresses });
+        let listed = self.vos.values().flat_map(Vo::listed);
+        let is_former = |site: &SiteId| !sites.contains(site) && *site != self.id;
+        let former = listed.filter(is_former).take(FORMER_MAX).collect();
+        self.effects.push(Effect::Allow {
+            sites,
+            former,
+            addresses,
+        });
         for (vo, held) in &self.vos {
             if let Some(charter) = held.charter() {
                 let members = charter.sites.iter().map(|member| member.site).collect();

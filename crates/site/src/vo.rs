@@ -99,6 +99,13 @@ impl Vo {
             .collect()
     }
 
+    /// All sites that a charter lists, whether it is in force or an earlier one; those of the newest charters first.
+    pub(crate) fn listed(&self) -> impl Iterator<Item = SiteId> {
+        let charters: Vec<&Verified<Charter>> = self.policies.charters().collect();
+        let charters = charters.into_iter().rev();
+        charters.flat_map(|charter| charter.body().sites.iter().map(|member| member.site))
+    }
+
     /// Length of its windows.
     pub(crate) fn window(&self) -> WindowLength {
         self.charter()
@@ -292,6 +299,16 @@ impl Shared for Vo {
 
     fn is_founded(&self) -> bool {
         self.charter().is_some()
+    }
+
+    fn charters(&self) -> Vec<(ContentHash, Arc<[u8]>)> {
+        let charters = self.policies.charters();
+        let charters = charters.map(|held| (held.hash(), Arc::clone(held.bytes())));
+        charters.collect()
+    }
+
+    fn is_former_member(&self, site: SiteId) -> bool {
+        !self.replica.is_member(site) && self.listed().any(|listed| listed == site)
     }
 }
 

@@ -148,13 +148,3 @@ pub struct ErrorBody {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub hint: Option<String>,
 }
-
-/// `fairmesh.slurm/1` and its like: what a loop has done was heard.
-#[derive(Debug, Clone, Serialize, Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct LoopsHeard {
-    /// The id of the node's record log. A feed that finds another one than before reports all that its source has
-    /// again: the log was lost, and mostly the data folder with it. None where the node keeps no log, or cannot open it.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub log: Option<i64>,
-}

@@ -11,27 +11,37 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::response::IntoResponse;
 use fairmesh_model::Millis;
+use fairmesh_schedulers::record_log::LogState;
 use fairmesh_schedulers::report::LoopsReport;
 
 use super::State;
-use super::answer::LoopsHeard;
 use super::error::ApiError;
 use super::extract::whole;
 use super::loop_states::LoopFacts;
-use super::text::not_a_record;
+use super::text::{clean, not_a_record};
 
 /// Largest report: some dozen numbers.
 const REPORT_BYTES_MAX: usize = 16 << 10;
 
+/// Batch systems and followers of files of which something is remembered. A site has a few; without a limit, a script
+/// that starts a follower for each of a million files would fill the memory.
+const SOURCES_MAX: usize = 64;
+
+/// Characters that a notice has of what a follower follows.
+const FILES_CHARS_MAX: usize = 200;
+
 /// What was heard of the loops since the node was started, by batch system.
 #[derive(Debug, Default)]
-pub(crate) struct Loops(Mutex<Heard>);
+pub(crate) struct Loops(Mutex<BTreeMap<Source, Heard>>);
+
+/// The batch system, and the files of a follower: a system has one feed, and each follower is a loop of its own.
+type Source = (&'static str, Option<String>);
 
 #[derive(Debug, Default)]
 struct Heard {
-    reports: BTreeMap<&'static str, LoopsReport>,
-    /// By batch system and loop.
-    times: BTreeMap<(&'static str, &'static str), Times>,
+    report: LoopsReport,
+    /// By loop.
+    times: BTreeMap<&'static str, Times>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -42,14 +52,22 @@ struct Times {
 }
 
 impl Loops {
-    fn lock(&self) -> MutexGuard<'_, Heard> {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<Source, Heard>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes a loop's report.
     fn hear(&self, system: &'static str, new: LoopsReport, now: Instant) {
-        let Heard { reports, times } = &mut *self.lock();
-        let known = reports.entry(system).or_default();
+        let files = new.files.as_deref().map(shown);
+        let mut all = self.lock();
+        let source = (system, files);
+        if !all.contains_key(&source) && all.len() >= SOURCES_MAX {
+            forget_one(&mut all);
+        }
+        let Heard {
+            report: known,
+            times,
+        } = all.entry(source).or_default();
         let done = |of: &LoopsReport, name| {
             let mut rounds = of.rounds();
             let rounds = rounds.find(|(which, _)| *which == name);
@@ -57,9 +75,7 @@ impl Loops {
         };
         for (name, rounds) in new.rounds() {
             let good = now;
-            let of_loop = times
-                .entry((system, name))
-                .or_insert(Times { report: now, good });
+            let of_loop = times.entry(name).or_insert(Times { report: now, good });
             of_loop.report = now;
             // A loop that was started again counts from zero.
             if rounds.done > 0 && rounds.done != done(known, name) {
@@ -75,9 +91,18 @@ impl Loops {
         }
     }
 
-    /// The newest report of each.
+    /// The newest reports, by batch system; of followers their sum.
     pub(crate) fn heard(&self) -> BTreeMap<&'static str, LoopsReport> {
-        self.lock().reports.clone()
+        let mut systems: BTreeMap<&'static str, LoopsReport> = BTreeMap::new();
+        for ((system, _), Heard { report, .. }) in &*self.lock() {
+            let sum = systems.entry(system).or_default();
+            sum.sync = sum.sync.take().or_else(|| report.sync.clone());
+            match (&mut sum.feed, &report.feed) {
+                (Some(sum), Some(feed)) => sum.add(feed),
+                (sum, feed) => *sum = sum.take().or_else(|| feed.clone()),
+            }
+        }
+        systems
     }
 
     /// Each loop with the ages of its reports.
@@ -86,13 +111,17 @@ impl Loops {
             let age = now.saturating_duration_since(since).as_millis();
             Millis(u64::try_from(age).unwrap_or(u64::MAX))
         };
-        let Heard { reports, times } = &*self.lock();
-        let rounds = reports.iter().flat_map(|(system, report)| {
-            let of_system = report.rounds();
-            of_system.filter_map(move |(name, rounds)| {
-                let Times { report, good } = times.get(&(*system, name))?;
+        let all = self.lock();
+        let rounds = all.iter().flat_map(|((system, files), of)| {
+            let rounds = of.report.rounds();
+            rounds.filter_map(move |(name, rounds)| {
+                let Times { report, good } = of.times.get(name)?;
+                let followed = files.as_ref();
                 Some(LoopFacts {
-                    name: format!("{system} {name}"),
+                    name: followed.map_or_else(
+                        || format!("{system} {name}"),
+                        |files| format!("`fairmesh report --follow {files}`"),
+                    ),
                     rounds: rounds.clone(),
                     heard_age: age(*report),
                     good_age: age(*good),
@@ -101,6 +130,20 @@ impl Loops {
         });
         rounds.collect()
     }
+}
+
+/// Makes room: forgets the source that was silent for longest.
+fn forget_one(all: &mut BTreeMap<Source, Heard>) {
+    let newest = |of: &Heard| of.times.values().map(|times| times.report).max();
+    let silent = all.iter().min_by_key(|(_, of)| newest(of));
+    if let Some(source) = silent.map(|(source, _)| source.clone()) {
+        all.remove(&source);
+    }
+}
+
+/// The files of a follower as a notice names them.
+fn shown(files: &str) -> String {
+    clean(files).chars().take(FILES_CHARS_MAX).collect()
 }
 
 pub(super) async fn post(
@@ -113,9 +156,9 @@ pub(super) async fn post(
     let report = serde_json::from_slice(&body)
         .map_err(|error| ApiError::bad_request(not_a_record(&error)))?;
     shared.loops.hear(system, report, Instant::now());
-    let log = shared.options.records.as_ref().map(|log| log.stats().id);
-    let log = log.filter(|id| *id != 0);
-    shared.answer(system, LoopsHeard { log }).await
+    let log = shared.options.records.as_ref();
+    let state = log.map_or_else(LogState::default, |log| log.state());
+    shared.answer(system, state).await
 }
 
 #[cfg(test)]
@@ -142,6 +185,7 @@ mod tests {
             LoopsReport {
                 sync: None,
                 feed: Some(feed),
+                files: None,
             }
         };
         let began = Instant::now();
@@ -160,6 +204,42 @@ mod tests {
             loops.heard()["slurm"],
             report(1, 1),
             "a lost log stays lost"
+        );
+    }
+
+    #[test]
+    fn each_follower_is_a_loop_and_metrics_have_their_sum() {
+        let (loops, began) = (Loops::default(), Instant::now());
+        let hear = |files: String, counted, s| {
+            let feed = FeedReport {
+                counted,
+                ..FeedReport::default()
+            };
+            let report = LoopsReport {
+                sync: None,
+                feed: Some(feed),
+                files: Some(files),
+            };
+            loops.hear("follow", report, began + Duration::from_secs(s));
+        };
+        hear("/a".to_owned(), 3, 0);
+        hear("/b".to_owned(), 4, 9);
+        let sum = loops.heard()["follow"]
+            .feed
+            .clone()
+            .map(|feed| feed.counted);
+        assert_eq!(sum, Some(7));
+        let facts = loops.facts(began + Duration::from_secs(9));
+        let ages = facts.iter().map(|of| (&*of.name, of.heard_age.0));
+        let name = |file: &str| format!("`fairmesh report --follow {file}`");
+        let (a, b) = (name("/a"), name("/b"));
+        assert!(ages.eq([(&*a, 9_000), (&*b, 0)]));
+        (0..SOURCES_MAX as u64).for_each(|at| hear(format!("/c{at}"), 1, 10 + at));
+        let facts = loops.facts(began);
+        assert_eq!(facts.len(), SOURCES_MAX);
+        assert!(
+            facts.iter().all(|of| of.name != a),
+            "the oldest is forgotten"
         );
     }
 }

@@ -96,7 +96,12 @@ impl Driver {
                     let _ = caller.send(reply);
                 }
             }
-            Effect::Allow { sites, addresses } => {
+            Effect::Allow {
+                sites,
+                former,
+                addresses,
+            } => {
+                self.send(NetworkCommand::Former(former)).await;
                 self.send(NetworkCommand::Allow(sites)).await;
                 self.send(NetworkCommand::Peers(addresses)).await;
             }

@@ -26,6 +26,10 @@ impl Driver {
                 self.allowed = sites;
                 self.admit();
             }
+            NetworkCommand::Former(sites) => {
+                self.former.set(sites);
+                self.admit();
+            }
             NetworkCommand::Block(sites) => {
                 self.blocked = sites;
                 self.admit();
@@ -55,12 +59,17 @@ impl Driver {
     /// Brings the swarm's allow list, which closes connections, and the dialler in line with what
     /// is allowed, blocked and barred.
     pub(crate) fn admit(&mut self) {
-        self.budgets.retain(|site, _| self.allowed.contains(site));
+        let is_known = |site: &SiteId| self.allowed.contains(site) || self.former.contains(*site);
+        self.budgets.retain(|site, _| is_known(site));
         self.turns.retain(&self.allowed);
-        let mut admitted: BTreeSet<SiteId> =
-            self.allowed.difference(&self.blocked).copied().collect();
-        admitted.retain(|site| !self.barred.contains_key(site));
-        admitted.remove(&self.site);
+        let may_connect = |site: &SiteId| {
+            let is_kept_out = self.blocked.contains(site) || self.barred.contains_key(site);
+            !is_kept_out && *site != self.site
+        };
+        let allowed = self.allowed.iter().copied();
+        let members: BTreeSet<SiteId> = allowed.filter(may_connect).collect();
+        let visitors = self.former.admitted().filter(may_connect);
+        let admitted: BTreeSet<SiteId> = visitors.chain(members.iter().copied()).collect();
         let list = &mut self.swarm.behaviour_mut().allowed;
         for site in self.admitted.difference(&admitted) {
             list.disallow_peer(peer_id_of(*site));
@@ -74,11 +83,16 @@ impl Driver {
         for site in &self.allowed {
             self.stats.peers.entry(*site).or_default();
         }
-        self.dialer.want(&admitted, Instant::now());
+        self.dialer.want(&members, Instant::now());
         // A peer may still be connected whose connection is about to be closed for an earlier
         // command; it is dialled again when it is gone.
-        for site in self.links.keys() {
-            self.dialer.opened(*site);
+        for site in self.links.keys().copied() {
+            self.dialer.opened(site);
+            // A charter has just removed it, which it may lack yet.
+            let is_visitor = self.former.contains(site) && !self.allowed.contains(&site);
+            if is_visitor && !self.former.opened(site, 1, Instant::now()) {
+                let _ = self.swarm.disconnect_peer_id(peer_id_of(site));
+            }
         }
         self.admitted = admitted;
     }

@@ -22,6 +22,7 @@ use crate::network::budget::{Budget, Charged, Cost};
 use crate::network::config::STATS_INTERVAL;
 use crate::network::counted::WireBytes;
 use crate::network::dialer::Dialer;
+use crate::network::former::Former;
 use crate::network::outbox::Outbox;
 use crate::network::reports::Throttle;
 use crate::network::requests::Requests;
@@ -74,11 +75,13 @@ pub(crate) struct Driver {
     pub(crate) site: SiteId,
     pub(crate) allowed: BTreeSet<SiteId>,
     pub(crate) blocked: BTreeSet<SiteId>,
+    /// Sites that an earlier charter named.
+    pub(crate) former: Former,
     /// What allowed peers have used up.
     pub(crate) budgets: BTreeMap<SiteId, Budget>,
     /// Who has used up too much, and until when it is not let in.
     pub(crate) barred: BTreeMap<SiteId, Instant>,
-    /// Who may be connected: allowed, neither blocked nor barred, not this node itself.
+    /// Who may be connected: allowed, or a visitor, neither blocked nor barred, not this node itself.
     pub(crate) admitted: BTreeSet<SiteId>,
     stats_out: watch::Sender<Arc<NetworkStats>>,
     randomness: RandomState,
@@ -113,6 +116,7 @@ impl Driver {
             site,
             allowed: BTreeSet::new(),
             blocked: BTreeSet::new(),
+            former: Former::default(),
             budgets: BTreeMap::new(),
             barred: BTreeMap::new(),
             admitted: BTreeSet::new(),
@@ -145,6 +149,7 @@ impl Driver {
                 () = turn => self.dial_due(),
                 _ = stats_tick.tick() => {
                     self.let_in_again();
+                    self.end_visits();
                     self.report_machines();
                     self.close_silent();
                     self.swarm.behaviour_mut().gossip.renew(Instant::now());
@@ -252,6 +257,13 @@ impl Driver {
             for (site, stats) in &mut self.stats.peers {
                 stats.barred &= barred.contains_key(site);
             }
+            self.admit();
+        }
+    }
+
+    /// Closes the connections of former members whose visit is over.
+    fn end_visits(&mut self) {
+        if self.former.advance(Instant::now()) {
             self.admit();
         }
     }

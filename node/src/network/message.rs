@@ -40,6 +40,8 @@ pub enum NetworkCommand {
     /// Replaces the set of sites that may speak with this one: those that a charter names. A site
     /// that is no longer in it is disconnected; a new one with known addresses is dialled.
     Allow(BTreeSet<SiteId>),
+    /// Replaces the set of sites that an earlier charter names: each is let in for a moment, unless it is allowed.
+    Former(BTreeSet<SiteId>),
     /// Replaces all addresses learnt from charters, as libp2p multiaddresses. Text that is none is
     /// logged and skipped.
     Peers(BTreeMap<SiteId, Vec<String>>),

@@ -25,6 +25,7 @@ mod commands;
 mod counted;
 mod dialer;
 mod driver;
+mod former;
 mod gate;
 mod line;
 mod names;

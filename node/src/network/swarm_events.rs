@@ -89,9 +89,15 @@ impl Driver {
         };
         link.connections.insert(id, connection);
         let connections = u32::try_from(link.connections.len()).unwrap_or(u32::MAX);
+        let held = link.connections.len();
         self.dialer.opened(site);
         self.stats.connections += 1;
         self.count(site, |stats| stats.connections = connections);
+        let is_visitor = self.former.contains(site) && !self.allowed.contains(&site);
+        if is_visitor && !self.former.opened(site, held, Instant::now()) {
+            self.swarm.close_connection(id);
+            return;
+        }
         if connections > 1 {
             // Unless both sides dialled at once, the peer has lost the earlier one and knows none of our subscriptions.
             self.probe(peer);

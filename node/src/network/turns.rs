@@ -17,7 +17,7 @@ use fairmesh_model::SiteId;
 /// usage of both is everywhere within half a minute.
 pub(crate) const TURN: Duration = Duration::from_secs(10);
 
-/// For so long a machine may be on its way back: all connections with its site were closed when its turn began.
+/// For so long a machine may take to come back: all connections with its site were closed when its turn began.
 const RETURN: Duration = Duration::from_secs(3);
 
 /// For so long after the last proof two machines are reported: several turns.
@@ -46,6 +46,8 @@ struct Turn {
     incarnation: u64,
     address: String,
     since: Instant,
+    /// Until when its place is kept, if its turn began by closing all connections and it has not come back yet.
+    kept_until: Option<Instant>,
     earlier: VecDeque<u64>,
     proof: Option<([String; 2], Instant)>,
 }
@@ -64,16 +66,18 @@ impl Turns {
             incarnation,
             address: address.clone(),
             since: now,
+            kept_until: None,
             earlier: VecDeque::new(),
             proof: None,
         });
         if turn.incarnation == incarnation {
-            turn.address = address;
+            (turn.address, turn.kept_until) = (address, None);
             return Admission::Keeps;
         }
+        // A node that ended has no connection any more: its next start takes its place at once, and is no second machine.
         let is_held = is_held(turn.incarnation);
-        let least = if is_held { TURN } else { RETURN };
-        if now < turn.since + least {
+        let kept_until = turn.kept_until.or(is_held.then(|| turn.since + TURN));
+        if kept_until.is_some_and(|until| now < until) {
             return Admission::Waits;
         }
         if turn.earlier.contains(&incarnation) {
@@ -85,6 +89,7 @@ impl Turns {
             turn.earlier.pop_front();
         }
         (turn.incarnation, turn.address, turn.since) = (incarnation, address, now);
+        turn.kept_until = is_held.then(|| now + RETURN);
         match is_held {
             true => Admission::Displaces,
             false => Admission::Keeps,
@@ -141,7 +146,6 @@ mod tests {
         for incarnation in 1..20 {
             assert_eq!(admit(&mut turns, incarnation, false, now), Admission::Keeps);
             assert_eq!(turns.machines(SITE, now), None);
-            now += RETURN;
         }
         // Its machine lost power: the connection looks open for minutes, and the next start waits for one turn at most.
         now += TURN;

@@ -89,6 +89,7 @@ pub(super) fn sites(seen: &Seen) -> Response {
             row.state.1.to_owned(),
             number(row.in_sync_ms),
             number(row.data_age_ms),
+            number(row.usage_age_ms),
             number(row.cores.map(u64::from)),
         ]
     });
@@ -98,6 +99,7 @@ pub(super) fn sites(seen: &Seen) -> Response {
         "state",
         "in_sync_age_ms",
         "signed_age_ms",
+        "usage_age_ms",
         "cores",
     ];
     whole(&head, rows)

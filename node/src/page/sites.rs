@@ -22,6 +22,8 @@ pub(super) struct Row {
     pub(super) in_sync_ms: Option<u64>,
     /// How long ago it signed the last thing that is held.
     pub(super) data_age_ms: Option<u64>,
+    /// How long ago the newest usage that it reports ended.
+    pub(super) usage_age_ms: Option<u64>,
     pub(super) cores: Option<u32>,
     pub(super) why: Option<String>,
 }
@@ -40,6 +42,7 @@ pub(super) fn rows(seen: &Seen) -> Vec<Row> {
         state: ("good", "this site"),
         in_sync_ms: None,
         data_age_ms: None,
+        usage_age_ms: None,
         cores: cores.get(&node.site).copied(),
         why: None,
     };
@@ -49,6 +52,7 @@ pub(super) fn rows(seen: &Seen) -> Vec<Row> {
         state: state(peer),
         in_sync_ms: peer.agreed_age_ms,
         data_age_ms: peer.data_age_ms,
+        usage_age_ms: peer.usage_age_ms,
         cores: cores.get(&peer.site).copied(),
         why: peer
             .over_budget
@@ -91,6 +95,7 @@ pub(super) fn section(seen: &Seen) -> Markup {
                         th scope="col" { "State" }
                         th.number scope="col" { "Last in sync" }
                         th.number scope="col" { "Last signed" }
+                        th.number scope="col" { "Last usage" }
                         th.number scope="col" { "Cores" }
                         th scope="col" { "Why" }
                     } }
@@ -99,6 +104,7 @@ pub(super) fn section(seen: &Seen) -> Markup {
                         td.(row.state.0) { (row.state.1) }
                         td.number { (ago(row.in_sync_ms)) }
                         td.number { (ago(row.data_age_ms)) }
+                        td.number { (ago(row.usage_age_ms)) }
                         td.number { @if let Some(cores) = row.cores { (cores) } @else { "–" } }
                         td { (row.why.as_deref().unwrap_or("")) }
                     } } }

@@ -26,6 +26,7 @@ use std::thread::JoinHandle;
 
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_records::BatchRecord;
+use fairmesh_schedulers::record_log::LogState;
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 
@@ -109,8 +110,6 @@ impl From<rusqlite::Error> for LogError {
 /// thread, read by whoever likes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LogStats {
-    /// The id that the log got when it began; 0 for one of an earlier release, or one that is not open.
-    pub id: i64,
     /// Jobs in the log.
     pub rows: u64,
     /// Bytes of the file that hold something.
@@ -135,6 +134,7 @@ pub struct RecordLog {
     path: PathBuf,
     commands: mpsc::Sender<Command>,
     stats: watch::Receiver<LogStats>,
+    state: watch::Receiver<LogState>,
     /// Whether those who read for long are to end.
     gives_way: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
@@ -155,9 +155,10 @@ impl RecordLog {
         let path = data_dir.join(FILE);
         let (commands, received) = mpsc::channel();
         let (stats_out, stats) = watch::channel(LogStats::default());
+        let (state_out, state) = watch::channel(LogState::default());
         let gives_way = Arc::new(AtomicBool::new(false));
         let shared = (believed, Arc::clone(&gives_way));
-        let mut writer = writer::Writer::new(path.clone(), keep, shared, stats_out);
+        let mut writer = writer::Writer::new(path.clone(), keep, shared, (stats_out, state_out));
         let thread = std::thread::Builder::new()
             .name("record-log".to_owned())
             .spawn(move || writer.run(&received))
@@ -169,6 +170,7 @@ impl RecordLog {
             path,
             commands,
             stats,
+            state,
             gives_way,
             thread: Some(thread),
         })
@@ -201,6 +203,11 @@ impl RecordLog {
     /// What it holds and has done.
     pub fn stats(&self) -> LogStats {
         *self.stats.borrow()
+    }
+
+    /// How far it has come, for the cursors of feeds. It has no id while it is not open, or if an earlier release began it.
+    pub fn state(&self) -> LogState {
+        self.state.borrow().clone()
     }
 
     /// A connection that only reads, for a thread that may block.

@@ -10,6 +10,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use fairmesh_schedulers::record_log::{LogStart, LogState};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::LogError;
@@ -62,6 +63,22 @@ const INDEXES: &str = "
     CREATE INDEX IF NOT EXISTS records_by_job ON records (job);
     CREATE INDEX IF NOT EXISTS records_not_over ON records (moment) WHERE is_over = 0;
 ";
+
+/// How many batches each start of the node has written: a copy of the file lacks those that came after it.
+const STARTS: &str = "
+    CREATE TABLE IF NOT EXISTS starts (
+        place INTEGER PRIMARY KEY,
+        start INTEGER NOT NULL UNIQUE,
+        batches INTEGER NOT NULL
+    ) STRICT;
+";
+
+/// Starts that are remembered. A feed that was away for more of them reports all that its source has once more, which
+/// counts nothing twice; each start is a row of each answer to a feed.
+const STARTS_MAX: i64 = 16;
+
+/// Drawn, as two logs of a site can begin in one second; SQLite has 32 bits for an id.
+const DRAWN: &str = "SELECT 1 + abs(random() % 2147483646)";
 
 /// Opens the file; sets aside what is there and is no log of ours.
 pub(super) fn open_or_set_aside(path: &Path) -> Result<Connection, LogError> {
@@ -172,9 +189,7 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
     connection.pragma_update(None, "cache_size", -(32 << 10))?;
     connection.pragma_update(None, "wal_autocheckpoint", 8_000)?;
     if version == 0 {
-        // Drawn, as two logs of a site can begin in one second; SQLite has 32 bits for it.
-        let drawn = "SELECT 1 + abs(random() % 2147483646)";
-        let id: i64 = connection.query_row(drawn, [], |row| row.get(0))?;
+        let id = draw(&connection)?;
         connection.execute_batch(&format!(
             "BEGIN IMMEDIATE; {TABLES} PRAGMA application_id = {id}; PRAGMA user_version = {VERSION}; COMMIT;"
         ))?;
@@ -186,6 +201,7 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
         connection.execute_batch("ALTER TABLE records ADD COLUMN energy INTEGER")?;
     }
     connection.execute_batch(INDEXES)?;
+    connection.execute_batch(STARTS)?;
     // Reads the schema and a page of the table and of its index: damage at the front shows here.
     connection.query_row(
         "SELECT count(*) FROM (SELECT moment, record FROM records ORDER BY moment LIMIT 1)",
@@ -195,9 +211,37 @@ fn open(path: &Path) -> rusqlite::Result<Option<Connection>> {
     Ok(Some(connection))
 }
 
-/// What distinguishes a log from the one before it, whose file was lost or set aside.
-pub(super) fn id(connection: &Connection) -> rusqlite::Result<i64> {
-    connection.pragma_query_value(None, "application_id", |row| row.get(0))
+/// A random number of 31 bits.
+pub(super) fn draw(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.query_row(DRAWN, [], |row| row.get(0))
+}
+
+/// Counts a batch of this start, and forgets the oldest starts.
+pub(super) fn count_batch(connection: &Connection, start: i64) -> rusqlite::Result<()> {
+    let count = "INSERT INTO starts (start, batches) VALUES (?1, 1)
+        ON CONFLICT (start) DO UPDATE SET batches = batches + 1";
+    connection.prepare_cached(count)?.execute([start])?;
+    let forget = "DELETE FROM starts WHERE place <= (SELECT max(place) FROM starts) - ?1";
+    connection.prepare_cached(forget)?.execute([STARTS_MAX])?;
+    Ok(())
+}
+
+/// How far the log has come. Its id distinguishes it from the one before it, whose file was lost or set aside.
+pub(super) fn state(connection: &Connection) -> rusqlite::Result<LogState> {
+    let id = connection.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let mut starts =
+        connection.prepare_cached("SELECT start, batches FROM starts ORDER BY place")?;
+    let starts = starts.query_map([], |row| {
+        let batches: i64 = row.get(1)?;
+        Ok(LogStart {
+            start: row.get(0)?,
+            batches: batches.unsigned_abs(),
+        })
+    })?;
+    Ok(LogState {
+        log: Some(id).filter(|id| *id != 0),
+        starts: starts.collect::<rusqlite::Result<_>>()?,
+    })
 }
 
 /// Opens the file for reading only.

@@ -12,6 +12,7 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use fairmesh_model::WallTime;
+use fairmesh_schedulers::record_log::LogState;
 use rusqlite::Connection;
 use tokio::sync::watch;
 
@@ -62,6 +63,10 @@ pub(super) struct Writer {
     /// Since when something waits for its sync.
     unsynced: Option<Instant>,
     stats: watch::Sender<LogStats>,
+    /// What feeds compare: published after a batch is written, so a node that is killed never reports more than it has.
+    state: watch::Sender<LogState>,
+    /// Distinguishes the batches of this connection from those that another one adds to a copy of the file.
+    start: i64,
 }
 
 impl Writer {
@@ -69,7 +74,7 @@ impl Writer {
         path: PathBuf,
         keep: Keep,
         (believed, gives_way): (watch::Receiver<WallTime>, Arc<AtomicBool>),
-        stats: watch::Sender<LogStats>,
+        (stats, state): (watch::Sender<LogStats>, watch::Sender<LogState>),
     ) -> Self {
         let mut writer = Self {
             path,
@@ -82,6 +87,8 @@ impl Writer {
             rows_since_step: 0,
             unsynced: None,
             stats,
+            state,
+            start: 0,
         };
         if let Err(error) = writer.open() {
             tracing::error!(
@@ -98,6 +105,7 @@ impl Writer {
             Some(connection) => connection,
             None => {
                 let opened = schema::open_or_set_aside(&self.path)?;
+                self.start = schema::draw(&opened)?;
                 self.measure(&opened);
                 opened
             }
@@ -171,14 +179,24 @@ impl Writer {
     }
 
     fn write(&mut self, entries: &[Entry]) -> Result<u64, LogError> {
-        match write(self.open()?, entries) {
-            Err(error) if schema::is_damage(&error) => {
+        match self.write_once(entries) {
+            Err(LogError::Database(error)) if schema::is_damage(&error) => {
                 schema::set_aside(&self.path, &error.to_string())?;
                 self.connection = None;
-                Ok(write(self.open()?, entries)?)
+                self.write_once(entries)
             }
-            written => Ok(written?),
+            written => written,
         }
+    }
+
+    fn write_once(&mut self, entries: &[Entry]) -> Result<u64, LogError> {
+        self.open()?;
+        let start = self.start;
+        let written = write(self.open()?, entries, start)?;
+        if let Some(connection) = &self.connection {
+            self.note_state(connection);
+        }
+        Ok(written)
     }
 
     fn prune(&mut self) {
@@ -209,10 +227,18 @@ impl Writer {
         let rows = "SELECT count(*) FROM records";
         let rows = connection.query_row(rows, [], |row| row.get::<_, i64>(0));
         let rows = u64::try_from(rows.unwrap_or(0)).unwrap_or(0);
-        let id = schema::id(connection).unwrap_or(0);
-        self.stats
-            .send_modify(|stats| (stats.rows, stats.id) = (rows, id));
+        self.stats.send_modify(|stats| stats.rows = rows);
         self.note_bytes(connection);
+        self.note_state(connection);
+    }
+
+    fn note_state(&self, connection: &Connection) {
+        match schema::state(connection) {
+            Ok(state) => _ = self.state.send_replace(state),
+            Err(error) => {
+                tracing::warn!(%error, "feeds do not hear how far the record log has come")
+            }
+        }
     }
 
     fn note_bytes(&self, connection: &Connection) {
@@ -245,9 +271,10 @@ pub(super) fn checkpoint(
 }
 
 /// Says how many rows are new.
-fn write(connection: &mut Connection, entries: &[Entry]) -> rusqlite::Result<u64> {
+fn write(connection: &mut Connection, entries: &[Entry], start: i64) -> rusqlite::Result<u64> {
     let transaction = connection.transaction()?;
     let inserted = row::write(&transaction, entries, wall_now())?;
+    schema::count_batch(&transaction, start)?;
     transaction.commit()?;
     Ok(inserted)
 }

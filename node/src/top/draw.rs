@@ -29,7 +29,14 @@ const ENTRY: [&str; 6] = [
 ];
 
 /// What is shown of a site.
-const SITE: [&str; 5] = ["Site", "State", "In sync", "Data", "Round trip"];
+const SITE: [&str; 6] = [
+    "Site",
+    "State",
+    "In sync",
+    "Data",
+    "Last usage",
+    "Round trip",
+];
 
 /// Most findings below the table.
 const FINDINGS_MAX: u16 = 3;
@@ -191,6 +198,7 @@ fn site_cells(peer: &PeerBody) -> Cells {
         state.to_owned(),
         ago(peer.agreed_age_ms),
         ago(peer.data_age_ms),
+        ago(peer.usage_age_ms),
         trip,
     ];
     (cells, colour)
@@ -208,13 +216,16 @@ fn entry_widths() -> [Constraint; 6] {
     ]
 }
 
-fn site_widths() -> [Constraint; 5] {
+/// Together with the gaps 80 columns, for the longest state and ages such as `59m 59s ago`.
+fn site_widths() -> [Constraint; 6] {
+    let age = Constraint::Length(11);
     [
         Constraint::Min(16),
-        Constraint::Length(14),
-        Constraint::Length(14),
-        Constraint::Length(14),
-        Constraint::Length(11),
+        Constraint::Length(15),
+        age,
+        age,
+        age,
+        Constraint::Length(10),
     ]
 }
 

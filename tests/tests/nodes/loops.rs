@@ -289,6 +289,68 @@ fn a_node_that_is_wiped_under_a_running_feed_gets_its_records_again() -> anyhow:
     Ok(())
 }
 
+/// The feed has acknowledged a job that the backup lacks; a crash lacks nothing.
+#[test]
+fn a_node_restored_from_a_backup_under_a_running_feed_gets_its_records_again() -> anyhow::Result<()>
+{
+    let place = Place::new()?;
+    let (data, backup) = (place.site.data(), place.path("backup"));
+    let copy = |from: &Path, to: &Path| -> anyhow::Result<()> {
+        let copied = Command::new("cp").arg("-a").arg(from).arg(to).status()?;
+        ensure!(copied.success(), "{}", from.display());
+        Ok(())
+    };
+    let logged = |node: &Node| -> anyhow::Result<Option<usize>> {
+        let body = node.http("GET", "/v1/accounting", b"")?.body;
+        Ok(body["records"].as_array().map(Vec::len))
+    };
+    let node = place.start()?;
+    place.has("ended", 7)?;
+    let _feed = place.feed()?;
+    node.await_usage("physics", "ann", 120_000)?;
+    let reach = || -> anyhow::Result<Value> {
+        let cursor = fs::read(place.path("feed.json"))?;
+        Ok(serde_json::from_slice::<Value>(&cursor)?["reach"].clone())
+    };
+    await_code(&node, None)?;
+    ensure!(node.stop()?.success());
+    copy(&data, &backup)?;
+    let reach_of_backup = reach()?;
+
+    let node = place.site.start()?;
+    let first = fs::read_to_string(place.path("ended"))?;
+    place.has("ended", 8)?;
+    let second = fs::read_to_string(place.path("ended"))?;
+    fs::write(place.path("ended"), first + &second)?;
+    node.await_usage("physics", "ann", 240_000)?;
+    let began = Instant::now();
+    while reach()? == reach_of_backup {
+        ensure!(began.elapsed() < PATIENCE, "the cursor does not move");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    node.kill()?;
+    let node = place.site.start()?;
+    node.await_usage("physics", "ann", 240_000)?;
+    await_code(&node, None)?;
+    let log = || fs::read_to_string(place.path("loop.log"));
+    ensure!(!log()?.contains("restored"), "{}", log()?);
+    node.kill()?;
+
+    fs::remove_dir_all(&data)?;
+    copy(&backup, &data)?;
+    let node = place.site.start()?;
+    node.await_usage("physics", "ann", 240_000)?;
+    let began = Instant::now();
+    while logged(&node)? != Some(2) {
+        ensure!(began.elapsed() < PATIENCE, "{:?}", logged(&node)?);
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    ensure!(log()?.contains("restored from a backup"), "{}", log()?);
+    await_code(&node, None)?;
+    node.await_usage("physics", "ann", 240_000)?;
+    Ok(())
+}
+
 #[test]
 fn no_loop_sets_site_factors_beside_the_plugin() -> anyhow::Result<()> {
     let place = Place::new()?;

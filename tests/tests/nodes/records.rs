@@ -297,9 +297,13 @@ impl Going {
         anyhow::bail!("it ended without a line with {words:?}")
     }
 
-    pub(crate) fn terminate(mut self) -> anyhow::Result<Option<i32>> {
+    pub(crate) fn terminate(self) -> anyhow::Result<Option<i32>> {
+        self.end_by("-TERM")
+    }
+
+    fn end_by(mut self, signal: &str) -> anyhow::Result<Option<i32>> {
         let pid = self.0.id().to_string();
-        Command::new("kill").args(["-TERM", &pid]).status()?;
+        Command::new("kill").args([signal, &pid]).status()?;
         Ok(self.0.wait()?.code())
     }
 }
@@ -336,6 +340,78 @@ fn a_log_is_followed_through_rotation_and_kills_and_bad_lines_are_kept() -> anyh
     assert!(rejects.contains("jobcomp.log:4: "), "{rejects}");
     assert!(rejects.contains("\nJobId=x that is no job\n"), "{rejects}");
     assert_eq!(going.terminate()?, Some(0), "the second refused nothing");
+    Ok(())
+}
+
+/// Codes of the loops' notices, with their texts.
+fn notices_of_loops(place: &Place) -> anyhow::Result<Vec<(String, String)>> {
+    let body = place.node().http("GET", "/v1/status", b"")?.body;
+    let notices = body["notices"].as_array().context("notices")?.iter();
+    let text = |of: &Value, part: &str| of[part].as_str().unwrap_or_default().to_owned();
+    let notices = notices.map(|of| (text(of, "code"), text(of, "text")));
+    Ok(notices.filter(|of| of.0.starts_with("loop-")).collect())
+}
+
+fn await_notice(place: &Place, code: Option<&str>) -> anyhow::Result<String> {
+    let began = Instant::now();
+    loop {
+        let notices = notices_of_loops(place)?;
+        match (notices.first(), code) {
+            (None, None) => return Ok(String::new()),
+            (Some((found, text)), Some(code)) if found == code => return Ok(text.clone()),
+            _ => ensure!(began.elapsed() < PATIENCE, "{notices:?}"),
+        }
+        std::thread::sleep(Duration::from_millis(100));
+    }
+}
+
+/// Whether the follower is dead, was stopped or ended by hand, the operator of the node reads it.
+#[test]
+fn a_follower_that_dies_is_reported_and_its_node_restored_from_a_backup_gets_all_again()
+-> anyhow::Result<()> {
+    let mut place = Place::start("physics", &["ann"])?;
+    let log = place.path("jobcomp.log");
+    append(&log, &jobcomp(1))?;
+    let mut going = Going::start(&place, "jobcomp.log")?;
+    place.await_logged(1)?;
+    place.kill()?;
+    let (data, backup) = (place.site.data(), place.path("backup"));
+    let copy = |from: &Path, to: &Path| Command::new("cp").arg("-a").arg(from).arg(to).status();
+    ensure!(copy(&data, &backup)?.success());
+    place.start_again()?;
+    append(&log, &jobcomp(2))?;
+    let began = Instant::now();
+    let cursor = place.path("jobcomp.log.fairmesh-cursor");
+    while !std::fs::read_to_string(&cursor)?.contains("\"lines\":2") {
+        ensure!(began.elapsed() < PATIENCE, "the cursor does not move");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    place.kill()?;
+    std::fs::remove_dir_all(&data)?;
+    ensure!(copy(&backup, &data)?.success());
+    place.start_again()?;
+    going.await_line("restored from a backup")?;
+    place.await_logged(2)?;
+    place.node().await_usage("physics", "ann", 2 * 10_000)?;
+
+    await_notice(&place, None)?;
+    drop(going);
+    let text = await_notice(&place, Some("loop-silent"))?;
+    let file = log.display();
+    let begin = format!("`fairmesh report --follow {file}` has not reported for");
+    ensure!(text.starts_with(&begin), "{text}");
+    let metrics = place.node().http("GET", "/v1/metrics", b"")?.text;
+    let is_there = metrics.contains("code=\"loop-silent\",severity=\"warning\"} 1");
+    ensure!(is_there, "{metrics}");
+    let going = Going::start(&place, "jobcomp.log")?;
+    await_notice(&place, None)?;
+    assert_eq!(going.terminate()?, Some(0));
+    await_notice(&place, Some("loop-stopped"))?;
+    // A person ends it with Ctrl-C: nothing is expected of it any more.
+    let going = Going::start(&place, "jobcomp.log")?;
+    await_notice(&place, None)?;
+    assert_eq!(going.end_by("-INT")?, Some(0));
+    ensure!(notices_of_loops(&place)?.is_empty());
     Ok(())
 }
 

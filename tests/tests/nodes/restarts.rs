@@ -322,6 +322,40 @@ fn heartbeat_hourly(site: &Site) -> anyhow::Result<()> {
     Ok(fs::write(site.config(), hourly)?)
 }
 
+/// The connection of the start before has ended, so the next start is no second machine that waits for its turn.
+#[test]
+fn a_node_that_starts_again_and_again_is_let_in_at_once() -> anyhow::Result<()> {
+    let grid = Grid::found()?;
+    for start in 0..5 {
+        let a = grid.a.start()?;
+        let began = Instant::now();
+        loop {
+            let body = status(&a)?;
+            let peers = body["peers"].as_array().context("peers")?;
+            let failed = peers.iter().find(|peer| peer["dials_failed"] != 0);
+            ensure!(failed.is_none(), "start {start}: {failed:#?}");
+            if peers.iter().filter(|peer| peer["in_sync"] == true).count() == 2 {
+                break;
+            }
+            ensure!(began.elapsed() < PATIENCE, "start {start}: {body:#}");
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        match start % 2 {
+            0 => a.kill()?,
+            _ => ensure!(a.stop()?.success()),
+        }
+    }
+    for node in [&grid.b, &grid.c] {
+        let body = status(node)?;
+        let notices = body["notices"].as_array().context("notices")?;
+        ensure!(
+            notices.iter().all(|notice| notice["code"] != "site-twice"),
+            "{body:#}"
+        );
+    }
+    Ok(())
+}
+
 #[test]
 fn a_superseded_share_policy_is_no_damage_after_a_restart() -> anyhow::Result<()> {
     let mut grid = Grid::found()?;

@@ -1,10 +1,11 @@
 //! Answering what peers ask, and learning from it what they hold.
 //!
-//! Invariant: only members of a VO are told anything of it; the work of an answer is bounded by what we
+//! Invariant: only members of a VO receive anything of it, and former members its charters alone; the work of an answer is bounded by what we
 //! hold, whatever the request names; and a request makes us ask back only where one of the two sides
 //! has moved since the last time.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor, mutated};
 use serde_bytes::ByteBuf;
@@ -81,9 +82,13 @@ impl Gossip {
                 peer.agreements.insert(*vo, now.mono);
             }
         }
-        mine.into_iter()
-            .filter(|(vo, _)| theirs.contains_key(vo))
-            .collect()
+        let former = theirs.iter().filter_map(|(vo, theirs)| {
+            let held = former_vo(vos, *vo, from)?;
+            Some((*vo, summary_for_former(held, theirs)))
+        });
+        let mine = mine.into_iter();
+        let mine = mine.filter(|(vo, _)| theirs.contains_key(vo));
+        mine.chain(former).collect()
     }
 
     /// Somebody whom our charter does not list, if we have one, holds other documents of a VO. A newer
@@ -103,13 +108,15 @@ impl Gossip {
         vos: &BTreeMap<VoId, V>,
     ) -> Response {
         let Some(held) = shared(vos, pull.vo, from) else {
-            return not_shared(pull.vo);
+            let former = former_vo(vos, pull.vo, from);
+            return former.map_or_else(|| not_shared(pull.vo), |held| answer_former(held, pull));
         };
         let mut answer = PullAnswer::default();
         let mut room = FRAME_BYTES_MAX;
         let mut lacks_documents = false;
         if let Some(hashes) = &pull.documents {
-            lacks_documents = answer_documents(held, hashes, &mut answer, &mut room);
+            let mine = held.documents();
+            lacks_documents = answer_documents(mine, hashes, &mut answer, &mut room);
         }
         let mut theirs = None;
         if let (Some(frame), Some(peer)) = (&pull.heads, self.peers.get_mut(from)) {
@@ -160,14 +167,14 @@ impl Gossip {
 
 /// Adds the documents that the asker lacks, and says whether it has any that are not here.
 fn answer_documents(
-    held: &impl Shared,
+    held: Vec<(ContentHash, Arc<[u8]>)>,
     hashes: &[ContentHash],
     answer: &mut PullAnswer,
     room: &mut usize,
 ) -> bool {
     let theirs: BTreeSet<&ContentHash> = hashes.iter().collect();
     let mut mine = BTreeSet::new();
-    for (hash, bytes) in held.documents() {
+    for (hash, bytes) in held {
         mine.insert(hash);
         if theirs.contains(&hash) || answer.more || mutated!(DocumentsWithheld) {
             continue;
@@ -196,6 +203,31 @@ fn answer_proofs(held: &impl Shared, theirs: &[ProofTag], answer: &mut PullAnswe
 fn shared<V: Shared>(vos: &BTreeMap<VoId, V>, vo: VoId, peer: SiteId) -> Option<&V> {
     vos.get(&vo)
         .filter(|held| held.replica().is_member(peer) || mutated!(StrangersServed))
+}
+
+/// What is held of `vo`, if `peer` is a former member of it.
+fn former_vo<V: Shared>(vos: &BTreeMap<VoId, V>, vo: VoId, peer: SiteId) -> Option<&V> {
+    let held = vos.get(&vo)?;
+    let is_former = !held.replica().is_member(peer) && held.is_former_member(peer);
+    is_former.then_some(held)
+}
+
+/// What a former member compares: it pulls documents for it, and no heads, of which it learns nothing.
+fn summary_for_former(held: &impl Shared, theirs: &Summary) -> Summary {
+    let hashes: Vec<ContentHash> = held.charters().into_iter().map(|(hash, _)| hash).collect();
+    Summary {
+        documents: Tag::of(ContentHash::of(&cbor::to_vec(&hashes))),
+        heads: theirs.heads,
+    }
+}
+
+/// The charters that a former member lacks: one of them says that it is none.
+fn answer_former(held: &impl Shared, pull: &Pull) -> Response {
+    let (mut answer, mut room) = (PullAnswer::default(), FRAME_BYTES_MAX);
+    if let Some(hashes) = &pull.documents {
+        answer_documents(held.charters(), hashes, &mut answer, &mut room);
+    }
+    Response::Pull(answer)
 }
 
 fn not_shared(vo: VoId) -> Response {

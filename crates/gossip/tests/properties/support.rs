@@ -164,4 +164,12 @@ impl Shared for Node {
     fn is_founded(&self) -> bool {
         true
     }
+
+    fn charters(&self) -> Vec<(ContentHash, Arc<[u8]>)> {
+        Vec::new()
+    }
+
+    fn is_former_member(&self, _: SiteId) -> bool {
+        false
+    }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::follow::{self, FilePosition, Reader};
 use crate::parts::Resized;
+use crate::record_log::LogPlace;
 
 /// How far the feed has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,9 +36,9 @@ pub struct Cursor {
     /// When runs were last resized, by number and submit time.
     #[serde(default)]
     pub resized: BTreeMap<String, Resized>,
-    /// The node's record log that all this was acknowledged for; none where the node keeps none, or does not say.
-    #[serde(default)]
-    pub log: Option<i64>,
+    /// The state of the node's record log when all this was acknowledged.
+    #[serde(flatten)]
+    pub log: LogPlace,
     /// Jobs of the queue whose records could not be read: the queue has the last word on them.
     #[serde(default)]
     pub unread: BTreeSet<u64>,

@@ -36,7 +36,7 @@ fn node(folder: &std::path::Path, says: Says) -> anyhow::Result<(Control, Heard)
 }
 
 /// A node that says this of its VOs, one after the other, and goes on with the last. The file `log` in the folder has
-/// the id of its record log.
+/// the state of its record log: its id, and more members of the answer.
 fn node_with_past(
     folder: &std::path::Path,
     says: Says,
@@ -272,7 +272,7 @@ async fn a_feed_that_starts_waits_until_its_node_has_heard_of_its_own_past() -> 
     let mut feed = feed(folder.path(), vec![job(1)], control);
     let began = std::time::Instant::now();
     assert_eq!(feed.once().await?.finished, 1);
-    assert!((PAST_PAUSE..PAST_WAIT_MAX).contains(&began.elapsed()));
+    assert!((past::PAUSE..past::WAIT_MAX).contains(&began.elapsed()));
     assert_eq!(paths(&heard)[0], "/v1/accounting");
     feed.once().await?;
     Ok(())
@@ -299,8 +299,45 @@ async fn a_node_that_has_lost_its_record_log_gets_everything_again() -> anyhow::
     let mut later = feed(folder.path(), Vec::new(), control);
     later.compare_log().await?;
     let place = later.cursor()?;
-    assert_eq!((place.sacct_until, place.log), (None, Some(9)));
+    assert_eq!((place.sacct_until, place.log.log), (None, Some(9)));
     assert!(!paths(&heard).is_empty());
+    Ok(())
+}
+
+/// The data folder was restored from a backup while the feed runs, between two rounds and within one.
+#[tokio::test]
+async fn a_node_that_was_restored_from_a_backup_gets_everything_again() -> anyhow::Result<()> {
+    let folder = tempfile::tempdir()?;
+    let (control, _) = node(folder.path(), Says::Counted)?;
+    let log = |starts: &str| {
+        let state = format!(r#"7,"starts":[{starts}]"#);
+        std::fs::write(folder.path().join("log"), state)
+    };
+    let (backup, newer) = (
+        r#"{"start":1,"batches":2},{"start":2,"batches":1}"#,
+        r#"{"start":1,"batches":2},{"start":2,"batches":3}"#,
+    );
+    log(newer)?;
+    let mut feed = feed(folder.path(), vec![job(1), job(2)], control);
+    assert_eq!(feed.once().await?.finished, 2);
+    // A node that was killed still has all of it.
+    log(&format!(r#"{newer},{{"start":3,"batches":1}}"#))?;
+    assert_eq!(feed.once().await?.finished, 0);
+    log(backup)?;
+    assert_eq!(feed.once().await?.finished, 2);
+    assert_eq!(feed.once().await?.finished, 0);
+
+    log(newer)?;
+    feed.scheduler.0.push(job(3));
+    assert_eq!(feed.once().await?.finished, 1);
+    let mut cursor = feed.cursor()?;
+    log(backup)?;
+    let loss = feed
+        .note_log(&mut cursor)
+        .await
+        .expect_err("it is restored");
+    assert!(loss.to_string().contains("restored"), "{loss}");
+    assert_eq!(feed.once().await?.finished, 3);
     Ok(())
 }
 

@@ -3,7 +3,9 @@
 //!
 //! Invariant: the cursor moves only past records that the node has acknowledged, and is durable before anything further
 //! is read. If the node is away or accepts no records for now, they are sent again until it does. After a kill at any
-//! moment at most one batch is sent twice, which counts nothing twice.
+//! moment at most one batch is sent twice, which counts nothing twice. If the node has lost records that it had
+//! acknowledged, the cursor goes back to the beginning. Deliberately not here: what the node is told of the rounds
+//! (`follower`).
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -15,6 +17,7 @@ use anyhow::{Context as _, bail};
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{Format, GridIdentities};
 use fairmesh_schedulers::follow::{FilePosition, Listing, Portion, Reader};
+use fairmesh_schedulers::record_log::{LogPlace, LogState};
 use fairmesh_schedulers::state;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
@@ -50,9 +53,12 @@ struct Progress {
     /// In an archive, when the last of the jobs ended.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     ended_s: Option<i64>,
+    /// The state of the node's record log when all that was acknowledged.
+    #[serde(default)]
+    record_log: LogPlace,
 }
 
-struct Followed {
+pub(super) struct Followed {
     path: PathBuf,
     name: String,
     cursor: PathBuf,
@@ -80,7 +86,8 @@ pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Resul
     let mut interrupt = signal(SignalKind::interrupt())?;
     let mut identities = modified(&args.identities);
     let mut trouble = String::new();
-    loop {
+    job.tell().await;
+    let is_by_hand = loop {
         let newest = modified(&args.identities);
         if newest != identities {
             job.identities = read_identities(&args.identities).unwrap_or_else(|error| {
@@ -89,24 +96,24 @@ pub(super) async fn run(args: &ReportArgs, job: &mut Reporting) -> anyhow::Resul
             });
             identities = newest;
         }
-        let round = async {
-            for file in &mut files {
-                file.round(job).await?;
-            }
-            anyhow::Ok(())
-        };
-        tokio::select! {
+        let done = tokio::select! {
             biased;
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
-            done = round => tell(done, &mut trouble)?,
+            _ = terminate.recv() => break false,
+            _ = interrupt.recv() => break true,
+            done = job.round(&mut files) => done,
+        };
+        if let Err(error) = tell(done, &mut trouble) {
+            job.end(false).await;
+            return Err(error);
         }
+        job.tell().await;
         tokio::select! {
-            _ = terminate.recv() => break,
-            _ = interrupt.recv() => break,
+            _ = terminate.recv() => break false,
+            _ = interrupt.recv() => break true,
             () = tokio::time::sleep(LOOK_EVERY) => {}
         }
-    }
+    };
+    job.end(is_by_hand).await;
     for file in files {
         job.tally.files.push(FileBody {
             file: file.name,
@@ -191,8 +198,37 @@ impl Followed {
         })
     }
 
+    /// If the node has lost records that it had acknowledged, begins again: what it still knows counts once. Returns whether
+    /// it does.
+    pub(super) fn compare(&mut self, now: &LogState) -> anyhow::Result<bool> {
+        let before = self.progress.record_log;
+        let loss = before.loss(now);
+        if let Some(loss) = loss {
+            note!("fairmesh: {loss}: {} is reported again", self.name);
+            (self.progress.place, self.progress.ended_s) = (None, None);
+            self.sent.clear();
+            self.progress.record_log = before.at(now);
+        } else {
+            self.progress.record_log = before.refreshed(now);
+        }
+        if self.progress.record_log != before {
+            state::store(&self.cursor, &self.progress)?;
+        }
+        Ok(loss.is_some())
+    }
+
+    /// Notes how far the log has come with what was just acknowledged. It may have been restored since the round began.
+    async fn note_log(&mut self, job: &Reporting) -> anyhow::Result<()> {
+        let now = job.log_state().await?;
+        if let Some(loss) = self.progress.record_log.loss(&now) {
+            return Err(loss.into());
+        }
+        self.progress.record_log = self.progress.record_log.at(&now);
+        Ok(())
+    }
+
     /// Reports everything that is new.
-    async fn round(&mut self, job: &mut Reporting) -> anyhow::Result<()> {
+    pub(super) async fn round(&mut self, job: &mut Reporting) -> anyhow::Result<()> {
         self.is_archive |= self.progress.format.is_none() && arc::is_archive_at(&self.path);
         if self.is_archive {
             return self.archive_round(job).await;
@@ -214,7 +250,9 @@ impl Followed {
             if place.is_none() {
                 self.keep(read.start.clone())?;
             }
-            self.take(job, &mut read, format).await?;
+            if self.take(job, &mut read, format).await? > 0 {
+                self.note_log(job).await?;
+            }
             self.keep(read.next)?;
             if !read.more {
                 return Ok(());
@@ -231,13 +269,13 @@ impl Followed {
     }
 
     /// Reports what was read of a log. The lines of its records are counted from those before; where records have several
-    /// lines that is near enough to find them.
+    /// lines that is near enough to find them. Returns how many records there were.
     async fn take(
         &mut self,
         job: &mut Reporting,
         read: &mut Portion,
         format: Format,
-    ) -> anyhow::Result<()> {
+    ) -> anyhow::Result<usize> {
         let log = match &read.start.name {
             Some(name) => self.path.join(name),
             None => self.path.clone(),
@@ -256,7 +294,7 @@ impl Followed {
             let entry = job.prepared(entry, &name, line);
             batch.push((line, entry.map_err(|error| Hopeless(error.to_string()))?));
         }
-        let count = (batch.len() + read.bad.len()) as u64;
+        let records = batch.len();
         let of_log = ReadOptions {
             columns: read.columns.take(),
             ..ReadOptions::of_format(format.name())
@@ -274,18 +312,19 @@ impl Followed {
         job.way.tell_of(&mut self.rejects).await;
         // Once, however often the batch was sent.
         if read.lost.is_some() {
-            job.way.tell_of_lost_log().await;
+            job.follower.lost += 1;
         }
-        self.read += count;
+        self.read += (records + read.bad.len()) as u64;
         job.tally.report.read += read.bad.len() as u64;
-        Ok(())
+        Ok(records)
     }
 
     /// The same of an archive.
     async fn archive_round(&mut self, job: &mut Reporting) -> anyhow::Result<()> {
         let from = self.progress.ended_s.unwrap_or(0).saturating_sub(OVERLAP_S);
         self.sent = self.sent.split_off(&arc::before(from));
-        let cannot = || format!("cannot read {}", self.name);
+        let name = self.name.clone();
+        let cannot = || format!("cannot read {name}");
         let archive = Archive::open(&self.path, &job.options.cluster).with_context(cannot)?;
         let mut place = arc::before(from);
         loop {
@@ -307,6 +346,9 @@ impl Followed {
             job.send(batch, &mut from).await?;
             job.way.tell_of(&mut self.rejects).await;
             self.read += count;
+            if count > 0 {
+                self.note_log(job).await?;
+            }
             self.sent.extend(places);
             if self.progress.ended_s < Some(place.0) {
                 self.progress.ended_s = Some(place.0);

@@ -10,6 +10,7 @@
 mod arc;
 mod dry_run;
 mod follow;
+mod follower;
 mod kept;
 pub(super) mod read_options;
 mod rejects;
@@ -32,6 +33,7 @@ use fairmesh_records::{Dimension, GridIdentities, Options, Skip, Summary};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 
 use self::dry_run::DryRun;
+use self::follower::Follower;
 use self::read_options::ReadOptions;
 use self::rejects::Rejects;
 use self::send::{Origin, Way};
@@ -137,6 +139,7 @@ struct Reporting {
     way: Way,
     rejects: Option<Rejects>,
     tally: Tally,
+    follower: Follower,
 }
 
 impl Reporting {
@@ -175,7 +178,6 @@ impl Reporting {
                 control: Some(args.ask.control()),
                 dry_run: args.dry_run.then(DryRun::default),
                 follows: args.follow,
-                lost: 0,
                 at_site: args.at_site.clone(),
             },
             rejects: None,
@@ -183,6 +185,7 @@ impl Reporting {
                 summary: args.dry_run.then(|| Summary::by(&by)),
                 ..Tally::default()
             },
+            follower: Follower::new(&args.files),
         })
     }
 

@@ -8,7 +8,6 @@ use std::path::Path;
 
 use fairmesh_records::{ChargeRule, Format, Job, Skip};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
-use fairmesh_schedulers::report::{FeedReport, LoopsReport};
 
 use super::super::{AskError, Control, no_member};
 use super::dry_run::{DryRun, Sifted};
@@ -17,7 +16,7 @@ use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
 use super::waiting::Waiting;
-use crate::control::answer::{AccountingBody, Answer, LoopsHeard, RejectsBody};
+use crate::control::answer::{AccountingBody, Answer, RejectsBody};
 use crate::control::clean;
 use crate::driver::wall_now;
 
@@ -27,9 +26,6 @@ const RECORDS: &str = "/v1/records";
 /// Path to which rejects are reported.
 const REJECTS: &str = "/v1/rejects";
 
-/// Path to which lost logs are reported.
-const FOLLOW: &str = "/v1/follow";
-
 /// To whom, and whether in earnest.
 pub(super) struct Way {
     /// Nobody: a dry run where no node answers.
@@ -37,8 +33,6 @@ pub(super) struct Way {
     pub(super) dry_run: Option<DryRun>,
     /// Whether records that the node refuses for now are sent again later.
     pub(super) follows: bool,
-    /// Logs that were gone before they were read to their end.
-    pub(super) lost: u64,
     /// Whose price list a dry run goes by, if not the node's own.
     pub(super) at_site: Option<String>,
 }
@@ -131,28 +125,6 @@ impl Way {
             Err(error) => {
                 note!("fairmesh: the rejects could not be reported to the node: {error:#}")
             }
-        }
-    }
-
-    /// Tells the node that a log was gone before it was read to its end.
-    pub(super) async fn tell_of_lost_log(&mut self) {
-        self.lost += 1;
-        let Some(control) = &self.control else { return };
-        let feed = FeedReport {
-            lost: self.lost,
-            ..FeedReport::default()
-        };
-        let report = LoopsReport {
-            sync: None,
-            feed: Some(feed),
-        };
-        let told = async {
-            let body = serde_json::to_vec(&report)?;
-            let answer: Answer<LoopsHeard> = control.post_with(FOLLOW, &[], body).await?;
-            Ok::<_, anyhow::Error>(answer.body)
-        };
-        if let Err(error) = told.await {
-            note!("fairmesh: the lost log could not be reported to the node: {error:#}");
         }
     }
 

@@ -5,6 +5,7 @@
 
 use std::path::Path;
 
+use fairmesh_schedulers::record_log::LogState;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::json;
@@ -13,8 +14,8 @@ use crate::doctor::DoctorBody;
 
 use super::{
     AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    ForwardBody, ForwardSettledBody, HereBody, HoldBody, LoopsHeard, NamesakesBody, OccupancyBody,
-    PeersBody, PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
+    ForwardBody, ForwardSettledBody, HereBody, HoldBody, NamesakesBody, OccupancyBody, PeersBody,
+    PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
     QuotaSummaryBody, QuotesBody, RefusedJobsBody, RejectsBody, RemapBody, ReportBody, SettledBody,
     SharesBody, SitesBody, StatusBody, SummaryBody, UnmappedBody, UsageBody,
 };
@@ -187,7 +188,7 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         answer::<RejectsBody>("fairmesh.rejects/1"),
         answer::<AuditBody>("fairmesh.audit/1"),
         answer::<PricesBody>("fairmesh.prices/1"),
-        answer::<LoopsHeard>("fairmesh.slurm/1"),
+        answer::<LogState>("fairmesh.slurm/1"),
         answer::<QuotaBody>("fairmesh.quota/1"),
         answer::<QuotaHistoryBody>("fairmesh.quota_history/1"),
         answer::<QuotaSummaryBody>("fairmesh.quota_summary/1"),

@@ -55,6 +55,21 @@ async fn who_is_no_longer_allowed_is_disconnected() {
 }
 
 #[tokio::test]
+async fn a_former_member_is_answered_for_a_moment_and_then_refused() {
+    let (mut a, mut former) = connected_pair().await;
+    let site = a.site();
+    a.send(NetworkCommand::Former(sites(&[&former]))).await;
+    a.allow(&[]).await;
+    let (outcome, _) = tokio::join!(former.ask(site, vec![1]), a.answer(vec![2]));
+    assert_eq!(outcome, Ok(vec![2]));
+    former.until_disconnected(site).await;
+    let refused = a.handle.stats.borrow().connections_refused;
+    a.until_stats(|stats| stats.connections_refused > refused)
+        .await;
+    assert!(former.ask(site, vec![1]).await.is_err());
+}
+
+#[tokio::test]
 async fn blocking_cuts_and_healing_reconnects_at_once() {
     let (mut a, mut b) = connected_pair().await;
     a.send(NetworkCommand::Block(sites(&[&b]))).await;

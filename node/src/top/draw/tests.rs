@@ -126,6 +126,29 @@ fn keys_lead_into_an_entry_and_out_and_to_the_sites() {
 }
 
 #[test]
+fn the_longest_state_and_ages_of_a_site_fit_eighty_columns() {
+    let mut long = peer("a-site-of-16-let", true);
+    let age = 59 * 60_000 + 59_000;
+    for (key, value) in [
+        ("state", json!("never-exchanged")),
+        ("agreed_age_ms", json!(age)),
+        ("data_age_ms", json!(age)),
+        ("usage_age_ms", json!(age)),
+        ("round_trip_us", json!(12_345_000)),
+    ] {
+        long[key] = value;
+    }
+    let mut top = Top::new(false);
+    top.take(Ok(seen(&json!([]), &json!([long]), &json!([]))));
+    top.press(Key::View(1));
+    let lines = drawn(&top);
+    assert!(lines[2].contains("Last usage  Round trip"), "{}", lines[2]);
+    let ages = ["59m 59s ago"; 3].join(" ");
+    let line = format!("a-site-of-16-let never-exchanged {ages} 12345 ms");
+    assert!(lines[3].replace("  ", " ") == line, "{}", lines[3]);
+}
+
+#[test]
 fn what_happens_is_told_once_and_what_is_wrong_stays_in_sight() {
     let mut top = Top::new(false);
     top.take(Ok(usual()));

@@ -1,7 +1,11 @@
 //! Who counts is what the charter in force says, on every node alike, however it came there.
 
 use fairmesh_fairshare::EntryId;
-use fairmesh_model::{Charter, HistoryRule, Millis, Signed, WallTime, WindowLength};
+use fairmesh_gossip::wire::{Probe, Pull, Request, Response, Summary};
+use fairmesh_gossip::{PartKey, Vector, VectorFrame};
+use fairmesh_model::{
+    Charter, HistoryRule, Incarnation, Millis, Signed, SiteId, WallTime, WindowLength,
+};
 use fairmesh_site::{Effect, Event};
 
 use super::large_trees::long_history;
@@ -17,6 +21,74 @@ fn charter_without(last: &Signed<Charter>, node: usize) -> Signed<Charter> {
     let mut charter = next_charter(last);
     charter.sites.retain(|member| member.site != site_id(node));
     sign_charter(charter)
+}
+
+/// What node 0 answers to a site.
+fn answer_to(mesh: &mut Mesh, from: SiteId, request: &Request) -> Response {
+    let (now, bytes) = (mesh.now(0), request.to_bytes());
+    let asked = Event::Asked {
+        from,
+        bytes,
+        channel: 1_000_000,
+    };
+    let effects = mesh.nodes[0].site.handle(now, asked).into_iter();
+    let mut answers = effects.filter_map(|effect| match effect {
+        Effect::Answer { bytes, .. } => Response::from_bytes(&bytes).ok(),
+        _ => None,
+    });
+    answers.next().expect("an answer")
+}
+
+/// It was away when a charter removed it.
+#[test]
+fn a_former_member_gets_the_charters_and_nothing_else() {
+    let (mut mesh, mut ledger) = (Mesh::found(1, 3), Ledger::default());
+    (0..6).for_each(|round| drop(ledger.report(&mut mesh, round % 3)));
+    mesh.run(SETTLE);
+    mesh.cut(2);
+    let second = charter_without(&mesh.charter, 2);
+    assert!(mesh.publish(0, second.bytes()).is_ok());
+    let (vo, at) = (mesh.vo, mesh.now(0).wall);
+    let [member, former, stranger] = [1, 2, 9].map(site_id);
+    let theirs = Summary::default();
+    let probe = Request::Probe(Probe {
+        at,
+        vos: vec![(vo, theirs)],
+    });
+    let pull = Request::Pull(Pull {
+        vo,
+        documents: Some(Vec::new()),
+        heads: Some(VectorFrame::full(&Vector::new())),
+        proofs: Vec::new(),
+    });
+    let wanted = vec![(site_id(0), Incarnation(1), vec![PartKey::new(1, &[])])];
+    let parts = Request::Parts { vo, wanted };
+    let Response::Probe(compared) = answer_to(&mut mesh, former, &probe) else {
+        panic!("no comparison");
+    };
+    let [(_, compared)] = compared.vos[..] else {
+        panic!("not the VO");
+    };
+    assert!(compared.heads == theirs.heads && compared.documents != theirs.documents);
+    let Response::Pull(given) = answer_to(&mut mesh, former, &pull) else {
+        panic!("no charters");
+    };
+    let charters = [&mesh.charter, &second].map(|charter| &charter.bytes()[..]);
+    assert!(given.documents.iter().map(|bytes| &bytes[..]).eq(charters));
+    assert!(given.heads.is_empty() && given.proofs.is_empty());
+    let refused = answer_to(&mut mesh, former, &parts);
+    assert!(matches!(refused, Response::Refused(_)));
+    let refused = answer_to(&mut mesh, stranger, &pull);
+    assert!(matches!(refused, Response::Refused(_)));
+    let Response::Pull(given) = answer_to(&mut mesh, member, &pull) else {
+        panic!("a member");
+    };
+    assert!(given.documents.len() > 2 && !given.heads.is_empty());
+
+    mesh.heal();
+    mesh.run(SETTLE);
+    let status = mesh.nodes[2].site.vo_status(mesh.now(2));
+    assert_eq!((status[0].held.charter_version, status[0].cpus), (2, None));
 }
 
 #[test]
