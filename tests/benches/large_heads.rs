@@ -286,8 +286,16 @@ impl Shared for Held {
         Vec::new()
     }
 
+    fn charters(&self) -> Vec<(ContentHash, Arc<[u8]>)> {
+        Vec::new()
+    }
+
     fn is_founded(&self) -> bool {
         true
+    }
+
+    fn is_former_member(&self, _: SiteId) -> bool {
+        false
     }
 }
 

@@ -261,7 +261,8 @@ impl Site {
 
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
-        let is_loading = matches!(self.shares.next, Some(Next::Loading(_)));
+        let is_loading =
+            matches!(&self.shares.next, Some(Next::Loading(next)) if next.is_ready(&self.vos));
         let is_behind = self.vos.values().any(|vo| vo.published.is_ready());
         if self.shares.tree.is_sweeping || is_loading || is_behind || self.inbox.is_ready() {
             return now;

@@ -124,45 +124,34 @@ impl Published {
             return self.wait(site);
         }
         let mut left = self.first_day(replica, site);
-        let mut taken = Vec::new();
-        let mut rest = *room;
-        while let Some((_, entries)) = left.last().copied()
-            && (taken.is_empty() || entries <= rest)
-        {
-            rest = rest.saturating_sub(entries);
-            taken.extend(left.pop());
-        }
-        let slices = || taken.iter().map(|(slice, _)| *slice);
-        let spans = self.with_days(site, slices().map(|slice| slice.span).collect());
-        let tables = self.read_tables(replica, site, slices());
+        let (taken, rest) = fill(&mut left, *room);
+        let spans = self.with_days(site, taken.iter().map(|slice| slice.span).collect());
+        let tables = self.read_tables(replica, site, taken.iter().copied());
         let tables = match self.update_few(site, &spans, tables, capacity) {
             Ok(update) => {
                 *room = rest;
-                self.counted(site, slices());
+                self.counted(site, taken);
                 return Step::Counted(update);
             }
             Err(tables) => tables,
         };
-        let spans = slices().chain(left.iter().map(|(slice, _)| *slice));
-        let spans = self.with_days(site, spans.map(|slice| slice.span).collect());
-        let held: usize = self
-            .tables_in(site, &spans)
-            .map(|(_, table)| entries(table.bytes_len()))
-            .sum();
         let come: usize = left.iter().map(|(_, entries)| entries).sum();
-        let is_small = held + come <= rest;
+        let left: Vec<Slice> = left.into_iter().map(|(slice, _)| slice).collect();
+        let slices = taken.iter().chain(&left);
+        let spans = self.with_days(site, slices.clone().map(|slice| slice.span).collect());
+        let held = self
+            .tables_in(site, &spans)
+            .map(|(_, table)| entries(table.bytes_len()));
+        let all = come + held.sum::<usize>();
+        let is_small = all <= rest;
         if !is_small && (self.turns.large.is_some() || !may_begin) {
             self.release(tables);
             return self.wait(site);
         }
-        let all: Vec<Slice> = slices()
-            .chain(left.iter().map(|(slice, _)| *slice))
-            .collect();
-        self.counted(site, all);
-        let left = left.into_iter().map(|(slice, _)| slice).collect();
+        self.counted(site, slices.copied().collect());
         let large = Large::read(site, spans, tables, left);
         if is_small {
-            *room = rest - held - come;
+            *room = rest - all;
             return Step::Counted(self.count_at_once(replica, large, capacity));
         }
         *room = rest;
@@ -199,7 +188,7 @@ impl Published {
     }
 
     /// These tables of a site are not behind any more.
-    fn counted(&mut self, site: SiteId, slices: impl IntoIterator<Item = Slice>) {
+    fn counted(&mut self, site: SiteId, slices: Vec<Slice>) {
         let Some(of) = self.sites.get_mut(&site) else {
             return;
         };
@@ -228,6 +217,18 @@ impl Published {
         }
         large.map(Large::into_tables).unwrap_or_default()
     }
+}
+
+/// Takes tables from the end that fit into `room`, one at least. Gives them, and the room that is left.
+fn fill(tables: &mut Vec<(Slice, usize)>, room: usize) -> (Vec<Slice>, usize) {
+    let (mut taken, mut rest) = (Vec::new(), room);
+    while let Some((slice, entries)) =
+        tables.pop_if(|(_, entries)| taken.is_empty() || *entries <= rest)
+    {
+        taken.push(slice);
+        rest = rest.saturating_sub(entries);
+    }
+    (taken, rest)
 }
 
 /// As how many entries so many bytes of tables count.

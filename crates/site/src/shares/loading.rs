@@ -99,7 +99,7 @@ impl Loading {
         while room > 0 {
             // A site whose accounts are being moved is read once they are.
             let mut sources = self.pending.iter_mut();
-            let Some((of, spans)) = sources.find(|(of, _)| !is_moving(fed, **of)) else {
+            let Some((of, spans)) = sources.find(|(of, _)| !is_moving(fed.vos, **of)) else {
                 break;
             };
             let (of, span) = (*of, spans.pop_first());
@@ -128,6 +128,12 @@ impl Loading {
         is_ahead || !self.tree.is_sweeping
     }
 
+    /// Whether a step can do something.
+    pub(crate) fn is_ready(&self, vos: &BTreeMap<VoId, Vo>) -> bool {
+        let mut sources = self.pending.keys();
+        self.pending.is_empty() || sources.any(|of| !is_moving(vos, *of))
+    }
+
     /// The tree.
     pub(crate) fn into_tree(self) -> Tree {
         self.tree
@@ -149,11 +155,12 @@ impl Loading {
     }
 }
 
-fn is_moving(fed: &Fed<'_>, of: Source) -> bool {
+/// Whether accounts of a site are being moved.
+fn is_moving(vos: &BTreeMap<VoId, Vo>, of: Source) -> bool {
     let Source::Member(vo, site) = of else {
         return false;
     };
-    let held = fed.vos.get(&vo);
+    let held = vos.get(&vo);
     held.is_some_and(|held| held.published.is_moving(site)) && !mutated!(MovingSiteRead)
 }
 
