@@ -59,9 +59,7 @@ impl fmt::Display for MemberChange {
 
 /// What `new` does to the sites of `old`.
 pub(super) fn changes(old: &Charter, new: &Charter) -> Vec<MemberChange> {
-    let by_id = |sites: &'_ [MemberSite]| sites.iter().map(|site| site.site).zip(sites).collect();
-    let (before, after): (BTreeMap<SiteId, &MemberSite>, BTreeMap<SiteId, &MemberSite>) =
-        (by_id(&old.sites), by_id(&new.sites));
+    let (before, after) = (by_id(&old.sites), by_id(&new.sites));
     let joining = new
         .sites
         .iter()
@@ -98,6 +96,10 @@ pub(super) fn changes(old: &Charter, new: &Charter) -> Vec<MemberChange> {
         cpus: site.cores,
     }));
     changes
+}
+
+fn by_id(sites: &[MemberSite]) -> BTreeMap<SiteId, &MemberSite> {
+    sites.iter().map(|site| (site.site, site)).collect()
 }
 
 /// What the newest charter in `new` does to the sites of the newest in `old`; `None` where other files are among them.
