@@ -25,7 +25,7 @@ use crate::job::{Job, State};
 use crate::loops::{Rounds, SourceAway, complain};
 use crate::parts;
 use crate::past;
-use crate::record_log::LogState;
+use crate::record_log::{LogPlace, LogState};
 use crate::report::{FeedReport, LoopsReport, RoundsReport};
 use crate::{About, LoopSettings, Scheduler, now, now_ms, state};
 pub use cursor::{Cursor, Portion};
@@ -101,6 +101,8 @@ pub struct Feed<S> {
     cursor: Option<Cursor>,
     /// What the node has acknowledged and the source will give again: its hash, and when it ended.
     acknowledged: BTreeMap<[u8; 32], u64>,
+    /// The state of the node's record log when it had all of that; none before the first round.
+    log: Option<LogPlace>,
     /// What was done, for the node's metrics.
     told: FeedReport,
     /// What was said of the cluster's lack of a source, so that it is said once.
@@ -120,6 +122,7 @@ impl<S: Scheduler> Feed<S> {
             settings,
             cursor: None,
             acknowledged: BTreeMap::new(),
+            log: None,
             told: FeedReport::default(),
             lack: None,
             looked_s: None,
@@ -149,11 +152,7 @@ impl<S: Scheduler> Feed<S> {
     /// If the batch system or the node is away.
     pub async fn once(&mut self) -> anyhow::Result<Done> {
         let about = self.about().await?;
-        self.compare_log().await?;
-        if !self.has_waited {
-            past::wait(&self.control, &self.name()).await?;
-            self.has_waited = true;
-        }
+        self.prepare().await?;
         let (mut cursor, mut done) = (self.cursor()?, Done::default());
         let mut queue = None;
         let trouble = loop {
@@ -185,10 +184,8 @@ impl<S: Scheduler> Feed<S> {
             let without = about.lack.is_some();
             let records = finished(taken, &mut next, jobs, &about.cluster, without);
             let refused = done.for_now;
-            if let Some(error) = self
-                .report(records, again_from_s, &mut next, &mut done)
-                .await?
-            {
+            let reported = self.report(records, again_from_s, &mut next, &mut done);
+            if let Some(error) = reported.await? {
                 break Some(error.into());
             }
             // What is refused for now is told again, with all that lies behind it in the source; of a spool, with its portion.
@@ -270,13 +267,24 @@ impl<S: Scheduler> Feed<S> {
         Ok(known.unwrap_or_default())
     }
 
+    /// Waits until the node knows what it has lost.
+    async fn prepare(&mut self) -> anyhow::Result<()> {
+        self.compare_log().await?;
+        if !self.has_waited {
+            past::wait(&self.control, &self.name()).await?;
+            self.has_waited = true;
+        }
+        Ok(())
+    }
+
     /// If the node has lost records that it had acknowledged, reads the source from its beginning: the data folder was
     /// lost or restored from a backup, or the log was set aside. What the node still knows counts once.
     async fn compare_log(&mut self) -> anyhow::Result<()> {
         // If the node is away, the next request reports it.
         let now = self.log_state().await.unwrap_or_default();
         let mut cursor = self.cursor()?;
-        let before = cursor.log;
+        // Records of a portion that was not taken to its end are acknowledged, too.
+        let (kept, before) = (cursor.log, self.log.unwrap_or(cursor.log));
         cursor.log = before.refreshed(&now);
         if let Some(loss) = before.loss(&now) {
             let name = self.name();
@@ -286,9 +294,10 @@ impl<S: Scheduler> Feed<S> {
             self.acknowledged.clear();
             self.has_waited = false;
         }
-        if cursor.log != before {
+        if cursor.log != kept {
             state::store(&self.settings.state_file, &cursor)?;
         }
+        self.log = Some(cursor.log);
         self.cursor = Some(cursor);
         Ok(())
     }
@@ -299,12 +308,13 @@ impl<S: Scheduler> Feed<S> {
     }
 
     /// Notes how far the log has come with the records of this round. It may have been restored since the round began.
-    async fn note_log(&self, cursor: &mut Cursor) -> anyhow::Result<()> {
+    async fn note_log(&mut self, cursor: &mut Cursor) -> anyhow::Result<()> {
         let now = self.log_state().await?;
         if let Some(loss) = cursor.log.loss(&now) {
             return Err(loss.into());
         }
         cursor.log = cursor.log.at(&now);
+        self.log = Some(cursor.log);
         Ok(())
     }
 
@@ -345,7 +355,7 @@ impl<S: Scheduler> Feed<S> {
                 fresh.push((record, hash));
             }
         }
-        let mut unlogged = None;
+        let (mut unlogged, mut acknowledged) = (None, Vec::new());
         for batch in fresh.chunks(BATCH_RECORDS) {
             let records: Vec<&BatchRecord> = batch.iter().map(|(record, _)| record).collect();
             let answered = self.control.post("/v1/accounting", lines(&records)?);
@@ -361,7 +371,7 @@ impl<S: Scheduler> Feed<S> {
             if unlogged.is_none() && answer.for_now == 0 {
                 let ended =
                     |(record, hash): &(BatchRecord, _)| Some((*hash, record.end?.0 / 1_000));
-                self.acknowledged.extend(batch.iter().filter_map(ended));
+                acknowledged.extend(batch.iter().filter_map(ended));
             }
             done.finished += answer.read;
             done.counted += answer.counted;
@@ -375,9 +385,10 @@ impl<S: Scheduler> Feed<S> {
             let odd: Vec<String> = odd.map(|(why, jobs)| format!("{why}: {jobs}")).collect();
             complain(&self.name(), "finished jobs are not charged", &odd);
         }
-        if !fresh.is_empty() && unlogged.is_none() {
+        if !fresh.is_empty() {
             self.note_log(cursor).await?;
         }
+        self.acknowledged.extend(acknowledged);
         self.acknowledged.retain(|_, end_s| *end_s >= from);
         Ok(unlogged)
     }

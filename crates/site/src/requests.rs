@@ -1,6 +1,9 @@
-//! Requests between members: of the anti-entropy, for rights and of them, about free CPUs, and of jobs that are passed on.
+//! Requests between members: of the anti-entropy, for rights and of them, about free CPUs, and of jobs that are passed on;
+//! and who may send them.
 //!
 //! Invariant: a request goes to one of the five by its first byte, and its answer by the first byte of its number.
+
+use std::collections::BTreeMap;
 
 use fairmesh_gossip::Shared;
 use fairmesh_model::{Now, SiteId, cbor};
@@ -9,6 +12,7 @@ use serde::de::DeserializeOwned;
 
 use crate::event::{Channel, Effect};
 use crate::site::Site;
+use crate::vo::Vo;
 
 /// First byte of the frames about rights, free CPUs, jobs and what is witnessed. Those of the anti-entropy begin with 0 or 1,
 /// and a node of an earlier release refuses the others as what it cannot read.
@@ -23,7 +27,7 @@ const CALLERS_MAX: usize = 8;
 
 /// Most former members that are let in for the charter that removes them: twice the sites of the largest VO. Of more, those
 /// of the newest charters are; the others read that no site can be reached.
-pub(crate) const FORMER_MAX: usize = 4_000;
+const FORMER_MAX: usize = 4_000;
 
 /// The number of the request whose frames begin so; the anti-entropy counts its own from 1.
 pub(crate) fn numbered(first: u8, count: u64) -> u64 {
@@ -65,6 +69,40 @@ impl Site {
             self.callers.clear();
         }
         self.callers.iter().copied()
+    }
+
+    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may; and who
+    /// may come for the charter that removes it.
+    pub(crate) fn announce_peers(&mut self) {
+        self.allow_is_stale = false;
+        let mut sites = self.config.introducers.clone();
+        sites.extend(self.admitted_callers());
+        let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
+        for charter in self.vos.values().filter_map(Vo::charter) {
+            for member in charter.sites.iter().filter(|member| member.site != self.id) {
+                sites.insert(member.site);
+                let known = addresses.entry(member.site).or_default();
+                for address in &member.addresses {
+                    if !known.contains(address) {
+                        known.push(address.clone());
+                    }
+                }
+            }
+        }
+        let listed = self.vos.values().flat_map(Vo::listed);
+        let is_former = |site: &SiteId| !sites.contains(site) && *site != self.id;
+        let former = listed.filter(is_former).take(FORMER_MAX).collect();
+        self.effects.push(Effect::Allow {
+            sites,
+            former,
+            addresses,
+        });
+        for (vo, held) in &self.vos {
+            if let Some(charter) = held.charter() {
+                let members = charter.sites.iter().map(|member| member.site).collect();
+                self.effects.push(Effect::Subscribe { vo: *vo, members });
+            }
+        }
     }
 
     /// Whether every VO has its charter.

@@ -25,7 +25,6 @@ use crate::own::Own;
 use crate::quota::QuotaStats;
 use crate::recovered::Reaches;
 use crate::remap::Relocation;
-use crate::requests::FORMER_MAX;
 use crate::running::Running;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::{Write, head_row};
@@ -494,40 +493,6 @@ impl Site {
             self.describe_all();
         }
         self.follow_sources(now);
-    }
-
-    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may; and who
-    /// may come for the charter that removes it.
-    fn announce_peers(&mut self) {
-        self.allow_is_stale = false;
-        let mut sites = self.config.introducers.clone();
-        sites.extend(self.admitted_callers());
-        let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
-        for charter in self.vos.values().filter_map(Vo::charter) {
-            for member in charter.sites.iter().filter(|member| member.site != self.id) {
-                sites.insert(member.site);
-                let known = addresses.entry(member.site).or_default();
-                for address in &member.addresses {
-                    if !known.contains(address) {
-                        known.push(address.clone());
-                    }
-                }
-            }
-        }
-        let listed = self.vos.values().flat_map(Vo::listed);
-        let is_former = |site: &SiteId| !sites.contains(site) && *site != self.id;
-        let former = listed.filter(is_former).take(FORMER_MAX).collect();
-        self.effects.push(Effect::Allow {
-            sites,
-            former,
-            addresses,
-        });
-        for (vo, held) in &self.vos {
-            if let Some(charter) = held.charter() {
-                let members = charter.sites.iter().map(|member| member.site).collect();
-                self.effects.push(Effect::Subscribe { vo: *vo, members });
-            }
-        }
     }
 
     /// The moment before which usage of the site's own accounts weighs nothing.

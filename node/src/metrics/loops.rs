@@ -124,6 +124,7 @@ mod tests {
                 ..SyncReport::default()
             }),
             feed: None,
+            files: None,
         };
         sample.loops.insert("slurm", slurm);
         let text = render(&sample).expect("renders");

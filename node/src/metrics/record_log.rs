@@ -39,7 +39,6 @@ mod tests {
         let mut sample = Sample::default();
         assert!(!render(&sample).expect("renders").contains("record_log"));
         sample.record_log = Some(LogStats {
-            id: 7,
             rows: 5,
             bytes: 4_096,
             inserted: 7,

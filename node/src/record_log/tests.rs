@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairmesh_model::{JobKey, Origin};
 use fairmesh_records::{Dimension, Format, JobState};
+use fairmesh_schedulers::record_log::{LogLoss, LogPlace};
 
 use super::*;
 use crate::driver::wall_now;
@@ -65,6 +66,38 @@ async fn a_log_that_cannot_be_opened_refuses_records_until_it_can_be() {
     log.append(batch()).await.expect("written");
     assert_eq!(found(&log, &Filter::default(), 10).0, ["1 FAILED"]);
     assert_eq!((log.stats().refused, log.stats().rows), (1, 1));
+}
+
+/// Feeds notice by it that a data folder was restored from a backup.
+#[tokio::test]
+async fn a_copy_of_the_file_lacks_what_was_acknowledged_after_it() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, copy) = (folder.path().join(FILE), folder.path().join("copy"));
+    let open = || RecordLog::open(folder.path(), all()).expect("opens");
+    let batch = |job| vec![entry(job, JobState::Failed, true)];
+    let log = open();
+    log.append(batch(1)).await.expect("written");
+    drop(log);
+    std::fs::copy(&file, &copy).expect("copied");
+    let log = open();
+    log.append(batch(2)).await.expect("written");
+    let place = LogPlace::default().at(&log.state());
+    assert_eq!(place.loss(&log.state()), None);
+    drop(log);
+    let log = open();
+    assert_eq!(place.loss(&log.state()), None, "it was only stopped");
+    drop(log);
+    std::fs::copy(&copy, &file).expect("restored");
+    let log = open();
+    assert_eq!(place.loss(&log.state()), Some(LogLoss::Restored));
+    log.append(batch(3)).await.expect("written");
+    log.append(batch(4)).await.expect("written");
+    assert_eq!(place.loss(&log.state()), Some(LogLoss::Restored));
+    drop(log);
+    for job in 0..20 {
+        open().append(batch(job)).await.expect("written");
+    }
+    assert_eq!(open().state().starts.len(), 16);
 }
 
 #[tokio::test]

@@ -204,7 +204,7 @@ fn without_a_terminal_it_is_lines() {
         "{text}"
     );
     assert!(
-        text.contains("hpc2|in-sync|2s ago|1m 5s ago|12 ms\n"),
+        text.contains("hpc2|in-sync|2s ago|1m 5s ago|-|12 ms\n"),
         "{text}"
     );
 }
