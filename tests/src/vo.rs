@@ -129,6 +129,19 @@ impl Vo {
         Ok(())
     }
 
+    /// The next charter, signed by a key that has no right to.
+    ///
+    /// # Errors
+    /// If it cannot be signed.
+    pub fn forged(&self) -> anyhow::Result<Vec<u8>> {
+        let mut next = self.charter.claimed().clone();
+        next.version += 1;
+        next.vo = Some(self.vo());
+        next.previous = Some(self.charter.hash());
+        let stranger = SigningKey::from_secret(&[0x5A; 32]);
+        Ok(Signed::sign(next, &[&stranger])?.bytes().to_vec())
+    }
+
     /// Signs another policy for the same VO.
     pub fn divide_anew(&mut self, version: u64, users: &[&str]) -> anyhow::Result<()> {
         self.policy = Self::policy(now(), &self.authority, &self.charter, version, users)?;

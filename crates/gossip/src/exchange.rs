@@ -1,7 +1,7 @@
 //! Whom to ask, what, and when.
 //!
 //! For each VO a probe goes to one of its members, drawn at random, every `sync` interval, and to a new
-//! peer at once; where it shows a difference a pull follows, and pulls follow pulls until the answer
+//! peer at once and until an exchange with it has ended; where it shows a difference a pull follows, and pulls follow pulls until the answer
 //! says there is no more. Beside them several requests for parts may be under way.
 //!
 //! Invariant: what is queued for a peer and under way with it is bounded by the VOs shared with it, and
@@ -241,6 +241,7 @@ impl Gossip {
             let early = (u64::from(self.random.next_u32()) * (self.intervals.sync.0 / 8)) >> 32;
             self.next_sync = now.mono.after(Millis(self.intervals.sync.0 - early));
             self.probe_each_vo(vos);
+            self.peers.probe_new();
             vos.values_mut()
                 .for_each(|vo| vo.replica_mut().expire(now.mono));
         }

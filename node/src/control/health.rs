@@ -81,7 +81,7 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], now: WallTime) -> Vec<
     if !vos.is_empty() && vos.iter().all(|vo| vo.cpus.is_none()) {
         return notices;
     }
-    let is_cut_off = |peer: &PeerBody| !peer.reachable && peer.state != PeerState::ThroughOthers;
+    let is_cut_off = |peer: &PeerBody| !peer.reachable && !peer.state.is_well();
     let members = peers
         .iter()
         .filter(|peer| peer.state != PeerState::NoMember);

@@ -81,8 +81,11 @@ struct Facts {
     /// For how long it has been connected, or has not; since the node's start if it never was.
     for_time: Millis,
     was_connected: bool,
+    /// Calls that have failed since it was connected last.
+    dials_failed: u64,
     met: Option<Met>,
-    exchanges: Exchanges,
+    /// Absent where the site does not know of the connection yet, or knows of its end before the network's figures do.
+    exchanges: Option<Exchanges>,
     /// How long ago it signed the newest head that is here.
     data_age: Option<Millis>,
     /// How long ago a head of it arrived, through whomever.
@@ -97,8 +100,9 @@ impl Facts {
             is_barred: stats.barred,
             for_time: stats.changed_at.map_or(up, elapsed),
             was_connected: stats.changed_at.is_some(),
+            dials_failed: stats.dials_failed,
             met: stats.met,
-            exchanges: peer.exchanges,
+            exchanges: peer.connected.then_some(peer.exchanges),
             data_age: peer.signed_at.map(|at| now.wall.since(at)),
             received_age: peer.received.map(|at| now.mono.since(at)),
         }
@@ -114,11 +118,14 @@ impl Facts {
     }
 
     fn state_of_connected(&self, timing: &Timing) -> PeerState {
-        let Exchanges {
+        let Some(Exchanges {
             ended,
             failed,
             agrees,
-        } = self.exchanges;
+        }) = self.exchanges
+        else {
+            return PeerState::Exchanging;
+        };
         let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
         let signed_age = self.data_age.unwrap_or(self.for_time);
         match ended {
@@ -135,8 +142,15 @@ impl Facts {
             Some(Met::Refusal) => PeerState::Refused,
             Some(Met::OtherKey) => PeerState::OtherKey,
             None if self.is_alive(timing) => PeerState::ThroughOthers,
+            None if self.is_first_call_pending(timing) => PeerState::Exchanging,
             None => PeerState::Unreachable,
         }
+    }
+
+    /// Whether the node has just started: no call has ended yet, or the peer has to call.
+    fn is_first_call_pending(&self, timing: &Timing) -> bool {
+        let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
+        is_new && !self.was_connected && self.dials_failed == 0
     }
 
     /// Whether others show that it lives. A head that arrives soon after the connection has ended may be one of before.
@@ -202,10 +216,12 @@ mod tests {
     #[test]
     fn each_state_has_its_facts() {
         let timing = Timing::default();
-        let exchanges = |ended, failed, agrees| Exchanges {
-            ended,
-            failed,
-            agrees,
+        let exchanges = |ended, failed, agrees| {
+            Some(Exchanges {
+                ended,
+                failed,
+                agrees,
+            })
         };
         let up = Facts {
             is_member: true,
@@ -219,7 +235,7 @@ mod tests {
         };
         let down = Facts {
             is_connected: false,
-            exchanges: Exchanges::default(),
+            exchanges: None,
             ..up
         };
         let never = Facts {
@@ -282,6 +298,14 @@ mod tests {
                 },
                 Is::NeverExchanged,
             ),
+            // The connection has just ended.
+            (
+                Facts {
+                    exchanges: None,
+                    ..up
+                },
+                Is::Exchanging,
+            ),
             (
                 Facts {
                     is_member: false,
@@ -339,15 +363,32 @@ mod tests {
                 },
                 Is::OtherKey,
             ),
-            // A site that only calls out, right after the start and later.
-            (never, Is::ThroughOthers),
+            // The node has just started: no call has ended, one has failed, and none has ended for long.
             (
                 Facts {
                     data_age: None,
                     ..never
                 },
+                Is::Exchanging,
+            ),
+            (
+                Facts {
+                    data_age: None,
+                    dials_failed: 1,
+                    ..never
+                },
                 Is::Unreachable,
             ),
+            (
+                Facts {
+                    data_age: None,
+                    for_time: S(31),
+                    ..never
+                },
+                Is::Unreachable,
+            ),
+            // A site that only calls out, right after the start and later.
+            (never, Is::ThroughOthers),
             (
                 Facts {
                     data_age: Some(S(300)),

@@ -251,6 +251,9 @@ impl Driver {
                     tracing::debug!(peer = %site.short(), "closing a dead connection");
                     self.swarm.close_connection(event.connection);
                 }
+                // A large mesh asks a peer for data only now and then, so a ping may be the first to find it silent. The
+                // next one is a ping interval away: a probe decides within seconds.
+                self.probe(event.peer);
             }
         }
     }

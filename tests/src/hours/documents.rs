@@ -64,15 +64,11 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "bad-signature",
-        done: "a charter whose signature does not hold is published at s04",
+        done: "the next charter, signed by another key, is published at s04",
         prepare: nothing,
         inject: |mesh| {
-            let mut charter = mesh.vo.charter().to_vec();
-            if let Some(last) = charter.last_mut() {
-                *last ^= 1;
-            }
             let file = mesh.path("bad.cbor");
-            fs::write(&file, charter)?;
+            fs::write(&file, mesh.vo.forged()?)?;
             let mut publish = mesh.command(4);
             publish.args(["policy", "publish"]).arg(file);
             mesh.answer = refusal(publish)?;

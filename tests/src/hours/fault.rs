@@ -18,6 +18,9 @@ const CLEAR_MAX: Duration = Duration::from_secs(60);
 /// How long nodes are watched after a fault was reported: others must not report anything either.
 const WATCH_ON: Duration = Duration::from_secs(10);
 
+/// How long a node that a fault starts again may be away.
+const RESTART_MAX: Duration = Duration::from_secs(20);
+
 /// How long the mesh may take to be clear before the next fault. It is no measurement.
 const SETTLE_MAX: Duration = Duration::from_secs(300);
 
@@ -162,8 +165,11 @@ impl Fault {
         seen: &mut Seen,
     ) -> anyhow::Result<()> {
         for (site, node) in mesh.awake() {
-            let is_message =
-                |notice: &Notice| !notice.is_info || self.expects(site, Place::Status, notice);
+            let is_restarting = began.elapsed() < RESTART_MAX;
+            let is_message = |notice: &Notice| {
+                let is_expected = self.expects(site, Place::Status, notice);
+                is_expected || !notice.is_info && !(is_restarting && self.is_of_restart(notice))
+            };
             let found = watch::notices(node).into_iter().find(is_message);
             if let Some(notice) = found {
                 let at = began.elapsed();
@@ -197,6 +203,12 @@ impl Fault {
             }
         }
         Ok(())
+    }
+
+    /// Whether it is about the absence of a node that the fault starts again.
+    fn is_of_restart(&self, notice: &Notice) -> bool {
+        let is_of = |of: &usize| notice.text.contains(&name(*of));
+        notice.code.starts_with("peer-") && self.restarts.iter().any(is_of)
     }
 
     fn expects(&self, site: usize, place: Place, notice: &Notice) -> bool {
@@ -249,10 +261,7 @@ impl Fault {
         }
         for (site, (notice, at)) in &seen.first {
             let is_same = || self.reports.iter().any(|of| of.is_met_by(notice));
-            let is_of = |of: &usize| notice.text.contains(&name(*of));
-            let is_of_restart =
-                notice.code.starts_with("peer-") && self.restarts.iter().any(is_of);
-            let is_allowed = is_of_restart || (self.may.contains(site) && is_same());
+            let is_allowed = self.may.contains(site) && is_same();
             if !knowing.contains(site) && !is_allowed {
                 wrong.push(format!(
                     "{} cannot know and reports after {} s: {} [{}]",

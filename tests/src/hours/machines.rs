@@ -1,6 +1,7 @@
 //! Faults of a machine: its disk, its log, its clock, its files and its key.
 
 use std::fs::{self, File};
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -9,6 +10,9 @@ use anyhow::{Context as _, ensure};
 use super::fault::{Fault, Place, Report, nothing};
 use super::mesh::{FOLLOWS, HUB, LOGS, Mesh, STRANGER};
 use crate::{Node, Site};
+
+/// A disk in memory gives out whole pages.
+const PAGE_BYTES: u64 = 4_096;
 
 /// A clock that is an hour ahead while a file is there, for a program that is linked with the C library.
 const CLOCK: &str = "#define _GNU_SOURCE
@@ -54,6 +58,11 @@ pub(super) const FAULTS: &[Fault] = &[
         done: "the disk of s06's log is filled, and the node logs a line (SIGHUP)",
         prepare: nothing,
         inject: |mesh| {
+            // The last page of the log has no room either.
+            let size = fs::metadata(mesh.log(LOGS))?.len();
+            let rest = usize::try_from(PAGE_BYTES - size % PAGE_BYTES)?;
+            let mut log = File::options().append(true).open(mesh.log(LOGS))?;
+            log.write_all(&vec![b'\n'; rest])?;
             mesh.disks[1].fill(0)?;
             mesh.node(LOGS)?.reload()
         },

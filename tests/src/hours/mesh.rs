@@ -318,7 +318,7 @@ impl Mesh {
             fs::write(self.followed(site), "")?;
             let mut report = self.command(site);
             report.arg("report").arg(self.followed(site));
-            report.args(["--follow", "--cluster", &name(site), "--format", "fairmesh"]);
+            report.args(["--follow", "--cluster", &name(site), "--format", "jsonl"]);
             let log = File::create(self.path(&format!("follow-{site}.log")))?;
             let child = report.stdout(Stdio::null()).stderr(log).spawn()?;
             self.follows.push(Process(child));

@@ -150,7 +150,7 @@ pub(super) const FAULTS: &[Fault] = &[
         },
         reports: &[Report::status(&[0, 1, 2, 3, 4, 5, 6, 8, 9], &["peer-other-key"], "s07 is not reachable")],
         may: &[],
-        restarts: &[],
+        restarts: &[7],
     },
     Fault {
         name: "hub-down",
