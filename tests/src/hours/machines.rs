@@ -55,7 +55,7 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "log-full",
-        done: "the disk of s06's log is filled, and the node logs a line (SIGHUP)",
+        done: "the disk of s06's log is filled, and the node logs a new charter",
         prepare: nothing,
         inject: |mesh| {
             // The last page of the log has no room either.
@@ -64,7 +64,7 @@ pub(super) const FAULTS: &[Fault] = &[
             let mut log = File::options().append(true).open(mesh.log(LOGS))?;
             log.write_all(&vec![b'\n'; rest])?;
             mesh.disks[1].fill(0)?;
-            mesh.node(LOGS)?.reload()
+            renew(mesh)
         },
         fix: |mesh| mesh.disks[1].make_room(),
         reports: &[Report::status(&[LOGS], &["log-unwritten"], "No space left on device")],
@@ -73,7 +73,7 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "log-closed",
-        done: "the reader of s06's log ends, and the node logs a line (SIGHUP)",
+        done: "the reader of s06's log ends, and the node logs a new charter",
         prepare: |mesh| {
             mesh.stop(LOGS)?;
             let (reader, writer) = std::io::pipe()?;
@@ -83,7 +83,7 @@ pub(super) const FAULTS: &[Fault] = &[
         },
         inject: |mesh| {
             mesh.reader = None;
-            mesh.node(LOGS)?.reload()
+            renew(mesh)
         },
         fix: |mesh| restart(mesh, LOGS),
         reports: &[Report::status(&[LOGS], &["log-unwritten"], "Broken pipe")],
@@ -259,15 +259,24 @@ pub(super) const FAULTS: &[Fault] = &[
     },
     Fault {
         name: "lookup-socket",
-        done: "the look-up socket of s06 is removed",
+        done: "the look-up socket of s06 is removed; the node makes it again by itself",
         prepare: nothing,
         inject: |mesh| Ok(fs::remove_file(mesh.sites[LOGS].folder().join("s/lookup.sock"))?),
-        fix: |mesh| restart(mesh, LOGS),
-        reports: &[Report::status(&[LOGS], &["socket-removed"], "lookup.sock")],
+        fix: |mesh| {
+            let socket = mesh.sites[LOGS].folder().join("s/lookup.sock");
+            Ok(drop(std::os::unix::net::UnixStream::connect(socket)?))
+        },
+        reports: &[Report::words(Place::Log, &[LOGS], "the socket file was removed, and is made again")],
         may: &[],
         restarts: &[],
     },
 ];
+
+/// Signs and publishes the next charter, which lists the same.
+fn renew(mesh: &mut Mesh) -> anyhow::Result<()> {
+    mesh.vo.renew(|_| {})?;
+    mesh.vo.publish(mesh.node(HUB)?)
+}
 
 fn restart(mesh: &mut Mesh, site: usize) -> anyhow::Result<()> {
     mesh.stop(site)?;

@@ -28,6 +28,9 @@ const START_MAX: Duration = Duration::from_secs(300);
 /// Minutes of the part without faults.
 const MINUTES: u64 = 60;
 
+/// What `--only` calls that part.
+const QUIET: &str = "quiet";
+
 /// All faults, in their order.
 fn faults() -> impl Iterator<Item = &'static Fault> {
     let groups: [&[Fault]; 4] = [
@@ -62,9 +65,10 @@ impl Options {
             }
         }
         for name in &options.only {
-            if faults().all(|fault| fault.name != name) {
+            let mut names = faults().map(|fault| fault.name).chain([QUIET]);
+            if names.all(|of| of != name) {
                 let names: Vec<&str> = faults().map(|fault| fault.name).collect();
-                bail!("no fault is named {name}: choose from {}", names.join(", "));
+                bail!("no fault is named {name}: choose from {QUIET}, {}", names.join(", "));
             }
         }
         Ok(options)
@@ -72,7 +76,7 @@ impl Options {
 }
 
 /// Runs both parts with the program that `FAIRMESH_PROGRAM` names; whether all is as it should be. With `--only` it runs
-/// these faults and writes no page.
+/// these faults, or the quiet part, and writes no page.
 ///
 /// # Errors
 /// If the mesh does not start, or a fault cannot be made.
@@ -86,11 +90,12 @@ pub fn main(words: &[String]) -> anyhow::Result<bool> {
     }
     eprintln!("twelve nodes are in sync");
     let is_all = options.only.is_empty();
-    let quiet = match is_all {
+    let is_chosen = |name: &str| is_all || options.only.iter().any(|of| of == name);
+    let quiet = match is_chosen(QUIET) {
         true => Some(quiet::run(&mut mesh, options.minutes)?),
         false => None,
     };
-    let chosen = faults().filter(|fault| is_all || options.only.iter().any(|of| of == fault.name));
+    let chosen = faults().filter(|fault| is_chosen(fault.name));
     let mut rows = Vec::new();
     for fault in chosen {
         eprintln!("{}: {}", fault.name, fault.done);
@@ -101,7 +106,7 @@ pub fn main(words: &[String]) -> anyhow::Result<bool> {
         rows.push(row);
     }
     print!("{}", document::tables(quiet.as_ref(), &rows));
-    if let Some(quiet) = &quiet {
+    if let Some(quiet) = quiet.as_ref().filter(|_| is_all) {
         document::write(quiet, &rows)?;
     }
     let is_quiet = quiet.is_none_or(|quiet| quiet.warnings.is_empty());
