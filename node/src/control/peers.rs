@@ -59,12 +59,14 @@ impl Found {
         let timing = shared.options.settings.borrow().timing;
         let absent = PeerStats::default();
         let up = elapsed(shared.started);
+        let has_connection = network.peers.values().any(|stats| stats.connected);
         self.peers
             .iter()
             .map(|peer| {
                 let stats = network.peers.get(&peer.site).unwrap_or(&absent);
                 let known = self.addresses.remove(&peer.site).unwrap_or_default();
-                let facts = Facts::new(peer, stats, self.now, up);
+                let mut facts = Facts::new(peer, stats, self.now, up);
+                facts.has_connection = has_connection;
                 let state = facts.state(&timing);
                 peer_body((peer, state), stats, all_clean(known), self.now)
             })
@@ -78,6 +80,8 @@ struct Facts {
     is_member: bool,
     is_connected: bool,
     is_barred: bool,
+    /// Whether any peer is connected, so that news of others can arrive.
+    has_connection: bool,
     /// For how long it has been connected, or has not; since the node's start if it never was.
     for_time: Millis,
     was_connected: bool,
@@ -98,6 +102,7 @@ impl Facts {
             is_member: peer.is_member,
             is_connected: stats.connected,
             is_barred: stats.barred,
+            has_connection: true,
             for_time: stats.changed_at.map_or(up, elapsed),
             was_connected: stats.changed_at.is_some(),
             dials_failed: stats.dials_failed,
@@ -141,7 +146,7 @@ impl Facts {
         match self.met {
             Some(Met::Refusal) => PeerState::Refused,
             Some(Met::OtherKey) => PeerState::OtherKey,
-            None if self.is_alive(timing) => PeerState::ThroughOthers,
+            None if self.has_connection && self.is_alive(timing) => PeerState::ThroughOthers,
             None if self.is_first_call_pending(timing) => PeerState::Exchanging,
             None => PeerState::Unreachable,
         }
@@ -226,6 +231,7 @@ mod tests {
         let up = Facts {
             is_member: true,
             is_connected: true,
+            has_connection: true,
             was_connected: true,
             for_time: S(3_600),
             exchanges: exchanges(9, 0, true),
@@ -384,6 +390,15 @@ mod tests {
                     data_age: None,
                     for_time: S(31),
                     ..never
+                },
+                Is::Unreachable,
+            ),
+            // The only connection has ended.
+            (
+                Facts {
+                    for_time: S(110),
+                    has_connection: false,
+                    ..down
                 },
                 Is::Unreachable,
             ),

@@ -42,7 +42,7 @@ pub(super) const FAULTS: &[Fault] = &[
         inject: |mesh| {
             new_stranger(mesh, &[HUB])?;
             mesh.run(STRANGER)?;
-            mesh.vo.publish(mesh.node(STRANGER)?)
+            mesh.hand_in_charters(STRANGER)
         },
         fix: |mesh| mesh.stop(STRANGER),
         reports: &[Report::status(&[STRANGER], &["not-a-member"], "does not list this site")],

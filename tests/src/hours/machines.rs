@@ -197,11 +197,7 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(9)
         },
         fix: |mesh| {
-            let charter = mesh.path("charter.cbor");
-            fs::write(&charter, mesh.vo.charter())?;
-            let mut publish = mesh.command(9);
-            let output = publish.args(["policy", "publish"]).arg(charter).output()?;
-            ensure!(output.status.success(), "{output:?}");
+            mesh.hand_in_charters(9)?;
             mesh.configure(9, &[HUB])
         },
         reports: &[

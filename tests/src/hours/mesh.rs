@@ -111,6 +111,7 @@ impl Mesh {
         let namespaces = Namespaces::make(SITES + 1)?;
         let namespaces = namespaces.context("network namespaces need root")?;
         let folder = tempfile::tempdir()?;
+        eprintln!("the mesh is in {}", folder.path().display());
         let text = program.to_str().context("the program's path")?;
         let site = |site: usize| {
             let made = Site::init(text, &folder.path().join(name(site)), &name(site))?;
@@ -288,6 +289,18 @@ impl Mesh {
     pub(super) fn kill(&mut self, site: usize) -> anyhow::Result<()> {
         let node = self.nodes[site].take();
         node.with_context(|| name(site))?.kill()
+    }
+
+    /// Publishes all charters at a site, as its operator does who has them in files.
+    pub(super) fn hand_in_charters(&self, site: usize) -> anyhow::Result<()> {
+        for (number, charter) in self.vo.charters().enumerate() {
+            let file = self.path(&format!("charter-{number}.cbor"));
+            fs::write(&file, charter)?;
+            let mut publish = self.command(site);
+            let output = publish.args(["policy", "publish"]).arg(file).output()?;
+            ensure!(output.status.success(), "{output:?}");
+        }
+        Ok(())
     }
 
     /// Nodes that can be asked.

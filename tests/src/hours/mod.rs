@@ -85,6 +85,9 @@ pub fn main(words: &[String]) -> anyhow::Result<bool> {
     let program = std::env::var_os("FAIRMESH_PROGRAM").context("FAIRMESH_PROGRAM names no program")?;
     let program = std::fs::canonicalize(PathBuf::from(program))?;
     let mut mesh = Mesh::start(&program)?;
+    if !watch::await_usage_of_all(&mut mesh, START_MAX)? {
+        bail!("not every node has usage of all sites after {START_MAX:?}");
+    }
     if let Err(why) = watch::await_clear(&mut mesh, START_MAX)? {
         bail!("the mesh does not start: {why}");
     }

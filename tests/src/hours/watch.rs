@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, bail};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-use super::mesh::{Mesh, PAGE, name};
+use super::mesh::{Mesh, PAGE, SITES, name};
 use crate::Node;
 
 /// Time between two looks at all nodes.
@@ -89,6 +89,26 @@ pub(super) fn await_clear(mesh: &mut Mesh, at_most: Duration) -> anyhow::Result<
                 "{}: {text} [{code}], and {more} more nodes",
                 name(*site)
             )));
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+}
+
+/// Waits until each node knows what all sites have used; whether that is so in time.
+pub(super) fn await_usage_of_all(mesh: &mut Mesh, at_most: Duration) -> anyhow::Result<bool> {
+    let began = Instant::now();
+    loop {
+        mesh.tick()?;
+        let knows_all = |(_, node): (usize, &Node)| {
+            let answer = node.http("GET", "/v1/status", b"").ok()?;
+            let vo = &answer.body["vos"][0];
+            Some(vo["sites_total"] == SITES && vo["sites_known"] == vo["sites_total"])
+        };
+        if mesh.awake().all(|node| knows_all(node) == Some(true)) {
+            return Ok(true);
+        }
+        if began.elapsed() > at_most {
+            return Ok(false);
         }
         std::thread::sleep(LOOK_EVERY);
     }
