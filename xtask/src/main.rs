@@ -32,7 +32,10 @@ fn main() -> ExitCode {
     let outcome = match args[..] {
         []
         | ["help" | "--help" | "-h"]
-        | ["test" | "bench" | "sizes" | "hours" | "fuzz", "--help" | "-h"] => {
+        | [
+            "test" | "bench" | "sizes" | "hours" | "fuzz",
+            "--help" | "-h",
+        ] => {
             help();
             Ok(())
         }

@@ -85,6 +85,7 @@ impl Driver {
             address: address::without_name(address.clone()),
             incarnation: None,
             pings_failed: 0,
+            pinged: Instant::now(),
             probed: None,
         };
         link.connections.insert(id, connection);
@@ -243,6 +244,11 @@ impl Driver {
                 self.on_heard_on(event.peer, event.connection);
                 self.count(site, |stats| stats.round_trip = Some(*round_trip));
                 self.pings_failed(site, event.connection, |_| 0);
+                let link = self.links.get_mut(&site);
+                if let Some(of) = link.and_then(|link| link.connections.get_mut(&event.connection))
+                {
+                    of.pinged = Instant::now();
+                }
             }
             Err(ping::Failure::Unsupported) => {}
             Err(ping::Failure::Timeout | ping::Failure::Other { .. }) => {
@@ -251,9 +257,6 @@ impl Driver {
                     tracing::debug!(peer = %site.short(), "closing a dead connection");
                     self.swarm.close_connection(event.connection);
                 }
-                // A large mesh asks a peer for data only now and then, so a ping may be the first to find it silent. The
-                // next one is a ping interval away: a probe decides within seconds.
-                self.probe(event.peer);
             }
         }
     }

@@ -164,7 +164,10 @@ mod tests {
         let mut socket = Socket::bind(&path, 0o660).await.expect("bound");
         fs::remove_file(&path).expect("there");
         socket.restore().await;
-        let mode = fs::metadata(&path).expect("made again").permissions().mode();
+        let mode = fs::metadata(&path)
+            .expect("made again")
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o660);
         UnixStream::connect(&path).await.expect("served");
         socket.next().await.expect("the connection");

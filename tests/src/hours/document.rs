@@ -15,13 +15,18 @@ const END: &str = "<!-- hours: end -->\n";
 
 /// A cell without what would end it.
 fn cell(text: &str) -> String {
-    text.replace('|', "\\|").replace('\n', " ").replace('<', "&lt;")
+    text.replace('|', "\\|")
+        .replace('\n', " ")
+        .replace('<', "&lt;")
 }
 
 /// One row of the faults.
 pub(super) fn line(row: &Row) -> String {
     let seconds = |time: Option<Duration>| {
-        time.map_or_else(|| "–".to_owned(), |time| format!("{:.0}", time.as_secs_f64()))
+        time.map_or_else(
+            || "–".to_owned(),
+            |time| format!("{:.0}", time.as_secs_f64()),
+        )
     };
     let outcome = match row.wrong.is_empty() {
         true => "good".to_owned(),
@@ -77,5 +82,8 @@ pub(super) fn write(quiet: &Quiet, rows: &[Row]) -> anyhow::Result<()> {
     let (before, rest) = text.split_once(BEGIN).context("no begin of the tables")?;
     let (_, after) = rest.split_once(END).context("no end of the tables")?;
     let tables = tables(Some(quiet), rows);
-    Ok(fs::write(page, format!("{before}{BEGIN}{tables}{END}{after}"))?)
+    Ok(fs::write(
+        page,
+        format!("{before}{BEGIN}{tables}{END}{after}"),
+    )?)
 }

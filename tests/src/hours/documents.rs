@@ -18,7 +18,8 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| {
             let removed = mesh.sites[8].id;
-            mesh.vo.renew(|charter| charter.sites.retain(|member| member.site != removed))?;
+            mesh.vo
+                .renew(|charter| charter.sites.retain(|member| member.site != removed))?;
             publish(mesh, 8)
         },
         fix: |mesh| {
@@ -31,7 +32,11 @@ pub(super) const FAULTS: &[Fault] = &[
             })?;
             publish(mesh, 8)
         },
-        reports: &[Report::status(&[8], &["not-a-member"], "does not list this site")],
+        reports: &[Report::status(
+            &[8],
+            &["not-a-member"],
+            "does not list this site",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -45,7 +50,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.hand_in_charters(STRANGER)
         },
         fix: |mesh| mesh.stop(STRANGER),
-        reports: &[Report::status(&[STRANGER], &["not-a-member"], "does not list this site")],
+        reports: &[Report::status(
+            &[STRANGER],
+            &["not-a-member"],
+            "does not list this site",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -58,7 +67,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(STRANGER)
         },
         fix: |mesh| mesh.stop(STRANGER),
-        reports: &[Report::status(&[STRANGER], &["charter-missing"], "its charter has not been received")],
+        reports: &[Report::status(
+            &[STRANGER],
+            &["charter-missing"],
+            "its charter has not been received",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -113,7 +126,11 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| report(mesh, 4, "physics", 1, 1, 200_000),
         fix: |mesh| cores(mesh, 4, 1_000_000),
-        reports: &[Report::status(&[4], &["records-refused"], "the node refused 1 job")],
+        reports: &[Report::status(
+            &[4],
+            &["records-refused"],
+            "the node refused 1 job",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -168,7 +185,9 @@ fn report(
         )
     };
     let lines: String = (0..count).map(line).collect();
-    let answer = mesh.node(site)?.http("POST", "/v1/records", lines.as_bytes())?;
+    let answer = mesh
+        .node(site)?
+        .http("POST", "/v1/records", lines.as_bytes())?;
     ensure!(answer.status == 200, "{answer:?}");
     Ok(())
 }

@@ -313,7 +313,10 @@ impl Fault {
             row.cleared = Some(began.elapsed());
             return Ok(());
         }
-        let red: Vec<usize> = watch::warnings(mesh).iter().map(|(site, _)| *site).collect();
+        let red: Vec<usize> = watch::warnings(mesh)
+            .iter()
+            .map(|(site, _)| *site)
+            .collect();
         for site in red {
             eprintln!("{}: started again, because its message stays", name(site));
             mesh.stop(site)?;
@@ -326,7 +329,10 @@ impl Fault {
     fn is_listed(&self, mesh: &Mesh) -> anyhow::Result<bool> {
         for (site, node) in mesh.awake() {
             let notices = watch::notices(node);
-            if notices.iter().any(|of| self.expects(site, Place::Status, of)) {
+            if notices
+                .iter()
+                .any(|of| self.expects(site, Place::Status, of))
+            {
                 return Ok(true);
             }
         }

@@ -20,7 +20,11 @@ pub(super) const FAULTS: &[Fault] = &[
             Ok(())
         },
         fix: Mesh::start_feed,
-        reports: &[Report::status(&[SLURM], &["loop-silent"], "slurm feed has not reported")],
+        reports: &[Report::status(
+            &[SLURM],
+            &["loop-silent"],
+            "slurm feed has not reported",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -30,7 +34,11 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| signal(mesh, "-STOP"),
         fix: |mesh| signal(mesh, "-CONT"),
-        reports: &[Report::status(&[SLURM], &["loop-silent"], "slurm feed has not reported")],
+        reports: &[Report::status(
+            &[SLURM],
+            &["loop-silent"],
+            "slurm feed has not reported",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -40,7 +48,11 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| slurm(mesh, "hangs", true),
         fix: |mesh| slurm(mesh, "hangs", false),
-        reports: &[Report::status(&[SLURM], &["loop-behind", "loop-failing"], "slurm feed")],
+        reports: &[Report::status(
+            &[SLURM],
+            &["loop-behind", "loop-failing"],
+            "slurm feed",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -50,7 +62,11 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| slurm(mesh, "dbd-away", true),
         fix: |mesh| slurm(mesh, "dbd-away", false),
-        reports: &[Report::status(&[SLURM], &["source-away"], "slurmdbd does not answer")],
+        reports: &[Report::status(
+            &[SLURM],
+            &["source-away"],
+            "slurmdbd does not answer",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -60,7 +76,11 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| slurm(mesh, "ctld-away", true),
         fix: |mesh| slurm(mesh, "ctld-away", false),
-        reports: &[Report::status(&[SLURM], &["loop-failing"], "Unable to contact slurm controller")],
+        reports: &[Report::status(
+            &[SLURM],
+            &["loop-failing"],
+            "Unable to contact slurm controller",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -77,7 +97,11 @@ pub(super) const FAULTS: &[Fault] = &[
             rejects.push(".rejects");
             Ok(fs::remove_file(rejects)?)
         },
-        reports: &[Report::status(&[FOLLOWS], &["rejects-wait"], "1 reject waits")],
+        reports: &[Report::status(
+            &[FOLLOWS],
+            &["rejects-wait"],
+            "1 reject waits",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -94,7 +118,11 @@ pub(super) const FAULTS: &[Fault] = &[
             Ok(())
         },
         fix: nothing,
-        reports: &[Report::words(Place::Command, &[FOLLOWS], "the format cannot be recognised")],
+        reports: &[Report::words(
+            Place::Command,
+            &[FOLLOWS],
+            "the format cannot be recognised",
+        )],
         may: &[],
         restarts: &[],
     },

@@ -49,7 +49,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(FOLLOWS)
         },
         fix: |mesh| mesh.disks[0].write_protect(false),
-        reports: &[Report::status(&[FOLLOWS], &["disk-full"], "Read-only file system")],
+        reports: &[Report::status(
+            &[FOLLOWS],
+            &["disk-full"],
+            "Read-only file system",
+        )],
         may: &[],
         restarts: &[FOLLOWS],
     },
@@ -67,7 +71,11 @@ pub(super) const FAULTS: &[Fault] = &[
             renew(mesh)
         },
         fix: |mesh| mesh.disks[1].make_room(),
-        reports: &[Report::status(&[LOGS], &["log-unwritten"], "No space left on device")],
+        reports: &[Report::status(
+            &[LOGS],
+            &["log-unwritten"],
+            "No space left on device",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -112,7 +120,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.taken.clear();
             restart(mesh, LOGS)
         },
-        reports: &[Report::words(Place::Log, &[LOGS], "cannot accept connections")],
+        reports: &[Report::words(
+            Place::Log,
+            &[LOGS],
+            "cannot accept connections",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -124,7 +136,9 @@ pub(super) const FAULTS: &[Fault] = &[
             let (source, library) = (mesh.path("clock.c"), mesh.path("clock.so"));
             fs::write(&source, CLOCK)?;
             let mut cc = Command::new("cc");
-            cc.args(["-shared", "-fPIC", "-o"]).arg(&library).arg(&source);
+            cc.args(["-shared", "-fPIC", "-o"])
+                .arg(&library)
+                .arg(&source);
             ensure!(cc.status()?.success(), "cc");
             let mut command = mesh.within(LOGS, Path::new("env"));
             command.arg(format!("AHEAD={}", mesh.path("ahead").display()));
@@ -155,7 +169,9 @@ pub(super) const FAULTS: &[Fault] = &[
             let program = mesh.program.to_str().context("the program's path")?;
             let clone = Site::at(program, &mesh.path("clone"))?;
             let config = fs::read_to_string(clone.config())?;
-            let listens = config.lines().find(|line| line.starts_with("listen = [\"/ip4"));
+            let listens = config
+                .lines()
+                .find(|line| line.starts_with("listen = [\"/ip4"));
             let config = config.replace(listens.context("listen")?, "listen = []");
             fs::write(clone.config(), config)?;
             mesh.sites[STRANGER] = clone;
@@ -177,7 +193,8 @@ pub(super) const FAULTS: &[Fault] = &[
             new_stranger(mesh, &[HUB])?;
             copy(&mesh.sites[5].data(), &mesh.sites[STRANGER].data())?;
             let mut run = mesh.within(STRANGER, &mesh.program);
-            run.args(["run", "--config"]).arg(mesh.sites[STRANGER].config());
+            run.args(["run", "--config"])
+                .arg(mesh.sites[STRANGER].config());
             mesh.answer = refusal(run)?;
             Ok(())
         },
@@ -201,8 +218,16 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.configure(9, &[HUB])
         },
         reports: &[
-            Report::status(&[9], &["charter-missing"], "its charter has not been received"),
-            Report::status(&[0, 1, 2, 3, 4, 5, 6, 7], &["peer-without-address"], "s09 is not connected"),
+            Report::status(
+                &[9],
+                &["charter-missing"],
+                "its charter has not been received",
+            ),
+            Report::status(
+                &[0, 1, 2, 3, 4, 5, 6, 7],
+                &["peer-without-address"],
+                "s09 is not connected",
+            ),
         ],
         may: &[],
         restarts: &[9],
@@ -223,7 +248,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(7)
         },
         fix: nothing,
-        reports: &[Report::status(&[7], &["counters-recovered"], "peers held counters of this site")],
+        reports: &[Report::status(
+            &[7],
+            &["counters-recovered"],
+            "peers held counters of this site",
+        )],
         may: &[],
         restarts: &[7],
     },
@@ -246,7 +275,10 @@ pub(super) const FAULTS: &[Fault] = &[
         },
         fix: |mesh| {
             mesh.stop(7)?;
-            fs::rename(mesh.sites[7].data().join("store"), mesh.path("damaged-store"))?;
+            fs::rename(
+                mesh.sites[7].data().join("store"),
+                mesh.path("damaged-store"),
+            )?;
             mesh.run(7)
         },
         reports: &[Report::status(&[7], &["bad-row"], "damage")],
@@ -257,12 +289,20 @@ pub(super) const FAULTS: &[Fault] = &[
         name: "lookup-socket",
         done: "the look-up socket of s06 is removed; the node makes it again by itself",
         prepare: nothing,
-        inject: |mesh| Ok(fs::remove_file(mesh.sites[LOGS].folder().join("s/lookup.sock"))?),
+        inject: |mesh| {
+            Ok(fs::remove_file(
+                mesh.sites[LOGS].folder().join("s/lookup.sock"),
+            )?)
+        },
         fix: |mesh| {
             let socket = mesh.sites[LOGS].folder().join("s/lookup.sock");
             Ok(drop(std::os::unix::net::UnixStream::connect(socket)?))
         },
-        reports: &[Report::words(Place::Log, &[LOGS], "the socket file was removed, and is made again")],
+        reports: &[Report::words(
+            Place::Log,
+            &[LOGS],
+            "the socket file was removed, and is made again",
+        )],
         may: &[],
         restarts: &[],
     },

@@ -57,7 +57,9 @@ impl Options {
         };
         let mut words = words.iter();
         while let Some(word) = words.next() {
-            let value = words.next().with_context(|| format!("{word} needs a value"))?;
+            let value = words
+                .next()
+                .with_context(|| format!("{word} needs a value"))?;
             match word.as_str() {
                 "--minutes" => options.minutes = value.parse()?,
                 "--only" => options.only = value.split(',').map(str::to_owned).collect(),
@@ -68,7 +70,10 @@ impl Options {
             let mut names = faults().map(|fault| fault.name).chain([QUIET]);
             if names.all(|of| of != name) {
                 let names: Vec<&str> = faults().map(|fault| fault.name).collect();
-                bail!("no fault is named {name}: choose from {QUIET}, {}", names.join(", "));
+                bail!(
+                    "no fault is named {name}: choose from {QUIET}, {}",
+                    names.join(", ")
+                );
             }
         }
         Ok(options)
@@ -82,7 +87,8 @@ impl Options {
 /// If the mesh does not start, or a fault cannot be made.
 pub fn main(words: &[String]) -> anyhow::Result<bool> {
     let options = Options::parse(words)?;
-    let program = std::env::var_os("FAIRMESH_PROGRAM").context("FAIRMESH_PROGRAM names no program")?;
+    let program =
+        std::env::var_os("FAIRMESH_PROGRAM").context("FAIRMESH_PROGRAM names no program")?;
     let program = std::fs::canonicalize(PathBuf::from(program))?;
     let mut mesh = Mesh::start(&program)?;
     if !watch::await_usage_of_all(&mut mesh, START_MAX)? {

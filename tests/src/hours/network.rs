@@ -24,7 +24,11 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| mesh.kill(3),
         fix: |mesh| mesh.run(3),
-        reports: &[Report::status(&[0, 1, 2, 4, 5, 6, 7, 8, 9], UNREACHABLE, "s03 is not reachable")],
+        reports: &[Report::status(
+            &[0, 1, 2, 4, 5, 6, 7, 8, 9],
+            UNREACHABLE,
+            "s03 is not reachable",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -54,7 +58,11 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: nothing,
         inject: |mesh| mesh.kill(11),
         fix: |mesh| mesh.run(11),
-        reports: &[Report::status(&[HUB], &["peer-without-address"], "s11 is not connected")],
+        reports: &[Report::status(
+            &[HUB],
+            &["peer-without-address"],
+            "s11 is not connected",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -65,8 +73,16 @@ pub(super) const FAULTS: &[Fault] = &[
         inject: |mesh| firewall(mesh, true),
         fix: |mesh| firewall(mesh, false),
         reports: &[
-            Report::status(&[3], &["peer-unreachable", "peer-through-others"], "s05 is not"),
-            Report::status(&[5], &["peer-unreachable", "peer-through-others"], "s03 is not"),
+            Report::status(
+                &[3],
+                &["peer-unreachable", "peer-through-others"],
+                "s05 is not",
+            ),
+            Report::status(
+                &[5],
+                &["peer-unreachable", "peer-through-others"],
+                "s03 is not",
+            ),
         ],
         may: &[],
         restarts: &[],
@@ -83,7 +99,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.namespaces.part(5, false)?;
             mesh.run(5)
         },
-        reports: &[Report::status(&[0, 1, 2, 3, 4, 6, 7, 8, 9], UNREACHABLE, "s05 is not reachable")],
+        reports: &[Report::status(
+            &[0, 1, 2, 3, 4, 6, 7, 8, 9],
+            UNREACHABLE,
+            "s05 is not reachable",
+        )],
         may: &[],
         restarts: &[],
     },
@@ -98,7 +118,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(11)
         },
         fix: |mesh| mesh.namespaces.limit_packets(11, 1_500),
-        reports: &[Report::status(&[11], &["peer-never-exchanged"], "s00 is connected, and no exchange has ended")],
+        reports: &[Report::status(
+            &[11],
+            &["peer-never-exchanged"],
+            "s00 is connected, and no exchange has ended",
+        )],
         may: &[],
         restarts: &[11],
     },
@@ -148,7 +172,11 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.twin = None;
             mesh.run(7)
         },
-        reports: &[Report::status(&[0, 1, 2, 3, 4, 5, 6, 8, 9], &["peer-other-key"], "s07 is not reachable")],
+        reports: &[Report::status(
+            &[0, 1, 2, 3, 4, 5, 6, 8, 9],
+            &["peer-other-key"],
+            "s07 is not reachable",
+        )],
         may: &[],
         restarts: &[7],
     },
@@ -159,7 +187,11 @@ pub(super) const FAULTS: &[Fault] = &[
         inject: |mesh| mesh.kill(HUB),
         fix: |mesh| mesh.run(HUB),
         reports: &[
-            Report::status(&[1, 2, 3, 4, 5, 6, 7, 8, 9], UNREACHABLE, "s00 is not reachable"),
+            Report::status(
+                &[1, 2, 3, 4, 5, 6, 7, 8, 9],
+                UNREACHABLE,
+                "s00 is not reachable",
+            ),
             Report::status(&[10, 11], &["alone"], "no other site is reachable"),
         ],
         may: &[],
@@ -186,7 +218,11 @@ pub(super) const FAULTS: &[Fault] = &[
         fix: |mesh| part(mesh, &[7], false),
         reports: &[
             Report::status(&[7], &["alone"], "no other site is reachable"),
-            Report::status(&[0, 1, 2, 3, 4, 5, 6, 8, 9], UNREACHABLE, "s07 is not reachable"),
+            Report::status(
+                &[0, 1, 2, 3, 4, 5, 6, 8, 9],
+                UNREACHABLE,
+                "s07 is not reachable",
+            ),
         ],
         may: &[],
         restarts: &[],
@@ -213,5 +249,7 @@ fn firewall(mesh: &mut Mesh, on: bool) -> anyhow::Result<()> {
 /// Moves sites to the other side, or back.
 fn part(mesh: &mut Mesh, sites: &[usize], on: bool) -> anyhow::Result<()> {
     debug_assert!(sites.iter().all(|site| *site < SITES));
-    sites.iter().try_for_each(|site| mesh.namespaces.part(*site, on))
+    sites
+        .iter()
+        .try_for_each(|site| mesh.namespaces.part(*site, on))
 }

@@ -25,7 +25,13 @@ const WHOLE: usize = 3;
 const TURN: usize = SITES / WHOLE;
 
 /// Commands that end with 0 and print no warning.
-const COMMANDS: [&str; 5] = ["status", "peers", "netcheck", "share", "explain /physics/ann"];
+const COMMANDS: [&str; 5] = [
+    "status",
+    "peers",
+    "netcheck",
+    "share",
+    "explain /physics/ann",
+];
 
 /// A warning in the part without faults.
 #[derive(Debug)]
@@ -53,7 +59,9 @@ type Samples = BTreeMap<String, BTreeMap<usize, String>>;
 /// Reads all nodes for so many minutes.
 pub(super) fn run(mesh: &mut Mesh, minutes: u64) -> anyhow::Result<Quiet> {
     let began = Instant::now();
-    let lengths: Vec<usize> = (0..SITES).map(|site| watch::log_length(&mesh.log(site))).collect();
+    let lengths: Vec<usize> = (0..SITES)
+        .map(|site| watch::log_length(&mesh.log(site)))
+        .collect();
     let mut quiet = Quiet {
         minutes,
         readings: 0,
@@ -124,7 +132,9 @@ fn read(
     let mut found = Vec::new();
     for line in COMMANDS {
         let (code, text) = watch::asked(mesh, site, line)?;
-        let has_warning = ["warning: ", "error: "].iter().any(|word| text.contains(word));
+        let has_warning = ["warning: ", "error: "]
+            .iter()
+            .any(|word| text.contains(word));
         if code != Some(0) || has_warning {
             found.push((line, text));
         }
@@ -142,7 +152,10 @@ fn read(
         }
     }
     let page = watch::page(mesh, site, "/")?;
-    let notices = page.split("id=\"notices\"").nth(1).context("no notices on the page")?;
+    let notices = page
+        .split("id=\"notices\"")
+        .nth(1)
+        .context("no notices on the page")?;
     let has_warning = |word| notices.contains(&format!("<strong>{word}</strong>"));
     if has_warning("warning") || has_warning("error") {
         found.push(("page", notices.chars().take(1_000).collect()));
@@ -172,9 +185,13 @@ fn labelled(series: &str, instance: &str) -> String {
 /// How many alerts there are, and what `promtool` prints if one fires.
 fn alerts(mesh: &Mesh, samples: &Samples) -> anyhow::Result<(usize, Option<String>)> {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let file = tests.with_file_name("configs").join("prometheus/fairmesh.rules.yml");
+    let file = tests
+        .with_file_name("configs")
+        .join("prometheus/fairmesh.rules.yml");
     let rules = fs::read_to_string(&file)?;
-    let names = rules.lines().filter_map(|line| line.trim().strip_prefix("- alert: "));
+    let names = rules
+        .lines()
+        .filter_map(|line| line.trim().strip_prefix("- alert: "));
     let names: Vec<&str> = names.collect();
     let turns = samples.values().filter_map(|of| of.keys().max()).max();
     let turns = turns.copied().unwrap_or(0);
@@ -215,7 +232,11 @@ fn alerts(mesh: &Mesh, samples: &Samples) -> anyhow::Result<(usize, Option<Strin
     }
     let path = mesh.path("alerts.yml");
     fs::write(&path, test)?;
-    let Ok(output) = Command::new("promtool").args(["test", "rules"]).arg(&path).output() else {
+    let Ok(output) = Command::new("promtool")
+        .args(["test", "rules"])
+        .arg(&path)
+        .output()
+    else {
         eprintln!("there is no promtool: alerts are not evaluated");
         return Ok((0, None));
     };

@@ -62,7 +62,10 @@ pub(super) fn warnings(mesh: &Mesh) -> Vec<(usize, Notice)> {
 }
 
 /// Waits until no node has a warning, and `status` of each ends with 0; what is there then, if it takes longer.
-pub(super) fn await_clear(mesh: &mut Mesh, at_most: Duration) -> anyhow::Result<Result<Duration, String>> {
+pub(super) fn await_clear(
+    mesh: &mut Mesh,
+    at_most: Duration,
+) -> anyhow::Result<Result<Duration, String>> {
     let began = Instant::now();
     loop {
         mesh.tick()?;
