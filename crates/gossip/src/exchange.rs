@@ -129,6 +129,8 @@ pub struct Gossip {
     next_request: RequestId,
     next_sync: MonoTime,
     peers: Peers,
+    /// Peers whose last connection ended before an exchange did. At most all that were ever members.
+    unexchanged: BTreeSet<SiteId>,
     clocks: Clocks,
     stats: GossipStats,
 }
@@ -142,6 +144,7 @@ impl Gossip {
             next_request: 1,
             next_sync: MonoTime::default(),
             peers: Peers::default(),
+            unexchanged: BTreeSet::new(),
             clocks: Clocks::default(),
             stats: GossipStats::default(),
         }
@@ -172,6 +175,11 @@ impl Gossip {
         self.peers
             .get(peer)
             .map_or_else(Exchanges::default, |peer| peer.exchanges)
+    }
+
+    /// Whether the last connection with `peer` that has ended saw no exchange, and none has ended since.
+    pub fn had_no_exchange(&self, peer: SiteId) -> bool {
+        self.unexchanged.contains(&peer)
     }
 
     /// Whether `peer` held what we hold of `vo` when it last said.
@@ -209,6 +217,10 @@ impl Gossip {
 
     /// A peer cannot be reached any more.
     pub fn disconnected<V: Shared>(&mut self, peer: SiteId, vos: &mut BTreeMap<VoId, V>) {
+        let exchanges = self.peers.get(peer).map(|peer| peer.exchanges);
+        if exchanges.is_some_and(|exchanges| exchanges.ended == 0) {
+            self.unexchanged.insert(peer);
+        }
         let under_way = self.peers.disconnect(peer);
         self.clocks.disconnected(peer);
         for vo in vos.values_mut() {
@@ -286,6 +298,7 @@ impl Gossip {
         {
             peer.exchanges.ended += 1;
             peer.exchanges.failed = 0;
+            self.unexchanged.remove(&from);
         }
         arrivals
     }

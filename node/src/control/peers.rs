@@ -21,6 +21,10 @@ use crate::network::{Met, PeerStats};
 /// Sync intervals after which a connected peer without an exchange is a fault: the first one begins at once.
 const FIRST_EXCHANGE_ROUNDS: u64 = 3;
 
+/// Sync intervals after which a connection that ended without an exchange is one, too: where large packets are lost the
+/// kernel ends it after 25 s.
+const NO_EXCHANGE_ROUNDS: u64 = 2;
+
 /// Requests in a row that a peer leaves unanswered until it counts as silent. One may be lost.
 const UNANSWERED_MAX: u64 = 3;
 
@@ -90,6 +94,8 @@ struct Facts {
     met: Option<Met>,
     /// Absent where the site does not know of the connection yet, or knows of its end before the network's figures do.
     exchanges: Option<Exchanges>,
+    /// How long its last connection took, if no exchange has ended in that time and since.
+    unexchanged: Option<Millis>,
     /// How long ago it signed the newest head that is here.
     data_age: Option<Millis>,
     /// How long ago a head of it arrived, through whomever.
@@ -108,6 +114,7 @@ impl Facts {
             dials_failed: stats.dials_failed,
             met: stats.met,
             exchanges: peer.connected.then_some(peer.exchanges),
+            unexchanged: stats.lasted.filter(|_| peer.had_no_exchange).map(millis),
             data_age: peer.signed_at.map(|at| now.wall.since(at)),
             received_age: peer.received.map(|at| now.mono.since(at)),
         }
@@ -134,7 +141,7 @@ impl Facts {
         let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
         let signed_age = self.data_age.unwrap_or(self.for_time);
         match ended {
-            0 if is_new => PeerState::Exchanging,
+            0 if is_new && !self.is_unexchanged(timing) => PeerState::Exchanging,
             0 => PeerState::NeverExchanged,
             _ if failed >= UNANSWERED_MAX || signed_age > timing.silence => PeerState::Silent,
             _ if agrees => PeerState::InSync,
@@ -146,10 +153,17 @@ impl Facts {
         match self.met {
             Some(Met::Refusal) => PeerState::Refused,
             Some(Met::OtherKey) => PeerState::OtherKey,
+            None if self.is_unexchanged(timing) => PeerState::NeverExchanged,
             None if self.has_connection && self.is_alive(timing) => PeerState::ThroughOthers,
             None if self.is_first_call_pending(timing) => PeerState::Exchanging,
             None => PeerState::Unreachable,
         }
+    }
+
+    /// Whether its last connection was long enough for an exchange and saw none. A call that fails is another reason.
+    fn is_unexchanged(&self, timing: &Timing) -> bool {
+        let long = timing.sync.times(NO_EXCHANGE_ROUNDS);
+        self.dials_failed == 0 && self.unexchanged.is_some_and(|lasted| lasted >= long)
     }
 
     /// Whether the node has just started: no call has ended yet, or the peer has to call.
@@ -205,7 +219,11 @@ fn peer_body(
 }
 
 pub(super) fn elapsed(since: Instant) -> Millis {
-    Millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
+    millis(since.elapsed())
+}
+
+fn millis(time: Duration) -> Millis {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn micros(time: &Duration) -> u64 {
@@ -390,6 +408,32 @@ mod tests {
                     data_age: None,
                     for_time: S(31),
                     ..never
+                },
+                Is::Unreachable,
+            ),
+            // Each connection ends before an exchange does, until a call fails.
+            (
+                Facts {
+                    unexchanged: Some(S(25)),
+                    ..down
+                },
+                Is::NeverExchanged,
+            ),
+            (
+                Facts {
+                    unexchanged: Some(S(25)),
+                    exchanges: exchanges(0, 0, false),
+                    for_time: S(1),
+                    ..up
+                },
+                Is::NeverExchanged,
+            ),
+            (
+                Facts {
+                    unexchanged: Some(S(25)),
+                    dials_failed: 1,
+                    for_time: S(1),
+                    ..down
                 },
                 Is::Unreachable,
             ),

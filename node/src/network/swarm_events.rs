@@ -148,8 +148,10 @@ impl Driver {
         let heard = self.links.remove(&site).is_some_and(|link| link.heard);
         if heard {
             tracing::debug!(peer = %site.short(), ?cause, "disconnected");
+            let now = Instant::now();
             self.count(site, |stats| {
-                (stats.connected, stats.changed_at) = (false, Some(Instant::now()));
+                stats.lasted = stats.changed_at.map(|at| now - at);
+                (stats.connected, stats.changed_at) = (false, Some(now));
             });
             let random = self.random();
             self.dialer.lost(site, Instant::now(), random);

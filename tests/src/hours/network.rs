@@ -118,11 +118,22 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(11)
         },
         fix: |mesh| mesh.namespaces.limit_packets(11, 1_500),
-        reports: &[Report::status(
-            &[11],
-            &["peer-never-exchanged"],
-            "s00 is connected, and no exchange has ended",
-        )],
+        reports: &[
+            Report::status(
+                &[11],
+                &["peer-never-exchanged"],
+                "s00 accepts connections, and no exchange has ended",
+            ),
+            Report::status(
+                &[HUB],
+                &[
+                    "peer-without-address",
+                    "peer-never-exchanged",
+                    "peer-silent",
+                ],
+                "s11 ",
+            ),
+        ],
         may: &[],
         restarts: &[11],
     },
@@ -136,7 +147,11 @@ pub(super) const FAULTS: &[Fault] = &[
         },
         fix: |mesh| mesh.set_hub_address(Some(&host(HUB))),
         reports: &[
-            Report::status(&[11], &["alone"], "DNS has no address for hub.grid.test"),
+            Report::status(
+                &[11],
+                &["alone", "peer-unreachable"],
+                "DNS has no address for hub.grid.test",
+            ),
             Report::status(&[HUB], &["peer-without-address"], "s11 is not connected"),
         ],
         may: &[],
@@ -152,7 +167,7 @@ pub(super) const FAULTS: &[Fault] = &[
         },
         fix: |mesh| mesh.set_hub_address(Some(&host(HUB))),
         reports: &[
-            Report::status(&[11], &["alone"], "no other site is reachable"),
+            Report::status(&[11], &["alone", "peer-unreachable"], " reachable"),
             Report::status(&[HUB], &["peer-without-address"], "s11 is not connected"),
         ],
         may: &[],
