@@ -2,6 +2,7 @@
 //!
 //! Invariant: nothing leaves the namespaces, and they go when dropped.
 
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::ensure;
@@ -34,6 +35,8 @@ impl Namespaces {
         }
         ip(&format!("-n {name}-b link add bridge0 type bridge"))?;
         ip(&format!("-n {name}-b link set bridge0 up"))?;
+        ip(&format!("-n {name}-b link add bridge1 type bridge"))?;
+        ip(&format!("-n {name}-b link set bridge1 up"))?;
         for site in 0..sites {
             let of = made.of(site);
             ip(&format!("netns add {of}"))?;
@@ -66,6 +69,33 @@ impl Namespaces {
         ip(&format!("-n {of} route add 10.99.0.0/16 via 10.77.0.250"))
     }
 
+    /// What a site sends to an address vanishes from now on, or arrives again.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn block(&self, site: usize, address: &str, on: bool) -> anyhow::Result<()> {
+        let of = self.of(site);
+        ip(&format!(
+            "-n {of} neigh replace 10.77.0.250 lladdr 02:00:00:00:00:01 nud permanent dev veth0"
+        ))?;
+        let change = if on { "replace" } else { "del" };
+        ip(&format!(
+            "-n {of} route {change} {address}/32 via 10.77.0.250"
+        ))
+    }
+
+    /// Moves a site to the other bridge, so that it reaches only the sites there, or back.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn part(&self, site: usize, on: bool) -> anyhow::Result<()> {
+        let bridge = if on { "bridge1" } else { "bridge0" };
+        ip(&format!(
+            "-n {}-b link set s{site} master {bridge}",
+            self.name
+        ))
+    }
+
     /// From now on, what a site sends and is sent vanishes without a notice.
     ///
     /// # Errors
@@ -96,6 +126,17 @@ impl Namespaces {
             self.name
         ))
     }
+}
+
+/// A program in a namespace where these files are the system's.
+pub fn with_files(namespace: &str, resolv: &Path, hosts: &Path, program: &Path) -> Command {
+    let script = "mount --bind \"$1\" /etc/resolv.conf && mount --bind \"$2\" /etc/hosts && shift 2 && exec \"$@\"";
+    let mut command = Command::new("ip");
+    command
+        .args(["netns", "exec", namespace, "sh", "-c", script, "sh"])
+        .args([resolv, hosts])
+        .arg(program);
+    command
 }
 
 impl Drop for Namespaces {

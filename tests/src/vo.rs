@@ -20,6 +20,8 @@ pub struct Vo {
     authority: SigningKey,
     charter: Signed<Charter>,
     policy: Signed<SharePolicy>,
+    /// Charters of before, the oldest first.
+    past: Vec<Signed<Charter>>,
 }
 
 impl Vo {
@@ -84,6 +86,7 @@ impl Vo {
             authority,
             charter,
             policy,
+            past: Vec::new(),
         })
     }
 
@@ -125,8 +128,22 @@ impl Vo {
         next.vo = Some(self.vo());
         next.previous = Some(self.charter.hash());
         change(&mut next);
-        self.charter = Signed::sign(next, &[&self.authority])?;
+        let next = Signed::sign(next, &[&self.authority])?;
+        self.past.push(std::mem::replace(&mut self.charter, next));
         Ok(())
+    }
+
+    /// The next charter, signed by a key that has no right to.
+    ///
+    /// # Errors
+    /// If it cannot be signed.
+    pub fn forged(&self) -> anyhow::Result<Vec<u8>> {
+        let mut next = self.charter.claimed().clone();
+        next.version += 1;
+        next.vo = Some(self.vo());
+        next.previous = Some(self.charter.hash());
+        let stranger = SigningKey::from_secret(&[0x5A; 32]);
+        Ok(Signed::sign(next, &[&stranger])?.bytes().to_vec())
     }
 
     /// Signs another policy for the same VO.
@@ -198,6 +215,12 @@ impl Vo {
     /// The charter and the share policy, signed.
     pub fn documents(&self) -> [&[u8]; 2] {
         [self.charter.bytes(), self.policy.bytes()]
+    }
+
+    /// All charters, the oldest first: a node without any takes them in that order.
+    pub fn charters(&self) -> impl Iterator<Item = &[u8]> {
+        let all = self.past.iter().chain([&self.charter]);
+        all.map(|charter| &charter.bytes()[..])
     }
 
     /// Hands the documents to a node.

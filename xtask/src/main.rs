@@ -5,7 +5,8 @@
 //! with a table of what each step cost and, where there is any, one of what could not be run.
 //!
 //! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its goals
-//! and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine.
+//! and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine. `cargo xtask hours`
+//! runs a mesh of twelve without faults and with named ones.
 //!
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
 //! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
@@ -13,6 +14,7 @@
 mod bench;
 mod beside;
 mod fuzz;
+mod hours;
 mod lacking;
 mod package;
 mod schedulers;
@@ -30,7 +32,10 @@ fn main() -> ExitCode {
     let outcome = match args[..] {
         []
         | ["help" | "--help" | "-h"]
-        | ["test" | "bench" | "sizes" | "fuzz", "--help" | "-h"] => {
+        | [
+            "test" | "bench" | "sizes" | "hours" | "fuzz",
+            "--help" | "-h",
+        ] => {
             help();
             Ok(())
         }
@@ -40,6 +45,7 @@ fn main() -> ExitCode {
         ["package", ref options @ ..] => package::run(options),
         ["bench"] => bench::run(),
         ["sizes"] => sizes::run(),
+        ["hours", ref options @ ..] => hours::run(options),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
@@ -99,6 +105,12 @@ fn help() {
     );
     println!(
         "cargo xtask sizes                 measures what nodes of three sizes take, and writes docs/benchmarks.md"
+    );
+    println!(
+        "cargo xtask hours                 runs a mesh of twelve for an hour, then with named faults (root, two hours), and writes"
+    );
+    println!(
+        "                                  docs/reference/faults.md; --minutes N, --only FAULT[,FAULT] choose"
     );
     println!(
         "cargo xtask fuzz                  gives each fuzz target 20 minutes of CPU (hours; cargo-fuzz, nightly); --minutes N,"

@@ -1,7 +1,7 @@
 //! Whom to ask, what, and when.
 //!
 //! For each VO a probe goes to one of its members, drawn at random, every `sync` interval, and to a new
-//! peer at once; where it shows a difference a pull follows, and pulls follow pulls until the answer
+//! peer at once and until an exchange with it has ended; where it shows a difference a pull follows, and pulls follow pulls until the answer
 //! says there is no more. Beside them several requests for parts may be under way.
 //!
 //! Invariant: what is queued for a peer and under way with it is bounded by the VOs shared with it, and
@@ -133,6 +133,8 @@ pub struct Gossip {
     next_request: RequestId,
     next_sync: MonoTime,
     peers: Peers,
+    /// Peers whose last connection ended before an exchange did. At most all that were ever members.
+    unexchanged: BTreeSet<SiteId>,
     clocks: Clocks,
     stats: GossipStats,
 }
@@ -146,6 +148,7 @@ impl Gossip {
             next_request: 1,
             next_sync: MonoTime::default(),
             peers: Peers::default(),
+            unexchanged: BTreeSet::new(),
             clocks: Clocks::default(),
             stats: GossipStats::default(),
         }
@@ -176,6 +179,11 @@ impl Gossip {
         self.peers
             .get(peer)
             .map_or_else(Exchanges::default, |peer| peer.exchanges)
+    }
+
+    /// Whether the last connection with `peer` that has ended saw no exchange, and none has ended since.
+    pub fn had_no_exchange(&self, peer: SiteId) -> bool {
+        self.unexchanged.contains(&peer)
     }
 
     /// Whether `peer` held what we hold of `vo` when it last said.
@@ -213,6 +221,10 @@ impl Gossip {
 
     /// A peer cannot be reached any more.
     pub fn disconnected<V: Shared>(&mut self, peer: SiteId, vos: &mut BTreeMap<VoId, V>) {
+        let exchanges = self.peers.get(peer).map(|peer| peer.exchanges);
+        if exchanges.is_some_and(|exchanges| exchanges.ended == 0) {
+            self.unexchanged.insert(peer);
+        }
         let under_way = self.peers.disconnect(peer);
         self.clocks.disconnected(peer);
         for vo in vos.values_mut() {
@@ -245,6 +257,7 @@ impl Gossip {
             let early = (u64::from(self.random.next_u32()) * (self.intervals.sync.0 / 8)) >> 32;
             self.next_sync = now.mono.after(Millis(self.intervals.sync.0 - early));
             self.probe_each_vo(vos);
+            self.peers.probe_new();
             vos.values_mut()
                 .for_each(|vo| vo.replica_mut().expire(now.mono));
         }
@@ -289,6 +302,7 @@ impl Gossip {
         {
             peer.exchanges.ended += 1;
             peer.exchanges.failed = 0;
+            self.unexchanged.remove(&from);
         }
         arrivals
     }

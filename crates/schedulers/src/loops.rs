@@ -126,9 +126,17 @@ async fn run(mut rounds: impl Rounds, mut stop: watch::Receiver<bool>) {
             break;
         }
         tell(&mut rounds).await;
+        // The next round shows whether the first failure is one: it comes sooner.
+        let trouble = rounds.rounds().trouble.as_ref();
+        let has_just_failed = trouble.is_some_and(|trouble| trouble.rounds == 1);
+        let pause = if has_just_failed {
+            interval / 2
+        } else {
+            interval
+        };
         tokio::select! {
             _ = stop.wait_for(|told| *told) => break,
-            () = sleep(interval) => {}
+            () = sleep(pause) => {}
         }
     }
     rounds.rounds().is_stopped = true;
@@ -136,8 +144,8 @@ async fn run(mut rounds: impl Rounds, mut stop: watch::Receiver<bool>) {
     let _ = timeout(STOP_MAX, tell(&mut rounds)).await;
 }
 
-/// One round with its duration, during which the node hears once an interval that the loop is alive; none where the
-/// round did not end in time after a request to stop.
+/// One round with its duration, during which the loop reports once an interval that it is alive, so two reports are never
+/// more than an interval apart; none where the round did not end in time after a request to stop.
 async fn one_round(
     rounds: &mut impl Rounds,
     mut stop: watch::Receiver<bool>,
@@ -166,8 +174,8 @@ pub async fn alive<T>(
 ) -> T {
     let signs_of_life = async {
         loop {
-            sleep(interval.max(LIFE_SIGN_MIN)).await;
             send(control, path, report).await;
+            sleep(interval.max(LIFE_SIGN_MIN)).await;
         }
     };
     tokio::select! {

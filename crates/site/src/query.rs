@@ -76,6 +76,8 @@ pub struct PeerStatus {
     pub agreed: Option<MonoTime>,
     /// How exchanges with it end.
     pub exchanges: Exchanges,
+    /// Whether its last connection that has ended saw no exchange, and none has ended since.
+    pub had_no_exchange: bool,
     /// When a head of it last came into force here, through whomever.
     pub received: Option<MonoTime>,
     /// The newest moment of a job in what it published, by its own clock. At a site whose feed works and where jobs run
@@ -285,6 +287,7 @@ impl Site {
             .map(|(site, name)| PeerStatus {
                 site,
                 exchanges: self.gossip.exchanges_with(site),
+                had_no_exchange: self.gossip.had_no_exchange(site),
                 received: received(&site),
                 is_member: name.is_some() || !has_charter,
                 name,

@@ -81,12 +81,11 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], now: WallTime) -> Vec<
     if !vos.is_empty() && vos.iter().all(|vo| vo.cpus.is_none()) {
         return notices;
     }
-    let is_cut_off = |peer: &PeerBody| !peer.reachable && peer.state != PeerState::ThroughOthers;
     let members = peers
         .iter()
         .filter(|peer| peer.state != PeerState::NoMember);
     let members: Vec<&PeerBody> = members.collect();
-    if !members.is_empty() && members.iter().all(|peer| is_cut_off(peer)) {
+    if is_alone(&members) {
         let why = members.iter().find_map(|peer| peer.dial_failure.as_deref());
         let text = format!(
             "no other site is reachable (of {}), and this one counts alone: {}",
@@ -98,6 +97,16 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], now: WallTime) -> Vec<
     }
     notices.extend(of_peers(peers));
     notices
+}
+
+/// Whether nobody can be reached: calls have failed, and none is pending. Where connections end before any exchange does,
+/// that is the reason, and the state of the peer shows it.
+fn is_alone(members: &[&PeerBody]) -> bool {
+    let is_cut_off = |peer: &PeerBody| {
+        let is_called = peer.state == PeerState::Exchanging && !peer.addresses.is_empty();
+        !peer.reachable && !is_called && peer.state != PeerState::NeverExchanged
+    };
+    members.iter().all(|peer| is_cut_off(peer)) && members.iter().any(|peer| !peer.state.is_well())
 }
 
 /// That a VO's charter is not here, or does not list this site.
@@ -186,7 +195,7 @@ fn of_peer(peer: &PeerBody) -> String {
         PeerState::NoMember => format!("{name} is in network.peers, and no charter lists it"),
         PeerState::NeverExchanged => {
             format!(
-                "{name} is connected, and no exchange has ended: large packets may be lost on the way (MTU)"
+                "{name} accepts connections, and no exchange has ended: large packets may be lost on the way (MTU)"
             )
         }
         PeerState::Silent => {

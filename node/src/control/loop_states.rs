@@ -13,7 +13,7 @@ use fairmesh_site::Severity;
 use crate::finding::{Code, Finding};
 use crate::output::{self, age};
 
-/// What a report may take in addition to two intervals: the loop waits for the node for half of it.
+/// What a report may take in addition: the loop waits for the node for half of it.
 const GRACE: Millis = Millis::from_secs(10);
 
 /// Rounds that fail one after the other before it is a finding: one fails whenever a daemon is started again.
@@ -80,9 +80,9 @@ impl LoopFacts {
     }
 }
 
-/// Two rounds.
+/// One round and half of the next: with the default interval of a minute, that is reported in less than two.
 fn limit(interval: Millis) -> Millis {
-    Millis(interval.times(2).0.saturating_add(GRACE.0))
+    Millis((interval.times(3).0 / 2).saturating_add(GRACE.0))
 }
 
 fn silent(name: &str, heard_age: Millis, interval: Millis) -> String {
@@ -169,10 +169,10 @@ mod tests {
     fn each_state_of_a_loop_has_its_finding() {
         for (facts, expected) in [
             (facts(60, 65), None),
-            (facts(130, 130), None),
-            (facts(131, 131), Some(("loop-silent", "warning"))),
-            (facts(5, 140), None),
-            (facts(5, 141), Some(("loop-behind", "warning"))),
+            (facts(100, 100), None),
+            (facts(101, 101), Some(("loop-silent", "warning"))),
+            (facts(5, 107), None),
+            (facts(5, 108), Some(("loop-behind", "warning"))),
             (stopped(5), Some(("loop-stopped", "info"))),
             (stopped(3_601), Some(("loop-stopped", "warning"))),
             (failed(2, false), Some(("loop-failing", "warning"))),
@@ -203,8 +203,8 @@ mod tests {
     #[test]
     fn a_feed_of_the_configuration_that_never_reports_is_silent() {
         let expected = BTreeMap::from([("slurm", S(60))]);
-        assert_eq!(findings(&[], &expected, S(130)), []);
-        assert_eq!(findings(&[], &expected, S(131))[0].code, "loop-silent");
-        assert_eq!(findings(&[facts(1, 1)], &expected, S(131)), []);
+        assert_eq!(findings(&[], &expected, S(100)), []);
+        assert_eq!(findings(&[], &expected, S(101))[0].code, "loop-silent");
+        assert_eq!(findings(&[facts(1, 1)], &expected, S(101)), []);
     }
 }

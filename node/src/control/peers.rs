@@ -21,6 +21,10 @@ use crate::network::{Met, PeerStats};
 /// Sync intervals after which a connected peer without an exchange is a fault: the first one begins at once.
 const FIRST_EXCHANGE_ROUNDS: u64 = 3;
 
+/// Sync intervals after which a connection that ended without an exchange is one, too: where large packets are lost the
+/// kernel ends it after 25 s.
+const NO_EXCHANGE_ROUNDS: u64 = 2;
+
 /// Requests in a row that a peer leaves unanswered until it counts as silent. One may be lost.
 const UNANSWERED_MAX: u64 = 3;
 
@@ -59,12 +63,14 @@ impl Found {
         let timing = shared.options.settings.borrow().timing;
         let absent = PeerStats::default();
         let up = elapsed(shared.started);
+        let has_connection = network.peers.values().any(|stats| stats.connected);
         self.peers
             .iter()
             .map(|peer| {
                 let stats = network.peers.get(&peer.site).unwrap_or(&absent);
                 let known = self.addresses.remove(&peer.site).unwrap_or_default();
-                let facts = Facts::new(peer, stats, self.now, up);
+                let mut facts = Facts::new(peer, stats, self.now, up);
+                facts.has_connection = has_connection;
                 let state = facts.state(&timing);
                 peer_body((peer, state), stats, all_clean(known), self.now)
             })
@@ -78,11 +84,18 @@ struct Facts {
     is_member: bool,
     is_connected: bool,
     is_barred: bool,
+    /// Whether any peer is connected, so that news of others can arrive.
+    has_connection: bool,
     /// For how long it has been connected, or has not; since the node's start if it never was.
     for_time: Millis,
     was_connected: bool,
+    /// Calls that have failed since it was connected last.
+    dials_failed: u64,
     met: Option<Met>,
-    exchanges: Exchanges,
+    /// Absent where the site does not know of the connection yet, or knows of its end before the network's figures do.
+    exchanges: Option<Exchanges>,
+    /// How long its last connection took, if no exchange has ended in that time and since.
+    unexchanged: Option<Millis>,
     /// How long ago it signed the newest head that is here.
     data_age: Option<Millis>,
     /// How long ago a head of it arrived, through whomever.
@@ -95,10 +108,13 @@ impl Facts {
             is_member: peer.is_member,
             is_connected: stats.connected,
             is_barred: stats.barred,
+            has_connection: true,
             for_time: stats.changed_at.map_or(up, elapsed),
             was_connected: stats.changed_at.is_some(),
+            dials_failed: stats.dials_failed,
             met: stats.met,
-            exchanges: peer.exchanges,
+            exchanges: peer.connected.then_some(peer.exchanges),
+            unexchanged: stats.lasted.filter(|_| peer.had_no_exchange).map(millis),
             data_age: peer.signed_at.map(|at| now.wall.since(at)),
             received_age: peer.received.map(|at| now.mono.since(at)),
         }
@@ -114,15 +130,18 @@ impl Facts {
     }
 
     fn state_of_connected(&self, timing: &Timing) -> PeerState {
-        let Exchanges {
+        let Some(Exchanges {
             ended,
             failed,
             agrees,
-        } = self.exchanges;
+        }) = self.exchanges
+        else {
+            return PeerState::Exchanging;
+        };
         let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
         let signed_age = self.data_age.unwrap_or(self.for_time);
         match ended {
-            0 if is_new => PeerState::Exchanging,
+            0 if is_new && !self.is_unexchanged(timing) => PeerState::Exchanging,
             0 => PeerState::NeverExchanged,
             _ if failed >= UNANSWERED_MAX || signed_age > timing.silence => PeerState::Silent,
             _ if agrees => PeerState::InSync,
@@ -134,9 +153,23 @@ impl Facts {
         match self.met {
             Some(Met::Refusal) => PeerState::Refused,
             Some(Met::OtherKey) => PeerState::OtherKey,
-            None if self.is_alive(timing) => PeerState::ThroughOthers,
+            None if self.is_unexchanged(timing) => PeerState::NeverExchanged,
+            None if self.has_connection && self.is_alive(timing) => PeerState::ThroughOthers,
+            None if self.is_first_call_pending(timing) => PeerState::Exchanging,
             None => PeerState::Unreachable,
         }
+    }
+
+    /// Whether its last connection was long enough for an exchange and saw none. A call that fails is another reason.
+    fn is_unexchanged(&self, timing: &Timing) -> bool {
+        let long = timing.sync.times(NO_EXCHANGE_ROUNDS);
+        self.dials_failed == 0 && self.unexchanged.is_some_and(|lasted| lasted >= long)
+    }
+
+    /// Whether the node has just started: no call has ended yet, or the peer has to call.
+    fn is_first_call_pending(&self, timing: &Timing) -> bool {
+        let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
+        is_new && !self.was_connected && self.dials_failed == 0
     }
 
     /// Whether others show that it lives. A head that arrives soon after the connection has ended may be one of before.
@@ -186,7 +219,11 @@ fn peer_body(
 }
 
 pub(super) fn elapsed(since: Instant) -> Millis {
-    Millis(u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX))
+    millis(since.elapsed())
+}
+
+fn millis(time: Duration) -> Millis {
+    Millis(u64::try_from(time.as_millis()).unwrap_or(u64::MAX))
 }
 
 fn micros(time: &Duration) -> u64 {
@@ -202,14 +239,17 @@ mod tests {
     #[test]
     fn each_state_has_its_facts() {
         let timing = Timing::default();
-        let exchanges = |ended, failed, agrees| Exchanges {
-            ended,
-            failed,
-            agrees,
+        let exchanges = |ended, failed, agrees| {
+            Some(Exchanges {
+                ended,
+                failed,
+                agrees,
+            })
         };
         let up = Facts {
             is_member: true,
             is_connected: true,
+            has_connection: true,
             was_connected: true,
             for_time: S(3_600),
             exchanges: exchanges(9, 0, true),
@@ -219,7 +259,7 @@ mod tests {
         };
         let down = Facts {
             is_connected: false,
-            exchanges: Exchanges::default(),
+            exchanges: None,
             ..up
         };
         let never = Facts {
@@ -282,6 +322,14 @@ mod tests {
                 },
                 Is::NeverExchanged,
             ),
+            // The connection has just ended.
+            (
+                Facts {
+                    exchanges: None,
+                    ..up
+                },
+                Is::Exchanging,
+            ),
             (
                 Facts {
                     is_member: false,
@@ -339,15 +387,67 @@ mod tests {
                 },
                 Is::OtherKey,
             ),
-            // A site that only calls out, right after the start and later.
-            (never, Is::ThroughOthers),
+            // The node has just started: no call has ended, one has failed, and none has ended for long.
             (
                 Facts {
                     data_age: None,
                     ..never
                 },
+                Is::Exchanging,
+            ),
+            (
+                Facts {
+                    data_age: None,
+                    dials_failed: 1,
+                    ..never
+                },
                 Is::Unreachable,
             ),
+            (
+                Facts {
+                    data_age: None,
+                    for_time: S(31),
+                    ..never
+                },
+                Is::Unreachable,
+            ),
+            // Each connection ends before an exchange does, until a call fails.
+            (
+                Facts {
+                    unexchanged: Some(S(25)),
+                    ..down
+                },
+                Is::NeverExchanged,
+            ),
+            (
+                Facts {
+                    unexchanged: Some(S(25)),
+                    exchanges: exchanges(0, 0, false),
+                    for_time: S(1),
+                    ..up
+                },
+                Is::NeverExchanged,
+            ),
+            (
+                Facts {
+                    unexchanged: Some(S(25)),
+                    dials_failed: 1,
+                    for_time: S(1),
+                    ..down
+                },
+                Is::Unreachable,
+            ),
+            // The only connection has ended.
+            (
+                Facts {
+                    for_time: S(110),
+                    has_connection: false,
+                    ..down
+                },
+                Is::Unreachable,
+            ),
+            // A site that only calls out, right after the start and later.
+            (never, Is::ThroughOthers),
             (
                 Facts {
                     data_age: Some(S(300)),

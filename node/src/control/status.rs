@@ -65,9 +65,13 @@ pub(crate) async fn status(
     shared: &Shared,
     digests: bool,
 ) -> Result<(RestsOn, StatusBody), ApiError> {
+    let own = (
+        shared.options.site.short(),
+        shared.options.settings.borrow().name.clone(),
+    );
     let mut asked = shared
         .node()
-        .ask(move |site, now| ask(site, now, digests))
+        .ask(move |site, now| ask(site, now, digests, own))
         .await?;
     for (vo, viewed) in asked.vos.iter_mut().zip(asked.viewed) {
         let window = viewed.as_ref().and_then(Viewed::window_start);
@@ -111,9 +115,10 @@ pub(crate) async fn status(
     Ok((asked.rests_on, body))
 }
 
-fn ask(site: &Site, now: Now, digests: bool) -> Asked {
+/// `own` is the beginning of this site's id, and its name.
+fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> Asked {
     let vos = site.vo_status(now);
-    let mut names: BTreeMap<String, String> = BTreeMap::new();
+    let mut names: BTreeMap<String, String> = BTreeMap::from([own]);
     let sites = site.peers().into_iter();
     names.extend(sites.filter_map(|peer| Some((peer.site.short(), peer.name?))));
     names.extend(

@@ -137,7 +137,7 @@ pub struct NetworkConfig {
     /// Rhythm of gossipsub's mesh upkeep: how soon a new peer hears gossip.
     pub gossip_heartbeat: Duration,
     /// How often each connection is pinged: 124 bytes each way, so with many peers most of what an idle
-    /// node sends. A peer that is gone without a word is noticed after two.
+    /// node sends. A peer that leaves one without an answer is probed.
     pub ping_interval: Duration,
     /// How long a request may take, in and out.
     pub request_timeout: Duration,

@@ -19,7 +19,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::network::behaviour::Behaviour;
 use crate::network::budget::{Budget, Charged, Cost};
-use crate::network::config::STATS_INTERVAL;
+use crate::network::config::{PING_TIMEOUT, STATS_INTERVAL};
 use crate::network::counted::WireBytes;
 use crate::network::dialer::Dialer;
 use crate::network::former::Former;
@@ -50,6 +50,8 @@ pub(crate) struct Connection {
     pub(crate) incarnation: Option<u64>,
     /// Pings that failed in a row.
     pub(crate) pings_failed: u32,
+    /// When a ping was answered, the connection was opened, or a probe was sent for want of an answer.
+    pub(crate) pinged: Instant,
     /// When a probe was sent that has no outcome yet.
     pub(crate) probed: Option<Instant>,
 }
@@ -65,6 +67,8 @@ pub(crate) struct Driver {
     pub(crate) turns: Turns,
     pub(crate) stats: NetworkStats,
     bytes: Arc<WireBytes>,
+    /// Within which each connection answers a ping, if its peer is alive.
+    pub(crate) pinged_within: Duration,
     /// How long an answer may be on its way before it is the peer that is slow.
     pub(crate) slow_after: Duration,
     pub(crate) allow_private: bool,
@@ -109,6 +113,7 @@ impl Driver {
             stats: NetworkStats::default(),
             bytes,
             slow_after: config.request_timeout / 2,
+            pinged_within: config.ping_interval + config.ping_interval.min(PING_TIMEOUT),
             allow_private: config.allow_private,
             strangers: Throttle::default(),
             called: None,
@@ -151,6 +156,7 @@ impl Driver {
                     self.let_in_again();
                     self.end_visits();
                     self.report_machines();
+                    self.probe_unanswering();
                     self.close_silent();
                     self.swarm.behaviour_mut().gossip.renew(Instant::now());
                     self.publish_stats();

@@ -17,7 +17,7 @@ use crate::network::codec::Asked;
 use crate::network::config::PROBE_TIMEOUT;
 use crate::network::driver::{Connection, Driver};
 use crate::network::topics::{Told, Unheard};
-use crate::network::{MessageName, NetworkEvent, RequestFailure, requests, site_of};
+use crate::network::{MessageName, NetworkEvent, RequestFailure, peer_id_of, requests, site_of};
 
 impl Driver {
     /// News of gossip.
@@ -194,6 +194,23 @@ impl Driver {
         if let Some(health) = health.filter(|_| !matches!(error, OutboundFailure::Timeout)) {
             health.probed = None;
         }
+    }
+
+    /// Probes the peers that have left a ping without an answer. A large mesh asks a peer for data only now and then, so
+    /// pings are the first to find a hung peer; libp2p reports none but the second of two that fail, a whole interval
+    /// later.
+    pub(crate) fn probe_unanswering(&mut self) {
+        let now = Instant::now();
+        let mut peers = Vec::new();
+        for (site, link) in &mut self.links {
+            for connection in link.connections.values_mut() {
+                if now > connection.pinged + self.pinged_within {
+                    connection.pinged = now;
+                    peers.push(peer_id_of(*site));
+                }
+            }
+        }
+        peers.into_iter().for_each(|peer| self.probe(peer));
     }
 
     /// Closes the connections on which a probe has had no outcome for too long.

@@ -48,6 +48,8 @@ pub struct PeerStats {
     pub connected: bool,
     /// When that last changed; absent if it was never connected.
     pub changed_at: Option<Instant>,
+    /// How long its last connection took that has ended.
+    pub lasted: Option<Duration>,
     /// What the last dial met since the last connection, if that was a node.
     pub met: Option<Met>,
     /// Connections with it: one, or two where both sides dialled at once.

@@ -85,6 +85,7 @@ impl Driver {
             address: address::without_name(address.clone()),
             incarnation: None,
             pings_failed: 0,
+            pinged: Instant::now(),
             probed: None,
         };
         link.connections.insert(id, connection);
@@ -153,8 +154,10 @@ impl Driver {
         let heard = self.links.remove(&site).is_some_and(|link| link.heard);
         if heard {
             tracing::debug!(peer = %site.short(), ?cause, "disconnected");
+            let now = Instant::now();
             self.count(site, |stats| {
-                (stats.connected, stats.changed_at) = (false, Some(Instant::now()));
+                stats.lasted = stats.changed_at.map(|at| now - at);
+                (stats.connected, stats.changed_at) = (false, Some(now));
             });
             let random = self.random();
             self.dialer.lost(site, Instant::now(), random);
@@ -249,6 +252,11 @@ impl Driver {
                 self.on_heard_on(event.peer, event.connection);
                 self.count(site, |stats| stats.round_trip = Some(*round_trip));
                 self.pings_failed(site, event.connection, |_| 0);
+                let link = self.links.get_mut(&site);
+                if let Some(of) = link.and_then(|link| link.connections.get_mut(&event.connection))
+                {
+                    of.pinged = Instant::now();
+                }
             }
             Err(ping::Failure::Unsupported) => {}
             Err(ping::Failure::Timeout | ping::Failure::Other { .. }) => {

@@ -10,7 +10,7 @@
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
@@ -23,6 +23,10 @@ use crate::driver::wall_now;
 /// Lines that wait for the thread. A burst of libp2p's warnings has some hundreds; with 64 KiB a line, the longest that
 /// a peer's words can make, this bounds the memory by 64 MiB.
 const WAITING_LINES_MAX: usize = 1_024;
+
+/// How often a log without new lines is tried again if lines were lost: a node at rest logs nothing for hours, and its
+/// status would report the log as unwritten long after the disk has room again.
+const RETRY: Duration = Duration::from_secs(10);
 
 /// How long the end of a service waits for its last lines. systemd kills after 90 s.
 const FINISH_MAX: Duration = Duration::from_secs(1);
@@ -83,13 +87,18 @@ impl Losses {
 impl Log {
     /// Starts the thread, which writes to `out`. `mark` begins the line that reports lost ones: its level for systemd's
     /// journal.
-    fn start(out: impl Write + Send + 'static, mark: &'static str) -> io::Result<Self> {
+    fn start(
+        out: impl Write + Send + 'static,
+        mark: &'static str,
+        retry: Duration,
+    ) -> io::Result<Self> {
         let (lines, arrived) = sync_channel(WAITING_LINES_MAX);
         let losses = Arc::<Losses>::default();
         let mut writer = LineWriter {
             out,
             mark,
             losses: Arc::clone(&losses),
+            retry,
             is_within_line: false,
         };
         let thread = std::thread::Builder::new().name("log".to_owned());
@@ -118,23 +127,27 @@ struct LineWriter<W> {
     out: W,
     mark: &'static str,
     losses: Arc<Losses>,
+    retry: Duration,
     /// A line broke off, so the next one begins with an end of line.
     is_within_line: bool,
 }
 
 impl<W: Write> LineWriter<W> {
     fn write_all(&mut self, arrived: &Receiver<Message>) {
-        for message in arrived {
-            match message {
-                Message::Finish(done) => {
+        loop {
+            match arrived.recv_timeout(self.retry) {
+                Ok(Message::Finish(done)) => {
                     let _ = done.send(());
                 }
-                Message::Line(line) => {
+                Ok(Message::Line(line)) => {
                     let written = self.report_losses().and_then(|()| self.write(&line));
                     if let Err(error) = written {
                         self.losses.add(Some(&error));
                     }
                 }
+                // The next try may succeed; no further line is lost.
+                Err(RecvTimeoutError::Timeout) => drop(self.report_losses()),
+                Err(RecvTimeoutError::Disconnected) => return,
             }
         }
     }
@@ -230,8 +243,8 @@ pub(crate) fn start_service() -> io::Result<()> {
         false => "",
     };
     // Called once, by `main`.
-    let _ = SERVICE.set(Log::start(io::stderr(), mark)?);
-    let _ = OUTPUT.set(Log::start(io::stdout(), "")?);
+    let _ = SERVICE.set(Log::start(io::stderr(), mark, RETRY)?);
+    let _ = OUTPUT.set(Log::start(io::stdout(), "", RETRY)?);
     Ok(())
 }
 

@@ -2,8 +2,8 @@
 //! wrong mode, and a stale one is replaced in one step.
 //!
 //! Invariant: a file that is no socket is never removed, nor the socket of a server that answers.
-//! When a server is dropped its file goes, unless another has taken the place. (`control` makes its
-//! socket here, too.)
+//! When a server is dropped its file goes, unless another has taken the place. A file that is removed while
+//! its server runs is made again. (`control` makes its socket here, too.)
 
 use std::fs;
 use std::io;
@@ -13,8 +13,13 @@ use std::time::Duration;
 
 use tokio::net::{UnixListener, UnixStream};
 
+use super::Accepts;
+
 /// How long a server that may live gets to accept the probing connection.
 const PROBE_MAX: Duration = Duration::from_secs(2);
+
+/// How often a server without new connections looks whether its file is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(10);
 
 /// Why the socket could not be made. What was there is as it was.
 #[derive(Debug, thiserror::Error)]
@@ -38,8 +43,9 @@ pub enum BindError {
 /// A listening socket with its file.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    pub(crate) listener: UnixListener,
+    listener: UnixListener,
     path: PathBuf,
+    mode: u32,
     /// Device and inode of our file.
     identity: (u64, u64),
 }
@@ -70,8 +76,40 @@ impl Socket {
         Ok(Self {
             listener,
             path: path.to_owned(),
+            mode,
             identity: (metadata.dev(), metadata.ino()),
         })
+    }
+}
+
+impl Accepts for Socket {
+    type Connection = UnixStream;
+
+    async fn next(&mut self) -> io::Result<UnixStream> {
+        loop {
+            match tokio::time::timeout(LOOK_EVERY, self.listener.accept()).await {
+                Ok(accepted) => return Ok(accepted?.0),
+                Err(_) => self.restore().await,
+            }
+        }
+    }
+}
+
+impl Socket {
+    /// Makes the file again if it was removed: no client would find the server until its next start.
+    async fn restore(&mut self) {
+        let Err(error) = fs::symlink_metadata(&self.path) else {
+            return;
+        };
+        let socket = self.path.display().to_string();
+        match Self::bind(&self.path, self.mode).await {
+            Ok(restored) => {
+                tracing::warn!(socket, %error, "the socket file was removed, and is made again");
+                *self = restored;
+            }
+            // Its folder may be away, too; the next look tries again.
+            Err(why) => tracing::debug!(socket, %why, "the socket file cannot be made again"),
+        }
     }
 }
 
@@ -112,5 +150,32 @@ fn is_socket(path: &Path) -> io::Result<Option<bool>> {
         Ok(metadata) => Ok(Some(metadata.file_type().is_socket())),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_socket_whose_file_is_removed_is_made_again_and_another_server_keeps_its_own() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("control.sock");
+        let mut socket = Socket::bind(&path, 0o660).await.expect("bound");
+        fs::remove_file(&path).expect("there");
+        socket.restore().await;
+        let mode = fs::metadata(&path)
+            .expect("made again")
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o660);
+        UnixStream::connect(&path).await.expect("served");
+        socket.next().await.expect("the connection");
+        fs::remove_file(&path).expect("there");
+        let other = Socket::bind(&path, 0o600).await.expect("bound");
+        socket.restore().await;
+        drop(socket);
+        UnixStream::connect(&path).await.expect("the other serves");
+        drop(other);
     }
 }

@@ -17,7 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use tokio::net::{TcpListener, TcpStream, UnixStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
@@ -37,21 +37,13 @@ pub(crate) trait Accepts {
     type Connection;
 
     /// The next one.
-    fn next(&self) -> impl Future<Output = io::Result<Self::Connection>> + Send;
-}
-
-impl Accepts for Socket {
-    type Connection = UnixStream;
-
-    async fn next(&self) -> io::Result<UnixStream> {
-        Ok(self.listener.accept().await?.0)
-    }
+    fn next(&mut self) -> impl Future<Output = io::Result<Self::Connection>> + Send;
 }
 
 impl Accepts for TcpListener {
     type Connection = (TcpStream, SocketAddr);
 
-    async fn next(&self) -> io::Result<Self::Connection> {
+    async fn next(&mut self) -> io::Result<Self::Connection> {
         self.accept().await
     }
 }
@@ -59,7 +51,7 @@ impl Accepts for TcpListener {
 /// Hands connections to `take`, and runs what that returns, until `stop` holds true (or its sender is
 /// gone). Then connections have `grace` to finish the requests that have arrived, and the listener goes.
 pub(crate) async fn serve_all<L: Accepts, F>(
-    listener: L,
+    mut listener: L,
     what: &'static str,
     grace: Duration,
     mut stop: watch::Receiver<bool>,

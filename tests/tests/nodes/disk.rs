@@ -1,8 +1,7 @@
 //! A disk that fills, is full, and is written by nobody: the node refuses what it could not keep, with a word, and
 //! everything else goes on. When there is room again it goes on by itself.
 
-use std::fs::{self, File};
-use std::io::Write as _;
+use std::fs;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -10,76 +9,13 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, anyhow, bail, ensure};
 use fairmesh_needs::Need;
+use fairmesh_tests::disk::Disk;
 use fairmesh_tests::{Node, Site, Vo, records};
 
 use crate::PROGRAM;
 
-/// Of the disk in MiB: 5 % of it are kept for the mesh.
-const DISK: u64 = 64;
-
 /// How long the node may take to see what has become of its disk.
 const PATIENCE: Duration = Duration::from_secs(60);
-
-/// A disk of its own below a folder, gone when dropped.
-pub(crate) struct Disk(PathBuf);
-
-impl Disk {
-    /// `None` where this user may not mount one.
-    pub(crate) fn mount(folder: &Path) -> anyhow::Result<Option<Self>> {
-        let size = format!("size={DISK}m,mode=700");
-        let mount = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", &size, "fairmesh-test"])
-            .arg(folder)
-            .output();
-        Ok(match mount {
-            Ok(output) if output.status.success() => Some(Self(folder.to_owned())),
-            _ => None,
-        })
-    }
-
-    fn filler(&self) -> PathBuf {
-        self.0.join("filler")
-    }
-
-    /// Leaves so many KiB free.
-    pub(crate) fn fill(&self, left_kib: u64) -> anyhow::Result<()> {
-        let free = Command::new("df")
-            .args(["--output=avail", "-k"])
-            .arg(&self.0)
-            .output()?;
-        let text = String::from_utf8(free.stdout)?;
-        let free: u64 = text.lines().last().context("a number")?.trim().parse()?;
-        let kib = usize::try_from(free.saturating_sub(left_kib))?;
-        let mut file = File::options()
-            .create(true)
-            .append(true)
-            .open(self.filler())?;
-        for _ in 0..kib {
-            if file.write_all(&[1; 1_024]).is_err() {
-                break;
-            }
-        }
-        Ok(())
-    }
-
-    pub(crate) fn make_room(&self) -> anyhow::Result<()> {
-        Ok(fs::remove_file(self.filler())?)
-    }
-
-    fn write_protect(&self, on: bool) -> anyhow::Result<()> {
-        let how = if on { "remount,ro" } else { "remount,rw" };
-        let mut mount = Command::new("mount");
-        let status = mount.args(["-o", how]).arg(&self.0).status()?;
-        ensure!(status.success(), "{how}: {status}");
-        Ok(())
-    }
-}
-
-impl Drop for Disk {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(&self.0).status();
-    }
-}
 
 /// Whether a report is counted; why not, where it is refused.
 fn report(node: &Node, user: &str, job: u64) -> anyhow::Result<Result<(), String>> {

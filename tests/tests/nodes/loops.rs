@@ -2,54 +2,18 @@
 //! the node reads. The Slurm is made of scripts, so that each of its daemons can be away.
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use fairmesh_tests::{Node, Site, Vo, beside, records_of_now};
+use fairmesh_tests::{Node, Site, Vo, beside, records_of_now, scripted};
 use serde_json::Value;
 
 use crate::PROGRAM;
 
 /// How long a state may take to show.
 const PATIENCE: Duration = Duration::from_secs(120);
-
-/// Commands of Slurm. A file `dbd-away`, `ctld-away` or `hangs` in their folder does what it is called; `queue` and
-/// `ended` have the rows, with `,` between columns.
-const SCRIPTS: [(&str, &str); 6] = [
-    (
-        "scontrol",
-        "[ $# -gt 0 ] || { cat >> $here/set; exit 0; }
-[ -e $here/ctld-away ] && { echo 'Unable to contact slurm controller' >&2; exit 1; }
-printf 'AccountingStorageType = accounting_storage/slurmdbd\\nClusterName = alpha\\n'
-printf 'PriorityType = priority/multifactor\\n'; [ ! -e $here/plugin ] || cat $here/plugin",
-    ),
-    (
-        "squeue",
-        "[ -e $here/hangs ] && exec sleep 600
-for word in \"$@\"; do case $word in JobID:*) columns=${word%%,*} ;; esac; done
-sed \"s/,/${columns#*:}/g; s/$/${columns#*:}/\" $here/queue | tr -d '\\n'",
-    ),
-    (
-        "sacct",
-        "[ -e $here/dbd-away ] && { echo 'Connection refused' >&2; exit 1; }
-for word in \"$@\"; do
-    case $before in -o) columns=$word ;; esac
-    case $word in --delimiter=*) mark=${word#*=} ;; esac
-    before=$word
-done
-[ -n \"$mark\" ] || exit 0
-{ echo \"$columns\"; cat $here/ended; } | sed \"s/,/$mark/g\"",
-    ),
-    (
-        "sacctmgr",
-        "[ -e $here/dbd-away ] && { echo 'Connection refused' >&2; exit 1; }; exit 0",
-    ),
-    ("sprio", ""),
-    ("sinfo", "echo 0/8/0/8"),
-];
 
 /// A node, and the scripts beside it.
 struct Place {
@@ -63,14 +27,7 @@ impl Place {
         let folder = tempfile::tempdir()?;
         let site = Site::init(PROGRAM, &folder.path().join("a"), "a")?;
         let vo = Vo::found("physics", &[(site.id, "a")], &["ann"])?;
-        for (name, script) in SCRIPTS {
-            let file = folder.path().join(name);
-            fs::write(&file, format!("#!/bin/sh\nhere=${{0%/*}}\n{script}\n"))?;
-            fs::set_permissions(&file, fs::Permissions::from_mode(0o755))?;
-        }
-        for rows in ["queue", "ended"] {
-            fs::write(folder.path().join(rows), "")?;
-        }
+        scripted::write(folder.path())?;
         let here = folder.path().display();
         // As `setup` advises: the cursor is outside of the data folder.
         let keys =
@@ -105,24 +62,9 @@ impl Place {
         Ok(Loop(child.spawn()?))
     }
 
-    /// Puts a job of two cores into a list: it waits, has run for a minute, or has ended.
+    /// Puts a job into a list of the scripts.
     fn has(&self, list: &str, id: u64) -> anyhow::Result<()> {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
-        let (start, end) = (now - 60, now + 600);
-        let row = match list {
-            "queue" => format!(
-                "{id},{id},RUNNING,None,1,2,{start},{start},{end},1:00,11:00,cpu=2,1,main,normal,n1,ann,ann,ann,0,0:00,x"
-            ),
-            "waiting" => format!(
-                "{id},{id},PENDING,Priority,1,2,{start},N/A,N/A,0:00,11:00,cpu=2,1,main,normal,,ann,ann,ann,0,0:00,x"
-            ),
-            _ => format!(
-                "{id},{id},alpha,ann,ann,7,ann,7,main,normal,COMPLETED,0:0,{start},{start},{start},{now},60,5,1,2,2,4G,\
-                 cpu=2,cpu=2,n1,1,x"
-            ),
-        };
-        let list = if list == "waiting" { "queue" } else { list };
-        Ok(fs::write(self.path(list), format!("{row}\n"))?)
+        scripted::has(self.folder.path(), list, id)
     }
 
     /// A command of `fairmesh slurm` in the folder of the scripts, with a relative path of the configuration.

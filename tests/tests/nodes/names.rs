@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use fairmesh_needs::Need;
-use fairmesh_tests::namespaces::Namespaces;
+use fairmesh_tests::namespaces::{Namespaces, with_files};
 use fairmesh_tests::{Node, Site, Vo, records};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
@@ -81,17 +81,6 @@ fn resolve_in(namespace: &str, zone: &Zone) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The program in a namespace where these files are the system's.
-fn with_files(namespace: &str, resolv: &Path, hosts: &Path) -> Command {
-    let script = "mount --bind \"$1\" /etc/resolv.conf && mount --bind \"$2\" /etc/hosts && shift 2 && exec \"$@\"";
-    let mut command = Command::new("ip");
-    command
-        .args(["netns", "exec", namespace, "sh", "-c", script, "sh"])
-        .args([resolv, hosts])
-        .arg(PROGRAM);
-    command
-}
-
 /// Waits until a notice of the node's status has these words.
 fn await_words(node: &Node, words: &str) -> anyhow::Result<()> {
     let began = Instant::now();
@@ -147,7 +136,7 @@ fn a_name_is_looked_up_at_each_dial_and_what_is_wrong_with_it_is_dns() -> anyhow
     let (_, port) = at_a.address.rsplit_once('/').context("a port")?;
     let named = format!("/dns4/a.grid.test/tcp/{port}");
     b.configure("b", &[(a.id, &named)], &vos)?;
-    let at_b = b.start_by(with_files(&namespace, &resolv, &hosts))?;
+    let at_b = b.start_by(with_files(&namespace, &resolv, &hosts, PROGRAM.as_ref()))?;
     vo.publish(&at_b)?;
 
     // No resolver is there yet.

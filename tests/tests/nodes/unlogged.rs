@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use fairmesh_needs::Need;
+use fairmesh_tests::disk::Disk;
 use fairmesh_tests::{Node, Site, Vo, records};
 
 use crate::PROGRAM;
-use crate::disk::Disk;
 
 /// How long a node may take for what it does at once.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -154,6 +154,17 @@ impl Peers {
         }
     }
 
+    /// Probes the idle peers with which no exchange has ended. The draw alone would find one of them among a hundred
+    /// only after a thousand seconds.
+    pub(super) fn probe_new(&mut self) {
+        for (id, peer) in &mut self.all {
+            if peer.exchanges.ended == 0 && peer.is_idle() {
+                peer.queue.push_back(Asked::Probe);
+                self.waiting.insert(*id);
+            }
+        }
+    }
+
     /// What is queued first.
     pub(super) fn dequeue(&mut self, to: SiteId) -> Option<Asked> {
         let peer = self.all.get_mut(&to)?;

@@ -207,6 +207,24 @@ fn a_newcomer_gets_everything_in_few_round_trips_and_paths_cost_once() {
     assert!(net.requests < 60, "{} requests", net.requests);
 }
 
+/// An exchange with a peer that has just connected may fail. A peer is drawn only once in eleven intervals here.
+#[test]
+fn an_exchange_that_failed_is_made_again_soon_however_many_peers_there_are() {
+    const NODES: u8 = 12;
+    let mut net = Net::new(NODES);
+    net.step(|| true);
+    for _ in 0..4 {
+        net.step(|| false);
+    }
+    for index in 0..NODES {
+        let gossip = &net.peers[usize::from(index)].gossip;
+        for other in (0..NODES).filter(|other| *other != index) {
+            let ended = gossip.exchanges_with(site(other)).ended;
+            assert!(ended > 0, "{index} with {other}");
+        }
+    }
+}
+
 #[test]
 fn a_head_too_large_for_one_answer_is_fetched_in_parts_and_counts_only_when_whole() {
     let mut net = Net::new(2);

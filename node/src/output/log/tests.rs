@@ -54,7 +54,7 @@ impl Write for Reader {
 }
 
 fn log(reader: &Reader) -> Log {
-    Log::start(reader.clone(), "").expect("a thread")
+    Log::start(reader.clone(), "", RETRY).expect("a thread")
 }
 
 fn push(log: &Log, line: &str) {
@@ -89,6 +89,21 @@ fn a_full_disk_loses_lines_and_the_log_reports_them_when_there_is_room() {
         "{text}"
     );
     assert_eq!(log.losses.unreported(), 0);
+}
+
+#[test]
+fn a_log_without_new_lines_reports_what_it_lost_when_there_is_room() {
+    let reader = Reader::of_room(0);
+    let log = Log::start(reader.clone(), "", Duration::from_millis(1)).expect("a thread");
+    push(&log, "first");
+    settle(&log);
+    assert_eq!(log.losses.unreported(), 1);
+    reader.change(|disk| disk.room = 1_000);
+    while log.losses.unreported() > 0 {
+        std::thread::yield_now();
+    }
+    let text = reader.text();
+    assert!(text.contains("1 line of this log is lost"), "{text}");
 }
 
 #[test]
