@@ -126,9 +126,9 @@ impl Mesh {
             site.configure("site", &peers, &[("physics", vo.id())])?;
             // As a node is without a word of it.
             let text = fs::read_to_string(site.config())?;
-            let lines = text
-                .lines()
-                .filter(|line| *line != "[timing]" && !line.starts_with("publish"));
+            let own = ["[timing]", "publish = ", "sync = ", "heartbeat = "];
+            let is_default = |line: &&str| !own.iter().any(|begin| line.starts_with(begin));
+            let lines = text.lines().filter(is_default);
             fs::write(site.config(), lines.collect::<Vec<_>>().join("\n"))?;
             let node = site.start()?;
             peer = Some((site.id, node.address.clone()));

@@ -53,8 +53,8 @@ pub struct ServedSeen {
     pub vo: VoId,
     /// Whom.
     pub to: SiteId,
-    /// Whether the newest charter that it held then lists whom it answered, or the VO that he asked about as a
-    /// reader.
+    /// Whether it may have this answer: the newest charter that the node held then lists it, or the VO that it asked
+    /// about as a reader; or an earlier charter lists it, and the answer has charters only.
     pub is_member: bool,
 }
 
@@ -185,7 +185,9 @@ impl Watch {
             // Almost always the last charter lists whoever asks.
             let last = vos.iter().find(|of| of.id == vo);
             let is_listed = last.is_some_and(|vo| vo.charter.claimed().member(to).is_some());
-            let is_member = is_listed || lists(site, vo, to);
+            let was_listed = || charters(site, vo).any(|charter| charter.member(to).is_some());
+            let is_member =
+                is_listed || lists(site, vo, to) || (has_only_charters(bytes, vo) && was_listed());
             let served = ServedSeen {
                 node,
                 vo,
@@ -362,6 +364,17 @@ fn charters(site: &Site, vo: VoId) -> impl Iterator<Item = Charter> {
 
 fn newest_charter(site: &Site, vo: VoId) -> Option<Charter> {
     charters(site, vo).max_by_key(|charter| charter.version)
+}
+
+/// Whether an answer has nothing but charters of a VO.
+fn has_only_charters(answer: &[u8], vo: VoId) -> bool {
+    let Ok(Response::Pull(answer)) = Response::from_bytes(answer) else {
+        return false;
+    };
+    let is_charter = |bytes: &[u8]| Signed::<Charter>::parse(bytes).is_ok_and(|of| of.vo() == vo);
+    answer.heads.is_empty()
+        && answer.proofs.is_empty()
+        && answer.documents.iter().all(|bytes| is_charter(bytes))
 }
 
 /// Who asks which node for something of which VO.

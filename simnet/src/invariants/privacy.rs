@@ -1,7 +1,7 @@
 //! What the members of a VO hold stays among them.
 //!
 //! Invariant checked: a node answers questions about a VO to sites that the charter by which it goes
-//! lists, and refuses them to all others; and documents of a VO that another mounts go to that one's members where the
+//! lists, gives former members its charters alone, and refuses all others; and documents of a VO that another mounts go to that one's members where the
 //! charter lists it among its readers. What counts is the charter that it holds when it answers: a
 //! later event of the same round may bring the next. Deliberately not here: who is pushed what, which
 //! the network sees to, and liars, who may say anything to anybody.
