@@ -90,7 +90,7 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], now: WallTime) -> Vec<
         let text = format!(
             "no other site is reachable (of {}), and this one counts alone: {}",
             members.len(),
-            why.unwrap_or("none was dialled yet")
+            why.unwrap_or("the connections have ended, and no call has ended yet")
         );
         notices.push(Finding::new(Code::Alone, Severity::Error, &text));
         return notices;

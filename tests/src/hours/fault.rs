@@ -319,7 +319,9 @@ impl Fault {
             .collect();
         for site in red {
             eprintln!("{}: started again, because its message stays", name(site));
-            mesh.stop(site)?;
+            if let Err(error) = mesh.stop(site) {
+                row.wrong.push(format!("its end is no success: {error}"));
+            }
             mesh.run(site)?;
         }
         Ok(())
