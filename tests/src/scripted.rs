@@ -19,7 +19,7 @@ printf 'PriorityType = priority/multifactor\\n'; [ ! -e $here/plugin ] || cat $h
     ),
     (
         "squeue",
-        "[ -e $here/hangs ] && exec sleep 600
+        "while [ -e $here/hangs ]; do sleep 1; done
 for word in \"$@\"; do case $word in JobID:*) columns=${word%%,*} ;; esac; done
 sed \"s/,/${columns#*:}/g; s/$/${columns#*:}/\" $here/queue | tr -d '\\n'",
     ),

@@ -86,11 +86,14 @@ pub(super) fn of_mesh(vos: &[VoBody], peers: &[PeerBody], now: WallTime) -> Vec<
         .filter(|peer| peer.state != PeerState::NoMember);
     let members: Vec<&PeerBody> = members.collect();
     if is_alone(&members) {
-        let why = members.iter().find_map(|peer| peer.dial_failure.as_deref());
+        let whys = members.iter().rev();
+        let whys = whys.filter_map(|peer| peer.dial_failure.as_deref());
+        // A name without an address shows more than an address that does not answer.
+        let why = whys.max_by_key(|why| why.contains("DNS "));
         let text = format!(
             "no other site is reachable (of {}), and this one counts alone: {}",
             members.len(),
-            why.unwrap_or("none was dialled yet")
+            why.unwrap_or("the connections have ended, and no call has ended yet")
         );
         notices.push(Finding::new(Code::Alone, Severity::Error, &text));
         return notices;

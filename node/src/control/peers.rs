@@ -111,7 +111,7 @@ impl Facts {
             has_connection: true,
             for_time: stats.changed_at.map_or(up, elapsed),
             was_connected: stats.changed_at.is_some(),
-            dials_failed: stats.dials_failed,
+            dials_failed: stats.dials_failed - stats.dials_failed_before,
             met: stats.met,
             exchanges: peer.connected.then_some(peer.exchanges),
             unexchanged: stats.lasted.filter(|_| peer.had_no_exchange).map(millis),
@@ -205,7 +205,12 @@ fn peer_body(
         bytes_in: stats.bytes_in,
         bytes_out: stats.bytes_out,
         dials_failed: stats.dials_failed,
-        dial_failure: stats.dial_failure.as_deref().map(clean),
+        // A failure of before its last connection is no reason why it is not connected now.
+        dial_failure: stats
+            .dial_failure
+            .as_deref()
+            .filter(|_| stats.connected || stats.dials_failed > stats.dials_failed_before)
+            .map(clean),
         throttled: stats.throttled,
         over_budget: stats.over_budget.clone(),
         barred: stats.barred,

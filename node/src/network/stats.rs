@@ -64,6 +64,8 @@ pub struct PeerStats {
     pub requests_failed: u64,
     /// Dials that failed.
     pub dials_failed: u64,
+    /// Those of them that failed before its last connection ended.
+    pub dials_failed_before: u64,
     /// Why the last dial failed; kept after success, for people who look later.
     pub dial_failure: Option<String>,
     /// Gossip messages that were dropped because the peer took them too slowly.

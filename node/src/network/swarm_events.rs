@@ -156,6 +156,7 @@ impl Driver {
             tracing::debug!(peer = %site.short(), ?cause, "disconnected");
             let now = Instant::now();
             self.count(site, |stats| {
+                stats.dials_failed_before = stats.dials_failed;
                 stats.lasted = stats.changed_at.map(|at| now - at);
                 (stats.connected, stats.changed_at) = (false, Some(now));
             });

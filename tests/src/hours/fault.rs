@@ -303,7 +303,11 @@ impl Fault {
         }
         match clear {
             Ok(_) if !self.is_listed(mesh)? => {
-                row.cleared = Some(began.elapsed());
+                let took = began.elapsed();
+                if took > CLEAR_MAX {
+                    row.wrong.push(format!("clear after {} s", took.as_secs()));
+                }
+                row.cleared = Some(took);
                 return Ok(());
             }
             Ok(_) => row.wrong.push("its message stays".to_owned()),
@@ -319,7 +323,9 @@ impl Fault {
             .collect();
         for site in red {
             eprintln!("{}: started again, because its message stays", name(site));
-            mesh.stop(site)?;
+            if let Err(error) = mesh.stop(site) {
+                row.wrong.push(format!("its end is no success: {error}"));
+            }
             mesh.run(site)?;
         }
         Ok(())

@@ -48,7 +48,16 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.disks[0].write_protect(true)?;
             mesh.run(FOLLOWS)
         },
-        fix: |mesh| mesh.disks[0].write_protect(false),
+        fix: |mesh| {
+            mesh.disks[0].write_protect(false)?;
+            // The node's own view of the mounts is of its start.
+            let pid = mesh.node(FOLLOWS)?.pid().to_string();
+            let mut enter = Command::new("nsenter");
+            enter.args(["-t", &pid, "-m", "mount", "-o", "remount,rw"]);
+            let status = enter.arg(mesh.sites[FOLLOWS].data()).status()?;
+            ensure!(status.success(), "{status}");
+            Ok(())
+        },
         reports: &[Report::status(
             &[FOLLOWS],
             &["disk-full"],

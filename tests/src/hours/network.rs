@@ -17,6 +17,9 @@ const UNREACHABLE: &[&str] = &["peer-unreachable"];
 /// Of several peers some only call out.
 const SEVERAL: &[&str] = &["peer-unreachable", "peer-without-address"];
 
+/// The connections of a site that is cut off end one by one.
+const CUT_OFF: &[&str] = &["alone", "peer-unreachable", "peer-without-address"];
+
 pub(super) const FAULTS: &[Fault] = &[
     Fault {
         name: "peer-killed",
@@ -232,7 +235,7 @@ pub(super) const FAULTS: &[Fault] = &[
         inject: |mesh| part(mesh, &[7], true),
         fix: |mesh| part(mesh, &[7], false),
         reports: &[
-            Report::status(&[7], &["alone"], "no other site is reachable"),
+            Report::status(&[7], CUT_OFF, ""),
             Report::status(
                 &[0, 1, 2, 3, 4, 5, 6, 8, 9],
                 UNREACHABLE,
