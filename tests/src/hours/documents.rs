@@ -162,7 +162,7 @@ fn cores(mesh: &mut Mesh, site: usize, cores: u32) -> anyhow::Result<()> {
     let id = mesh.sites[site].id;
     mesh.vo.renew(|charter| {
         let member = charter.sites.iter_mut().find(|member| member.site == id);
-        member.expect("it is listed").cores = cores.into();
+        member.expect("it is listed").cores = cores;
     })?;
     mesh.vo.publish(mesh.node(HUB)?)
 }

@@ -168,7 +168,8 @@ impl Fault {
             let is_restarting = began.elapsed() < RESTART_MAX;
             let is_message = |notice: &Notice| {
                 let is_expected = self.expects(site, Place::Status, notice);
-                is_expected || !notice.is_info && !(is_restarting && self.is_of_restart(notice))
+                let is_of_restart = is_restarting && self.is_of_restart(notice);
+                is_expected || !(notice.is_info || is_of_restart)
             };
             let found = watch::notices(node).into_iter().find(is_message);
             if let Some(notice) = found {
@@ -313,7 +314,7 @@ impl Fault {
             Ok(_) => row.wrong.push("its message stays".to_owned()),
             Err(why) => row.wrong.push(format!("not clear after a minute: {why}")),
         }
-        if let Ok(_) = watch::await_clear(mesh, Duration::from_secs(120))? {
+        if watch::await_clear(mesh, Duration::from_secs(120))?.is_ok() {
             row.cleared = Some(began.elapsed());
             return Ok(());
         }

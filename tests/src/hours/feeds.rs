@@ -139,8 +139,9 @@ fn signal(mesh: &Mesh, signal: &str) -> anyhow::Result<()> {
 /// Makes or removes a file that a script of the Slurm looks for.
 fn slurm(mesh: &mut Mesh, file: &str, on: bool) -> anyhow::Result<()> {
     let file = mesh.path("slurm").join(file);
-    Ok(match on {
+    match on {
         true => fs::write(file, "")?,
         false => fs::remove_file(file)?,
-    })
+    }
+    Ok(())
 }

@@ -111,7 +111,7 @@ pub fn main(words: &[String]) -> anyhow::Result<bool> {
         let began = std::time::Instant::now();
         let row = fault.run(&mut mesh).with_context(|| fault.name)?;
         let took = began.elapsed().as_secs();
-        eprint!("{}({took} s)\n", document::line(&row));
+        eprintln!("{}({took} s)", document::line(&row));
         rows.push(row);
     }
     print!("{}", document::tables(quiet.as_ref(), &rows));
