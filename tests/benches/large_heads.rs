@@ -126,10 +126,13 @@ impl Mesh {
                 .map(|(id, at): &(SiteId, String)| (*id, at.as_str()))
                 .collect();
             site.configure("site", &peers, &[("physics", vo.id())])?;
-            // As a node is without a word of it.
+            // All intervals but that of publishing are the product's.
             let text = fs::read_to_string(site.config())?;
-            let own = ["[timing]", "publish = ", "sync = ", "heartbeat = "];
-            let is_default = |line: &&str| !own.iter().any(|begin| line.starts_with(begin));
+            let is_default = |line: &&str| {
+                !["sync = ", "heartbeat = "]
+                    .iter()
+                    .any(|own| line.starts_with(own))
+            };
             let lines = text.lines().filter(is_default);
             fs::write(site.config(), lines.collect::<Vec<_>>().join("\n"))?;
             let node = site.start()?;
@@ -190,7 +193,7 @@ impl Mesh {
             spread: Duration::ZERO,
             heads: 0,
         };
-        let mut job = u64::try_from(now().wall.0)?;
+        let mut job = now().wall.0;
         while began.elapsed() < time {
             if reported.is_none_or(|at: Instant| at.elapsed() > REPORTS) {
                 reported = Some(Instant::now());
