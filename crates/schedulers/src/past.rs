@@ -1,7 +1,7 @@
 //! Waiting until the node knows its own past.
 //!
 //! Invariant: a loop that starts, or whose node has lost records, reports nothing before the other sites have sent what
-//! they hold of this one, or [`WAIT_MAX`] is over: the node knows then which jobs its counters have, and counts none of
+//! they hold of this one, or ten seconds are over: the node knows then which jobs its counters have, and counts none of
 //! them twice. Deliberately not here: how the node learns it.
 
 use std::time::Duration;
