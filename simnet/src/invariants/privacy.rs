@@ -110,14 +110,26 @@ mod tests {
         assert_eq!(judge(&world, &vo, &facts), (1, Ok(())));
     }
 
-    #[test]
-    fn who_asks_behind_the_charter_that_removes_it_is_refused() {
+    fn asked_after_its_removal() -> (u64, Result<(), Violation>) {
         let (mut world, vo, facts) = watched();
         remove(&mut world);
         ask(&mut world, &vo);
         world
             .publish(ASKED, vo.policy.bytes())
             .expect("it is known");
-        assert_eq!(judge(&world, &vo, &facts), (0, Ok(())));
+        judge(&world, &vo, &facts)
+    }
+
+    #[test]
+    fn who_asks_after_the_charter_that_removes_it_may_have_charters() {
+        assert_eq!(asked_after_its_removal(), (1, Ok(())));
+    }
+
+    #[cfg(feature = "mutants")]
+    #[test]
+    fn a_former_member_that_gets_more_than_charters_is_found() {
+        let _planted = fairmesh_model::mutant::plant("StrangersServed");
+        let (_, judged) = asked_after_its_removal();
+        assert!(judged.is_err(), "it gets the policy, too");
     }
 }
