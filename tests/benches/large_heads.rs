@@ -208,7 +208,7 @@ impl Mesh {
             std::thread::sleep(QUESTIONS);
         }
         harm.took.sort_unstable();
-        let metrics = node.http("GET", "/metrics", b"")?.text;
+        let metrics = node.http("GET", "/v1/metrics", b"")?.text;
         let heads = metrics
             .lines()
             .find_map(|line| line.strip_prefix("fairmesh_heads_taken_total "));
