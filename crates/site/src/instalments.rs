@@ -58,7 +58,7 @@ impl Instalments {
         if held(record) == self.holds && record.start <= until {
             return Self { place, ..self };
         }
-        // Between the two nothing is charged, where the job was told to have begun later.
+        // Between the two nothing is charged, if the record states a later start.
         Self {
             since: until.max(record.start),
             before: self.until(until),

@@ -237,7 +237,7 @@ impl Vo {
         self.shown.iter().any(|(hash, _)| *hash == document)
     }
 
-    /// Lets go of what was read of the members' heads, which stay held.
+    /// Forgets what was read of the members' heads, which stay held.
     pub(crate) fn forget_published(&mut self) {
         self.published = Published::new(self.window(), self.published.paths.secret());
     }

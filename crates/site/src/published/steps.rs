@@ -200,7 +200,7 @@ impl Published {
         }
     }
 
-    /// Lets go of tables that were read.
+    /// Releases tables that were read.
     pub(super) fn release(&mut self, tables: Forms) {
         for table in tables.into_values().flatten() {
             table.release(&mut self.paths);
