@@ -208,6 +208,11 @@ impl Gossip {
         self.clocks.median(now.mono, now.wall, counts)
     }
 
+    /// Shows all peers the own clock, which was set: the draw alone would take minutes to reach each.
+    pub fn show_clock(&mut self) {
+        self.peers.probe_where(|_| true);
+    }
+
     /// What time it is now by the clock of a connected peer, once it has said.
     pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
         self.clocks.of(peer, now)

@@ -75,6 +75,10 @@ pub(crate) fn has_leapt(before: Now, now: Now, tolerance: Millis) -> bool {
 }
 
 impl Standing {
+    fn is_off(self) -> bool {
+        matches!(self, Self::Off { .. })
+    }
+
     /// Whether heads may be signed: by a site that has nobody to ask, on its own word.
     pub(crate) fn may_sign(self, alone: bool) -> bool {
         self == Self::Right || (alone && matches!(self, Self::Unknown | Self::Leapt))
@@ -108,8 +112,12 @@ impl Site {
             }
             other => other,
         };
-        if std::mem::replace(&mut self.standing, now_stands) == now_stands {
+        let stood = std::mem::replace(&mut self.standing, now_stands);
+        if stood == now_stands {
             return;
+        }
+        if stood.is_off() != now_stands.is_off() {
+            self.gossip.show_clock();
         }
         self.notices
             .clear(|notice| !matches!(notice, Notice::OwnClockOff { .. }));
