@@ -10,7 +10,6 @@ use anyhow::Context as _;
 use super::fault::Row;
 use super::quiet::Quiet;
 
-const BEGIN: &str = "<!-- hours: begin, written by `cargo xtask hours` -->\n";
 const END: &str = "<!-- hours: end -->\n";
 
 /// A cell without what would end it.
@@ -43,47 +42,52 @@ pub(super) fn line(row: &Row) -> String {
     )
 }
 
-/// Both tables.
-pub(super) fn tables(quiet: Option<&Quiet>, rows: &[Row]) -> String {
-    let mut text = String::new();
-    if let Some(quiet) = quiet {
+/// The part without faults.
+pub(super) fn of_quiet(quiet: &Quiet) -> String {
+    let mut text = format!(
+        "{} minutes, {} readings of a node, {} alerts evaluated, {} warnings.\n",
+        quiet.minutes,
+        quiet.readings,
+        quiet.alerts,
+        quiet.warnings.len()
+    );
+    if !quiet.warnings.is_empty() {
+        text += "\n| node | where | text | after, s |\n|---|---|---|--:|\n";
+    }
+    for warning in &quiet.warnings {
+        let (text_of, after) = (cell(&warning.text), warning.after.as_secs());
         let _ = writeln!(
             text,
-            "Without faults: {} minutes, {} readings of a node, {} alerts evaluated, {} warnings.\n",
-            quiet.minutes,
-            quiet.readings,
-            quiet.alerts,
-            quiet.warnings.len()
+            "| {} | {} | {text_of} | {after} |",
+            warning.node, warning.place
         );
-        if !quiet.warnings.is_empty() {
-            text += "| node | where | text | after, s |\n|---|---|---|--:|\n";
-        }
-        for warning in &quiet.warnings {
-            let (text_of, after) = (cell(&warning.text), warning.after.as_secs());
-            let _ = writeln!(
-                text,
-                "| {} | {} | {text_of} | {after} |",
-                warning.node, warning.place
-            );
-        }
-        text += "\n";
     }
-    text += "| fault | what is done | who reports | first message | reported, s | cleared, s | outcome |\n\
-             |---|---|---|---|--:|--:|---|\n";
+    text
+}
+
+/// The table of the faults.
+pub(super) fn of_faults(rows: &[Row]) -> String {
+    let mut text = "| fault | what is done | who reports | first message | reported, s | cleared, s | outcome |\n\
+                    |---|---|---|---|--:|--:|---|\n"
+        .to_owned();
     rows.iter().for_each(|row| text += &line(row));
     text
 }
 
-/// Writes them into the page.
-pub(super) fn write(quiet: &Quiet, rows: &[Row]) -> anyhow::Result<()> {
+/// Prints what a part has shown, and writes it into the page if the part is whole.
+pub(super) fn show(part: &str, text: &str, is_whole: bool) -> anyhow::Result<()> {
+    print!("{text}");
+    if !is_whole {
+        return Ok(());
+    }
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = tests.with_file_name("docs").join("reference/faults.md");
-    let text = fs::read_to_string(&page)?;
-    let (before, rest) = text.split_once(BEGIN).context("no begin of the tables")?;
-    let (_, after) = rest.split_once(END).context("no end of the tables")?;
-    let tables = tables(Some(quiet), rows);
+    let old = fs::read_to_string(&page)?;
+    let begin = format!("<!-- hours: {part}, written by `cargo xtask hours` -->\n");
+    let (before, rest) = old.split_once(&begin).context("no begin of the table")?;
+    let (_, after) = rest.split_once(END).context("no end of the table")?;
     Ok(fs::write(
         page,
-        format!("{before}{BEGIN}{tables}{END}{after}"),
+        format!("{before}{begin}{text}{END}{after}"),
     )?)
 }

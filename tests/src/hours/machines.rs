@@ -257,7 +257,7 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(7)
         },
         fix: nothing,
-        reports: &[Report::status(
+        reports: &[Report::event(
             &[7],
             &["counters-recovered"],
             "peers held counters of this site",
@@ -290,7 +290,7 @@ pub(super) const FAULTS: &[Fault] = &[
             )?;
             mesh.run(7)
         },
-        reports: &[Report::status(&[7], &["bad-row"], "damage")],
+        reports: &[Report::status(&[7], &["store-damaged"], "jobs.recent")],
         may: &[],
         restarts: &[7],
     },
