@@ -210,7 +210,10 @@ impl Gossip {
 
     /// Shows all peers the own clock, which was set: the draw alone would take minutes to reach each.
     pub fn show_clock(&mut self) {
-        self.peers.probe_where(|_| true);
+        let peers: Vec<SiteId> = self.peers.iter().map(|(id, _)| id).collect();
+        for peer in peers {
+            self.peers.enqueue(peer, Asked::Probe);
+        }
     }
 
     /// What time it is now by the clock of a connected peer, once it has said.

@@ -306,12 +306,15 @@ impl Site {
     }
 
     fn note_refusal(&mut self, now: Now, vo: VoId, from: SiteId, refusal: &Refusal) {
-        let Refusal::Future { site, at } = refusal else {
-            return self.refused(now.mono, vo, from, &refusal.to_string());
-        };
-        // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
-        self.stats.refused += 1;
-        self.name_clock(now, *site, at.since(now.wall), true);
+        match refusal {
+            Refusal::Waits(_) => {}
+            // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
+            Refusal::Future { site, at } => {
+                self.stats.refused += 1;
+                self.name_clock(now, *site, at.since(now.wall), true);
+            }
+            _ => self.refused(now.mono, vo, from, &refusal.to_string()),
+        }
     }
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {

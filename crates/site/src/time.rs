@@ -96,13 +96,7 @@ impl Site {
         let tolerance = self.config.timing.clock_tolerance;
         let before = std::mem::replace(&mut self.own_clock, now);
         self.has_leapt |= has_leapt(before, now, tolerance);
-        let counts = |peer| {
-            self.vos
-                .values()
-                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
-        };
-        let median = self.gossip.median_clock(now, counts);
-        let median = mutant!(OwnClockBelieved, median, Some(now.wall));
+        let median = self.median_clock(now);
         self.members_clock = median;
         let now_stands = match standing(now.wall, median, self.last_head_at, tolerance) {
             Standing::Unknown if self.has_leapt => Standing::Leapt,
@@ -133,6 +127,29 @@ impl Site {
             }
         };
         self.notice(now.mono, Notice::OwnClockOff { what });
+    }
+
+    fn median_clock(&self, now: Now) -> Option<WallTime> {
+        let counts = |peer| {
+            self.vos
+                .values()
+                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
+        };
+        let median = self.gossip.median_clock(now, counts);
+        mutant!(OwnClockBelieved, median, Some(now.wall))
+    }
+
+    /// The same moment by the members' clock if the own one is off: by that one, all that others have signed would be old.
+    pub fn by_members(&self, now: Now) -> Now {
+        let median = self.median_clock(now);
+        let tolerance = self.config.timing.clock_tolerance;
+        match standing(now.wall, median, self.last_head_at, tolerance) {
+            Standing::Off { .. } => Now {
+                wall: median.unwrap_or(now.wall),
+                ..now
+            },
+            _ => now,
+        }
     }
 
     /// A start long after this site has signed last: it was off, or its clock has leapt since, and no other member has said

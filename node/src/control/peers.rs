@@ -16,7 +16,7 @@ use super::extract::{Nothing, Params};
 use super::rests_on::answer;
 use super::text::{all_clean, clean};
 use super::{Shared, State};
-use crate::network::{Met, PeerStats};
+use crate::network::{Met, PeerStats, TURN};
 
 /// Sync intervals after which a connected peer without an exchange is a fault: the first one begins at once.
 const FIRST_EXCHANGE_ROUNDS: u64 = 3;
@@ -24,6 +24,10 @@ const FIRST_EXCHANGE_ROUNDS: u64 = 3;
 /// Sync intervals after which a connection that ended without an exchange is one, too: where large packets are lost the
 /// kernel ends it after 25 s.
 const NO_EXCHANGE_ROUNDS: u64 = 2;
+
+/// For so long a peer may close each connection before it counts as refusing: it does so for a turn to the second of two
+/// machines with one key, and both learn the reason in that time.
+const REFUSAL_MIN: Millis = Millis(1_000 * (TURN.as_secs() + 5));
 
 /// Requests in a row that a peer leaves unanswered until it counts as silent. One may be lost.
 const UNANSWERED_MAX: u64 = 3;
@@ -53,7 +57,7 @@ impl Found {
         Self {
             peers: site.peers(),
             addresses: site.member_addresses(),
-            now,
+            now: site.by_members(now),
         }
     }
 
@@ -151,11 +155,12 @@ impl Facts {
 
     fn state_of_absent(&self, timing: &Timing) -> PeerState {
         match self.met {
+            Some(Met::Refusal) if self.for_time <= REFUSAL_MIN => PeerState::Exchanging,
             Some(Met::Refusal) => PeerState::Refused,
             Some(Met::OtherKey) => PeerState::OtherKey,
             None if self.is_unexchanged(timing) => PeerState::NeverExchanged,
             None if self.has_connection && self.is_alive(timing) => PeerState::ThroughOthers,
-            None if self.is_first_call_pending(timing) => PeerState::Exchanging,
+            None if self.is_call_pending(timing) => PeerState::Exchanging,
             None => PeerState::Unreachable,
         }
     }
@@ -166,10 +171,13 @@ impl Facts {
         self.dials_failed == 0 && self.unexchanged.is_some_and(|lasted| lasted >= long)
     }
 
-    /// Whether the node has just started: no call has ended yet, or the peer has to call.
-    fn is_first_call_pending(&self, timing: &Timing) -> bool {
-        let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
-        is_new && !self.was_connected && self.dials_failed == 0
+    /// Whether the node or the peer may have just started: no call has ended yet, or the peer has to call.
+    fn is_call_pending(&self, timing: &Timing) -> bool {
+        let long = match self.was_connected {
+            true => timing.sync,
+            false => timing.sync.times(FIRST_EXCHANGE_ROUNDS),
+        };
+        self.for_time <= long && self.dials_failed == 0
     }
 
     /// Whether others show that it lives. A head that arrives soon after the connection has ended may be one of before.
@@ -384,6 +392,30 @@ mod tests {
                     ..down
                 },
                 Is::Refused,
+            ),
+            (
+                Facts {
+                    met: Some(Met::Refusal),
+                    for_time: S(15),
+                    ..down
+                },
+                Is::Exchanging,
+            ),
+            // It has just gone, and may start again; or a call has failed since.
+            (
+                Facts {
+                    for_time: S(10),
+                    ..down
+                },
+                Is::Exchanging,
+            ),
+            (
+                Facts {
+                    for_time: S(10),
+                    dials_failed: 1,
+                    ..down
+                },
+                Is::Unreachable,
             ),
             (
                 Facts {

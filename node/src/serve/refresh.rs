@@ -174,6 +174,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
 
 /// Who is who now, and what answers rest on.
 fn seen(site: &Site, now: fairmesh_model::Now) -> (Arc<View>, Bands, protocol::View) {
+    let now = site.by_members(now);
     let coverage = site.coverage();
     let view = site.view();
     let references = view.reader().references();

@@ -157,13 +157,8 @@ impl Peers {
     /// Probes the idle peers with which no exchange has ended. The draw alone would find one of them among a hundred
     /// only after a thousand seconds.
     pub(super) fn probe_new(&mut self) {
-        self.probe_where(|peer| peer.exchanges.ended == 0);
-    }
-
-    /// Probes the idle peers that are `chosen`.
-    pub(super) fn probe_where(&mut self, chosen: impl Fn(&Peer) -> bool) {
         for (id, peer) in &mut self.all {
-            if peer.is_idle() && chosen(peer) {
+            if peer.exchanges.ended == 0 && peer.is_idle() {
                 peer.queue.push_back(Asked::Probe);
                 self.waiting.insert(*id);
             }

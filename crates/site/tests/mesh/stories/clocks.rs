@@ -66,10 +66,9 @@ fn a_clock_that_leaps_is_reported_by_all_others_within_seconds_and_no_longer_whe
             mesh.nodes[1].ahead_ms = ahead.0;
             mesh.run(moment);
             for node in (0..12).filter(|node| *node != 1) {
-                let is_reported = mesh.noticed(
-                    node,
-                    |notice| matches!(notice, Notice::ClockOff { site, .. } if *site == site_id(1)),
-                );
+                let mut notices = mesh.nodes[node].site.notices();
+                let is_reported = notices
+                    .any(|of| matches!(of, Notice::ClockOff { site, .. } if *site == site_id(1)));
                 assert_eq!(
                     is_reported,
                     ahead == HOUR,
