@@ -499,9 +499,11 @@ impl Site {
         }
         self.change_audit(vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
-        let held = self.vos.get_mut(&vo).expect("it was listed");
-        // It is covered soon, so that peers need not keep it.
-        held.published_at = None;
+        // It is covered at once, so that peers need not keep it. Another machine that runs would answer with a head of its own.
+        if self.twin_at.is_none() {
+            let held = self.vos.get_mut(&vo).expect("it was listed");
+            held.published_at = None;
+        }
     }
 
     /// The usage in heads of this site, by the heads' incarnations and by days.

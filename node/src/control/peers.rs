@@ -67,7 +67,7 @@ impl Found {
         let timing = shared.options.settings.borrow().timing;
         let absent = PeerStats::default();
         let up = elapsed(shared.started);
-        let has_connection = network.peers.values().any(|stats| stats.connected);
+        let has_connection = network.peers.values().any(|stats| has_link(stats, &timing));
         self.peers
             .iter()
             .map(|peer| {
@@ -88,7 +88,7 @@ struct Facts {
     is_member: bool,
     is_connected: bool,
     is_barred: bool,
-    /// Whether any peer is connected, so that news of others can arrive.
+    /// Whether any peer is connected, or has just gone, so that news of others can arrive.
     has_connection: bool,
     /// For how long it has been connected, or has not; since the node's start if it never was.
     for_time: Millis,
@@ -190,6 +190,14 @@ impl Facts {
         data_age <= timing.silence
             && Millis(since_then.0.saturating_add(timing.sync.0)) < self.for_time
     }
+}
+
+/// Whether a peer is connected, or has just gone and no call has failed.
+fn has_link(stats: &PeerStats, timing: &Timing) -> bool {
+    let is_new = |at: Instant| elapsed(at) <= timing.sync;
+    let has_just_gone =
+        stats.changed_at.is_some_and(is_new) && stats.dials_failed == stats.dials_failed_before;
+    stats.connected || has_just_gone
 }
 
 fn peer_body(

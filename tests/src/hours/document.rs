@@ -1,5 +1,6 @@
 //! The tables of both parts, in Markdown.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -74,20 +75,33 @@ pub(super) fn of_faults(rows: &[Row]) -> String {
     text
 }
 
-/// Prints what a part has shown, and writes it into the page if the part is whole.
+/// Prints what a part has shown, and writes it into the page: the whole part, or the rows of faults that ran again.
 pub(super) fn show(part: &str, text: &str, is_whole: bool) -> anyhow::Result<()> {
     print!("{text}");
-    if !is_whole {
-        return Ok(());
-    }
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = tests.with_file_name("docs").join("reference/faults.md");
     let old = fs::read_to_string(&page)?;
     let begin = format!("<!-- hours: {part}, written by `cargo xtask hours` -->\n");
     let (before, rest) = old.split_once(&begin).context("no begin of the table")?;
-    let (_, after) = rest.split_once(END).context("no end of the table")?;
+    let (shown, after) = rest.split_once(END).context("no end of the table")?;
+    let text = match is_whole {
+        true => text.to_owned(),
+        false => again(shown, text),
+    };
     Ok(fs::write(
         page,
         format!("{before}{begin}{text}{END}{after}"),
     )?)
+}
+
+/// The rows of before, with those of faults that ran again in their places.
+fn again(shown: &str, text: &str) -> String {
+    let name = |line: &str| line.split('`').nth(1).map(str::to_owned);
+    let rows: BTreeMap<_, _> = text.lines().map(|line| (name(line), line)).collect();
+    let newest = |line| match name(line) {
+        None => line,
+        name => rows.get(&name).copied().unwrap_or(line),
+    };
+    let lines = shown.lines().map(newest);
+    lines.flat_map(|line| [line, "\n"]).collect()
 }

@@ -178,6 +178,8 @@ impl Fault {
             }
         }
         let mut row = self.row(&seen);
+        let folder = format!("{}/", mesh.folder.path().display());
+        row.message = row.message.replace(&folder, "");
         (self.fix)(mesh).context("fix")?;
         self.clear(mesh, &mut row)?;
         Ok(row)

@@ -79,7 +79,7 @@ impl Options {
 }
 
 /// Runs both parts with the program that `FAIRMESH_PROGRAM` names; whether all is as it should be. With `--only` it runs
-/// one part, or the faults that are named. The page gets the table of each part that runs as a whole.
+/// one part, or the faults that are named. The page gets the table of a part, and the rows of faults that ran again.
 ///
 /// # Errors
 /// If the mesh does not start, or a fault cannot be made.
@@ -103,7 +103,8 @@ pub fn main(words: &[String]) -> anyhow::Result<bool> {
         false => None,
     };
     if let Some(quiet) = &quiet {
-        document::show(QUIET, &document::of_quiet(quiet), quiet.minutes >= MINUTES)?;
+        let is_hour = quiet.minutes >= MINUTES;
+        document::show(QUIET, &document::of_quiet(quiet), is_hour)?;
     }
     let chosen = faults().filter(|fault| is_whole(FAULTS) || is_chosen(fault.name));
     let mut rows = Vec::new();
