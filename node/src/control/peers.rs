@@ -67,18 +67,17 @@ impl Found {
         let timing = shared.options.settings.borrow().timing;
         let absent = PeerStats::default();
         let up = elapsed(shared.started);
-        let has_connection = network.peers.values().any(|stats| has_link(stats, &timing));
-        self.peers
-            .iter()
-            .map(|peer| {
-                let stats = network.peers.get(&peer.site).unwrap_or(&absent);
-                let known = self.addresses.remove(&peer.site).unwrap_or_default();
-                let mut facts = Facts::new(peer, stats, self.now, up);
-                facts.has_connection = has_connection;
-                let state = facts.state(&timing);
-                peer_body((peer, state), stats, all_clean(known), self.now)
-            })
-            .collect()
+        let stats = |peer: &PeerStatus| network.peers.get(&peer.site).unwrap_or(&absent);
+        let facts = |peer| Facts::new(peer, stats(peer), self.now, up);
+        let mut facts: Vec<Facts> = self.peers.iter().map(facts).collect();
+        let has_link = facts.iter().any(|of| of.is_link(&timing));
+        facts.iter_mut().for_each(|of| of.has_link = has_link);
+        let body = |(peer, facts): (&PeerStatus, Facts)| {
+            let known = self.addresses.remove(&peer.site).unwrap_or_default();
+            let state = (peer, facts.state(&timing));
+            peer_body(state, stats(peer), all_clean(known), self.now)
+        };
+        self.peers.iter().zip(facts).map(body).collect()
     }
 }
 
@@ -88,8 +87,8 @@ struct Facts {
     is_member: bool,
     is_connected: bool,
     is_barred: bool,
-    /// Whether any peer is connected, or has just gone, so that news of others can arrive.
-    has_connection: bool,
+    /// Whether any peer is connected or may be in a moment, so that news of others can arrive.
+    has_link: bool,
     /// For how long it has been connected, or has not; since the node's start if it never was.
     for_time: Millis,
     was_connected: bool,
@@ -112,7 +111,7 @@ impl Facts {
             is_member: peer.is_member,
             is_connected: stats.connected,
             is_barred: stats.barred,
-            has_connection: true,
+            has_link: true,
             for_time: stats.changed_at.map_or(up, elapsed),
             was_connected: stats.changed_at.is_some(),
             dials_failed: stats.dials_failed - stats.dials_failed_before,
@@ -159,10 +158,16 @@ impl Facts {
             Some(Met::Refusal) => PeerState::Refused,
             Some(Met::OtherKey) => PeerState::OtherKey,
             None if self.is_unexchanged(timing) => PeerState::NeverExchanged,
-            None if self.has_connection && self.is_alive(timing) => PeerState::ThroughOthers,
+            None if self.has_link && self.is_alive(timing) => PeerState::ThroughOthers,
             None if self.is_call_pending(timing) => PeerState::Exchanging,
             None => PeerState::Unreachable,
         }
+    }
+
+    /// Whether it is connected, or may be in a moment.
+    fn is_link(&self, timing: &Timing) -> bool {
+        let may_be = self.met.is_none() && !self.is_unexchanged(timing);
+        self.is_connected || (may_be && self.is_call_pending(timing))
     }
 
     /// Whether its last connection was long enough for an exchange and saw none. A call that fails is another reason.
@@ -190,14 +195,6 @@ impl Facts {
         data_age <= timing.silence
             && Millis(since_then.0.saturating_add(timing.sync.0)) < self.for_time
     }
-}
-
-/// Whether a peer is connected, or has just gone and no call has failed.
-fn has_link(stats: &PeerStats, timing: &Timing) -> bool {
-    let is_new = |at: Instant| elapsed(at) <= timing.sync;
-    let has_just_gone =
-        stats.changed_at.is_some_and(is_new) && stats.dials_failed == stats.dials_failed_before;
-    stats.connected || has_just_gone
 }
 
 fn peer_body(
@@ -270,7 +267,7 @@ mod tests {
         let up = Facts {
             is_member: true,
             is_connected: true,
-            has_connection: true,
+            has_link: true,
             was_connected: true,
             for_time: S(3_600),
             exchanges: exchanges(9, 0, true),
@@ -486,7 +483,7 @@ mod tests {
             (
                 Facts {
                     for_time: S(110),
-                    has_connection: false,
+                    has_link: false,
                     ..down
                 },
                 Is::Unreachable,

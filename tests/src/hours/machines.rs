@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
@@ -247,7 +248,9 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: |mesh| {
             mesh.stop(7)?;
             copy(&mesh.sites[7].data(), &mesh.path("backup"))?;
-            mesh.run(7)
+            mesh.run(7)?;
+            // The site publishes usage that the backup does not have.
+            mesh.pass(Duration::from_secs(40))
         },
         inject: |mesh| {
             mesh.kill(7)?;
