@@ -155,7 +155,9 @@ impl DiskWatch {
         );
         self.said.send_modify(|said| {
             said.is_full = true;
-            said.refusal = Some(format!("the disk is full ({error})"));
+            let is_read_only = said.room.is_some_and(|room| room.is_read_only);
+            let what = if is_read_only { "read-only" } else { "full" };
+            said.refusal = Some(format!("the disk is {what} ({error})"));
         });
     }
 

@@ -62,7 +62,7 @@ pub(super) const FAULTS: &[Fault] = &[
         reports: &[Report::status(
             &[FOLLOWS],
             &["disk-full"],
-            "Read-only file system",
+            "the disk is read-only",
         )],
         may: &[],
         restarts: &[FOLLOWS],
