@@ -399,7 +399,7 @@ impl Site {
         self.shares
             .move_member((vo, site), &mut held.published, &update.moved);
         let charge = update.taken_back;
-        held.published.finish(update);
+        held.published.finish(site, update);
         if charge > 0 && !mutated!(TakenBackUnsaid) {
             self.notice(now.mono, Notice::TookBack { vo, site, charge });
         }

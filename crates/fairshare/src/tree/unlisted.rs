@@ -62,10 +62,10 @@ impl UnlistedAccounts {
     pub(crate) fn add(&self, account: AccountPath, id: u32, unlisted: Unlisted) {
         let depth = u32::from(unlisted.node.depth);
         self.depth.fetch_max(depth, Ordering::Relaxed);
-        let names = [account, unlisted.path.clone()];
+        let other_name = (unlisted.path != account).then(|| unlisted.path.clone());
         self.accounts.push(unlisted);
         let index = self.index.pin();
-        for name in names {
+        for name in [Some(account), other_name].into_iter().flatten() {
             index.insert(name, id);
         }
     }
