@@ -20,7 +20,7 @@ use super::{Forms, Published, Update};
 use crate::kinds::{usage_key, usage_slice};
 
 /// Bytes of a table that take as long as an entry that is swept: half a cell, whose account may be new here.
-const ENTRY_BYTES: usize = 4;
+pub(crate) const ENTRY_BYTES: usize = 4;
 
 /// Accounts move in the step that has read their table if they are at most this part of the step: to move takes as long
 /// as to read, and a table of 64 KiB, which is read at once, has up to four times what a step is to read.
