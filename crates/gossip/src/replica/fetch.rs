@@ -379,7 +379,7 @@ mod tests {
         let (mut replica, site) = offered(&[b"one.", b"two.", b"last"]);
         assert_eq!(replica.want(site, 1, 100)[0].2.len(), 3);
         let kinds = Any::default();
-        let mut take = |replica: &mut Replica, part: &[u8]| {
+        let take = |replica: &mut Replica, part: &[u8]| {
             let taken = replica.take_some_parts(&kinds, MonoTime(1), 1, vec![part.to_vec()]);
             (taken.len(), kinds.0.replace(0))
         };
