@@ -25,7 +25,7 @@ use fairmesh_model::{
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, Total, join};
 
 pub(crate) use large::{Sum, Summed};
-pub(crate) use steps::Step;
+pub(crate) use steps::{ENTRY_BYTES, Step};
 
 use crate::advert::{Advert, newest};
 use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_key, usage_slice};
@@ -152,11 +152,12 @@ impl Published {
         retired
     }
 
-    /// The changes of an update were applied.
-    pub(crate) fn finish(&mut self, update: Update) {
-        for table in update.retired {
-            table.release(&mut self.paths);
-        }
+    /// The changes of an update of a site were applied: its tables are released in the next steps.
+    pub(crate) fn finish(&mut self, site: SiteId, update: Update) {
+        let retired = update.retired.into_iter();
+        self.turns
+            .retired
+            .extend(retired.map(|table| (site, table)));
     }
 
     /// The day of a span.

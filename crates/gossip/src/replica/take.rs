@@ -458,6 +458,9 @@ impl Replica {
             .iter_mut()
             .filter_map(|(key, part)| Some((key, part.as_mut()?)));
         let checked = checked.try_for_each(|(key, part)| {
+            if part.rows > 0 {
+                return kinds.check_time(head.body(), key, &part.bytes);
+            }
             let rows = kinds.check(head.body(), key, &part.bytes);
             part.rows = mutant!(PartsUnchecked, rows?, rows.unwrap_or(1));
             Ok(())

@@ -73,13 +73,14 @@ fn count(
     let slices = || parts.iter().filter_map(usage_slice);
     let spans = of.with_days(site, slices().map(|slice| slice.span).collect());
     let tables = of.read_tables(replica, site, slices());
-    let few = match may_be_few {
-        true => of.update_few(site, &spans, tables, capacity),
-        false => Err(tables),
-    };
-    match few {
-        Ok(update) => (update, true),
-        Err(tables) => {
+    let few = may_be_few.then(|| of.sum_few(site, &spans, &tables, capacity));
+    match few.flatten() {
+        Some(summed) => {
+            let mut large = Large::summed(site, tables, summed);
+            let moved = large.take_moved();
+            (of.put(large, moved), true)
+        }
+        None => {
             let large = Large::read(site, spans, tables, Vec::new());
             (of.count_at_once(replica, large, capacity), false)
         }
@@ -105,7 +106,7 @@ fn one_row_is_taken_by_itself_and_a_scaled_one_is_not() {
             capacity,
             true,
         );
-        published.finish(update);
+        published.finish(site, update);
         is_few
     };
     let taken = [(10, 1), (20, 1), (90, 1), (30, 1), (40, 1)];
@@ -142,8 +143,8 @@ proptest! {
             let (slow, _) = count(&mut all, &replica, (site, &change.parts), capacity, false);
             prop_assert_eq!(named(&few, &quick), named(&all, &slow));
             prop_assert_eq!(quick.taken_back, slow.taken_back);
-            few.finish(quick);
-            all.finish(slow);
+            few.finish(site, quick);
+            all.finish(site, slow);
             let totals = |of: &Published| {
                 let totals = of.sites.get(&site).map(|of| of.totals.clone()).unwrap_or_default();
                 let some = totals.into_iter().filter(|(_, total)| *total != Total::default());
@@ -179,7 +180,7 @@ proptest! {
             }
         }
         for _ in 0..10_000 {
-            if !stepped.published.is_behind() {
+            if !stepped.published.is_behind() && !stepped.published.is_ready() {
                 break;
             }
             stepped.step(&replica, capacity, 1);
@@ -216,7 +217,7 @@ impl Stepped {
     fn step(&mut self, replica: &Replica, capacity: Capacity, room: usize) {
         let mut left = room;
         match self.published.step(replica, |_| capacity, &mut left, true) {
-            Some((_, Step::Counted(update))) => {
+            Some((site, Step::Counted(update))) => {
                 for moved in named(&self.published, &update) {
                     let count = self.counts.remove(&moved.key).unwrap_or_default();
                     assert_eq!(count, moved.before, "{moved:?}");
@@ -224,7 +225,7 @@ impl Stepped {
                         self.counts.insert(moved.key, moved.after);
                     }
                 }
-                self.published.finish(update);
+                self.published.finish(site, update);
             }
             Some((_, Step::Sum(sum))) => self.sum = Some(sum),
             Some((_, Step::Nothing)) => {}
