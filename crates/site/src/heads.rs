@@ -22,13 +22,16 @@ use crate::kinds::{AUDIT, USAGE, usage_slice};
 use crate::moved::moved;
 use crate::notice::Notice;
 use crate::own::{Counted, Own, is_placed};
-use crate::published::{ENTRY_BYTES, Step, Summed, net};
+use crate::published::{Step, Summed, net};
 use crate::recovered::reach_row;
 use crate::shares::Next;
 use crate::site::Site;
 use crate::store::{Table, Write, head_row, vo_key};
 use crate::vo::Vo;
 use crate::work::Work;
+
+/// Bytes of parts that may come into force in a step that counts, too.
+const TAKEN_BYTES_MAX: usize = 16 << 10;
 
 /// When the next head of a VO is due.
 pub(crate) fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> MonoTime {
@@ -379,10 +382,11 @@ impl Site {
 
     /// Lets the share tree follow some of what members' heads changed.
     pub(crate) fn follow_members(&mut self, now: Now) {
-        // To check the parts of a head takes about as long as to count them.
-        let taken = std::mem::take(&mut self.taken_bytes) / ENTRY_BYTES;
-        let room = self.config.timing.sweep_entries.div_ceil(2);
-        let mut room = room.saturating_sub(taken);
+        // To check the parts of a head takes about as long as to count them: large ones are counted in the next step.
+        if std::mem::take(&mut self.taken_bytes) > TAKEN_BYTES_MAX {
+            return;
+        }
+        let mut room = self.config.timing.sweep_entries.div_ceil(2);
         for vo in self.vo_ids() {
             while room > 0 && self.follow_member(now, vo, &mut room) {}
         }

@@ -25,7 +25,7 @@ use fairmesh_model::{
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, Total, join};
 
 pub(crate) use large::{Sum, Summed};
-pub(crate) use steps::{ENTRY_BYTES, Step};
+pub(crate) use steps::Step;
 
 use crate::advert::{Advert, newest};
 use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_key, usage_slice};

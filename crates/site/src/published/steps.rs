@@ -20,7 +20,7 @@ use super::{Forms, Published, Update};
 use crate::kinds::{usage_key, usage_slice};
 
 /// Bytes of a table that take as long as an entry that is swept: half a cell, whose account may be new here.
-pub(crate) const ENTRY_BYTES: usize = 4;
+const ENTRY_BYTES: usize = 4;
 
 /// Accounts move in the step that has read their table if they are at most this part of the step: to move takes as long
 /// as to read, and a table of 64 KiB, which is read at once, has up to four times what a step is to read.
@@ -156,7 +156,7 @@ impl Published {
         let (taken, rest) = fill(&mut left, *room);
         let spans = self.with_days(site, taken.iter().map(|slice| slice.span).collect());
         let tables = self.read_tables(replica, site, taken.iter().copied());
-        let moved_max = std::mem::replace(room, rest) / MOVED_SHARE;
+        let moved_max = (std::mem::replace(room, rest) / MOVED_SHARE).max(1);
         if let Some(summed) = self.sum_few(site, &spans, &tables, capacity) {
             let takes_steps = summed.len() > moved_max;
             if takes_steps && !may_begin {
