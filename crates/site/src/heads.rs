@@ -30,9 +30,6 @@ use crate::store::{Table, Write, head_row, vo_key};
 use crate::vo::Vo;
 use crate::work::Work;
 
-/// Bytes of parts that may come into force in a step that counts, too.
-const TAKEN_BYTES_MAX: usize = 16 << 10;
-
 /// When the next head of a VO is due.
 pub(crate) fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> MonoTime {
     let interval = if is_news {
@@ -339,8 +336,6 @@ impl Site {
     /// A head came into force.
     fn take_change(&mut self, now: Now, vo: VoId, change: &Change) {
         self.keep_rows(vo, change);
-        let bytes = change.rows.iter().filter_map(|row| row.bytes.as_ref());
-        self.taken_bytes += bytes.map(|bytes| bytes.len()).sum::<usize>();
         self.stats.heads_taken += 1;
         let site = change.head.body().site;
         self.clear_clock(site);
@@ -382,10 +377,6 @@ impl Site {
 
     /// Lets the share tree follow some of what members' heads changed.
     pub(crate) fn follow_members(&mut self, now: Now) {
-        // To check the parts of a head takes about as long as to count them: large ones are counted in the next step.
-        if std::mem::take(&mut self.taken_bytes) > TAKEN_BYTES_MAX {
-            return;
-        }
         let mut room = self.config.timing.sweep_entries.div_ceil(2);
         for vo in self.vo_ids() {
             while room > 0 && self.follow_member(now, vo, &mut room) {}
@@ -411,7 +402,7 @@ impl Site {
         self.shares
             .move_member((vo, site), &mut held.published, &update.moved);
         let charge = update.taken_back;
-        held.published.finish(site, update);
+        held.published.finish(update);
         if charge > 0 && !mutated!(TakenBackUnsaid) {
             self.notice(now.mono, Notice::TookBack { vo, site, charge });
         }

@@ -152,12 +152,11 @@ impl Published {
         retired
     }
 
-    /// The changes of an update of a site were applied: its tables are released in the next steps.
-    pub(crate) fn finish(&mut self, site: SiteId, update: Update) {
-        let retired = update.retired.into_iter();
-        self.turns
-            .retired
-            .extend(retired.map(|table| (site, table)));
+    /// The changes of an update were applied.
+    pub(crate) fn finish(&mut self, update: Update) {
+        for table in update.retired {
+            table.release(&mut self.paths);
+        }
     }
 
     /// The day of a span.

@@ -123,8 +123,6 @@ pub struct Site {
     pub(crate) last_head_at: WallTime,
     pub(crate) notices: Notices,
     pub(crate) stats: SiteStats,
-    /// Bytes of parts that came into force in this step.
-    pub(crate) taken_bytes: usize,
     pub(crate) quota_stats: QuotaStats,
     /// Number of the last request for rights.
     pub(crate) next_want: u64,
@@ -190,7 +188,6 @@ impl Site {
             last_head_at: WallTime(0),
             notices: Notices::default(),
             stats: SiteStats::default(),
-            taken_bytes: 0,
             quota_stats: QuotaStats::default(),
             next_want: 0,
             effects: Vec::new(),

@@ -12,21 +12,23 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{Counters, SiteId, Span};
 use fairmesh_usage::{Capacity, PathId, PathSet, Slice, Table, Total, join};
 
-use super::{Forms, Published, Summed, Sums, cells_of, gross, net};
+use super::{Forms, Published, Sums, Update, cells_of, gross, net};
 use crate::moved::moved;
 
 impl Published {
-    /// What changes as tables take the place of those that are held of their slices, of `spans` that are joined
-    /// together. `None` where accounts move of which no table changes.
-    pub(super) fn sum_few(
-        &self,
+    /// Takes tables in the place of those that are held of their slices, of `spans` that are joined together. Gives
+    /// them back where accounts move of which no table changes.
+    pub(super) fn update_few(
+        &mut self,
         site: SiteId,
         spans: &BTreeSet<Span>,
-        tables: &Forms,
+        tables: Forms,
         capacity: Capacity,
-    ) -> Option<Summed> {
-        let whole = self.whole_days(site, spans, tables)?;
-        let accounts = self.accounts_of(site, tables);
+    ) -> Result<Update, Forms> {
+        let Some(whole) = self.whole_days(site, spans, &tables) else {
+            return Err(tables);
+        };
+        let accounts = self.accounts_of(site, &tables);
         let held = self.tables_in(site, spans);
         let before = self.sums_among(held, &accounts, &whole);
         let stays = self.tables_in(site, spans);
@@ -35,10 +37,18 @@ impl Published {
             .iter()
             .flat_map(|(slice, forms)| forms.iter().map(|table| (*slice, table)));
         let after = self.sums_among(stays.chain(come), &accounts, &whole);
-        let totals = self.totals_after(site, (&before, &after), capacity)?;
-        let taken_back = gross(&before).saturating_sub(gross(&after));
-        let moved = moved(net(&before), net(&after));
-        Some(Summed::within_capacity(moved, taken_back, totals))
+        let Some(totals) = self.totals_after(site, (&before, &after), capacity) else {
+            return Err(tables);
+        };
+        let retired = self.put_tables(site, tables);
+        let of = self.sites.entry(site).or_default();
+        of.over.retain(|span| !totals.contains_key(span));
+        of.totals.extend(totals);
+        Ok(Update {
+            moved: moved(net(&before), net(&after)),
+            taken_back: gross(&before).saturating_sub(gross(&after)),
+            retired,
+        })
     }
 
     /// The days of `spans` that a table has as a whole; `None` where that changes of one of them.

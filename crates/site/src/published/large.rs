@@ -81,42 +81,7 @@ impl Sum {
     }
 }
 
-impl Summed {
-    /// Of spans in which nothing is scaled.
-    pub(super) fn within_capacity(
-        moved: Vec<Moved<(Span, PathId)>>,
-        taken_back: u64,
-        totals: BTreeMap<Span, Total>,
-    ) -> Self {
-        Self {
-            name: Arc::default(),
-            moved,
-            taken_back,
-            totals,
-            over: BTreeSet::new(),
-        }
-    }
-
-    /// Accounts that move.
-    pub(super) fn len(&self) -> usize {
-        self.moved.len()
-    }
-}
-
 impl Large {
-    /// Tables that come and were summed up, in the spans of these sums.
-    pub(super) fn summed(site: SiteId, come: Forms, summed: Summed) -> Self {
-        let spans = summed.totals.keys().copied().collect();
-        let mut large = Self::read(site, spans, come, Vec::new());
-        large.set_sum(summed);
-        large
-    }
-
-    fn set_sum(&mut self, mut summed: Summed) {
-        let moved = std::mem::take(&mut summed.moved).into_iter();
-        self.stage = Stage::Moving(summed, moved);
-    }
-
     /// Of these spans some tables `come`, and some are `left` to be read.
     pub(super) fn read(site: SiteId, spans: BTreeSet<Span>, come: Forms, left: Vec<Slice>) -> Self {
         let stage = Stage::Reading(left);
@@ -125,14 +90,6 @@ impl Large {
             spans,
             come,
             stage,
-        }
-    }
-
-    /// The accounts that are still to be moved.
-    pub(super) fn take_moved(&mut self) -> Vec<Moved<(Span, PathId)>> {
-        match &mut self.stage {
-            Stage::Moving(_, left) => std::mem::take(left).collect(),
-            Stage::Reading(_) | Stage::Summing(_) => Vec::new(),
         }
     }
 
@@ -171,13 +128,18 @@ impl Published {
                 self.turns.large = Some(large);
                 sum.map_or(Step::Nothing, |sum| Step::Sum(Box::new(sum)))
             }
-            Stage::Moving(..) => {
-                let (left, step) = self.move_some(large, room);
-                self.turns.large = left;
-                if self.turns.large.is_none() {
-                    self.wake();
+            Stage::Moving(_, left) => {
+                let moved: Vec<_> = left.take(*room).collect();
+                *room -= moved.len();
+                if !left.as_slice().is_empty() {
+                    self.turns.large = Some(large);
+                    return Step::Counted(Update {
+                        moved,
+                        ..Update::default()
+                    });
                 }
-                step
+                self.wake();
+                Step::Counted(self.put(large, moved))
             }
             Stage::Summing(_) => {
                 self.turns.large = Some(large);
@@ -186,35 +148,15 @@ impl Published {
         }
     }
 
-    /// Moves so many accounts of a day that is summed up. Returns the day if there are more.
-    pub(super) fn move_some(
-        &mut self,
-        mut large: Large,
-        room: &mut usize,
-    ) -> (Option<Large>, Step) {
-        let Stage::Moving(_, left) = &mut large.stage else {
-            return (Some(large), Step::Nothing);
-        };
-        let moved: Vec<_> = left.take(*room).collect();
-        *room -= moved.len();
-        if left.as_slice().is_empty() {
-            return (None, Step::Counted(self.put(large, moved)));
-        }
-        let update = Update {
-            moved,
-            ..Update::default()
-        };
-        (Some(large), Step::Counted(update))
-    }
-
     /// A day was summed up.
-    pub(crate) fn take_sum(&mut self, summed: Summed) {
+    pub(crate) fn take_sum(&mut self, mut summed: Summed) {
         let large = self.turns.large.as_mut();
         let of = large.filter(
             |large| matches!(&large.stage, Stage::Summing(name) if Arc::ptr_eq(name, &summed.name)),
         );
         if let Some(of) = of {
-            of.set_sum(summed);
+            let moved = std::mem::take(&mut summed.moved).into_iter();
+            of.stage = Stage::Moving(summed, moved);
         }
     }
 
@@ -231,9 +173,9 @@ impl Published {
                 .come
                 .extend(self.read_tables(replica, large.site, left));
         }
-        let summed = self.sum(&large, capacity).run();
-        large.set_sum(summed);
-        let moved = large.take_moved();
+        let mut summed = self.sum(&large, capacity).run();
+        let moved = std::mem::take(&mut summed.moved);
+        large.stage = Stage::Moving(summed, Vec::new().into_iter());
         self.put(large, moved)
     }
 
@@ -258,7 +200,7 @@ impl Published {
     }
 
     /// Puts the tables of a day in place of those that are held, with the last accounts that move.
-    pub(super) fn put(&mut self, large: Large, moved: Vec<Moved<(Span, PathId)>>) -> Update {
+    fn put(&mut self, large: Large, moved: Vec<Moved<(Span, PathId)>>) -> Update {
         let Stage::Moving(summed, _) = large.stage else {
             return Update::default();
         };

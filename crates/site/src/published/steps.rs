@@ -8,7 +8,7 @@
 //! Invariant: once nothing is behind, what counts is what one step would have made of it, whatever came between two
 //! steps; until then the tables that are held are those that count.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use fairmesh_gossip::{PartKey, Replica};
@@ -22,13 +22,6 @@ use crate::kinds::{usage_key, usage_slice};
 /// Bytes of a table that take as long as an entry that is swept: half a cell, whose account may be new here.
 const ENTRY_BYTES: usize = 4;
 
-/// Accounts move in the step that has read their table if they are at most this part of the step: to move takes as long
-/// as to read, and a table of 64 KiB, which is read at once, has up to four times what a step is to read.
-const MOVED_SHARE: usize = 4;
-
-/// A table is released in a fourth of the time that it takes to be read.
-const RELEASED_SHARE: usize = 4;
-
 /// Whose turn it is.
 #[derive(Debug, Default)]
 pub(super) struct Turns {
@@ -39,10 +32,6 @@ pub(super) struct Turns {
     last: Option<SiteId>,
     /// The day that is counted beside the site.
     pub(super) large: Option<Large>,
-    /// Of each site tables of a day, of which all are read and more accounts move than in one step.
-    few: BTreeMap<SiteId, Large>,
-    /// Tables that nobody uses any more, and whose they were: their accounts are to be released.
-    pub(super) retired: Vec<(SiteId, Table)>,
 }
 
 impl Turns {
@@ -77,22 +66,19 @@ impl Published {
     /// Whether something is held that is not counted.
     pub(crate) fn is_behind(&self) -> bool {
         let turns = &self.turns;
-        let is_moving = turns.large.is_some() || !turns.few.is_empty();
-        is_moving || !turns.ready.is_empty() || !turns.waiting.is_empty()
+        turns.large.is_some() || !turns.ready.is_empty() || !turns.waiting.is_empty()
     }
 
     /// Whether a step can do something.
     pub(crate) fn is_ready(&self) -> bool {
         let large = self.turns.large.as_ref();
-        let can_read =
-            !self.turns.ready.is_empty() || large.is_some_and(|large| !large.is_summing());
-        can_read || !self.turns.few.is_empty() || !self.turns.retired.is_empty()
+        !self.turns.ready.is_empty() || large.is_some_and(|large| !large.is_summing())
     }
 
     /// Whether a day of a site is about to move: then no other tree can be fed with the site's usage.
     pub(crate) fn is_moving(&self, site: SiteId) -> bool {
         let large = self.turns.large.as_ref();
-        self.turns.few.contains_key(&site) || large.is_some_and(|large| large.site == site)
+        large.is_some_and(|large| large.site == site)
     }
 
     /// Sites that waited can go on.
@@ -110,21 +96,6 @@ impl Published {
         room: &mut usize,
         may_begin: bool,
     ) -> Option<(SiteId, Step)> {
-        if let Some((site, table)) = self.turns.retired.pop() {
-            *room = room.saturating_sub(entries(table.bytes_len()) / RELEASED_SHARE);
-            table.release(&mut self.paths);
-            return Some((site, Step::Nothing));
-        }
-        if let Some((site, large)) = self.turns.few.pop_first() {
-            let (left, step) = self.move_some(large, room);
-            if let Some(large) = left {
-                self.turns.few.insert(site, large);
-            } else if self.turns.waiting.remove(&site) {
-                // The others wait for the large day.
-                self.turns.ready.insert(site);
-            }
-            return Some((site, step));
-        }
         if let Some(large) = self.turns.large.take() {
             if !large.is_summing() {
                 let site = large.site;
@@ -156,22 +127,14 @@ impl Published {
         let (taken, rest) = fill(&mut left, *room);
         let spans = self.with_days(site, taken.iter().map(|slice| slice.span).collect());
         let tables = self.read_tables(replica, site, taken.iter().copied());
-        let moved_max = (std::mem::replace(room, rest) / MOVED_SHARE).max(1);
-        if let Some(summed) = self.sum_few(site, &spans, &tables, capacity) {
-            let takes_steps = summed.len() > moved_max;
-            if takes_steps && !may_begin {
-                self.release(tables);
-                return self.wait(site);
+        let tables = match self.update_few(site, &spans, tables, capacity) {
+            Ok(update) => {
+                *room = rest;
+                self.counted(site, taken);
+                return Step::Counted(update);
             }
-            self.counted(site, taken);
-            let mut large = Large::summed(site, tables, summed);
-            if takes_steps {
-                self.turns.few.insert(site, large);
-                return Step::Nothing;
-            }
-            let moved = large.take_moved();
-            return Step::Counted(self.put(large, moved));
-        }
+            Err(tables) => tables,
+        };
         let come: usize = left.iter().map(|(_, entries)| entries).sum();
         let left: Vec<Slice> = left.into_iter().map(|(slice, _)| slice).collect();
         let slices = taken.iter().chain(&left);
@@ -191,6 +154,7 @@ impl Published {
             *room = rest - all;
             return Step::Counted(self.count_at_once(replica, large, capacity));
         }
+        *room = rest;
         self.turns.large = Some(large);
         Step::Nothing
     }
@@ -248,12 +212,10 @@ impl Published {
         self.turns.ready.remove(&site);
         self.turns.waiting.remove(&site);
         let large = self.turns.large.take_if(|large| large.site == site);
-        let few = self.turns.few.remove(&site);
-        if large.is_some() || few.is_some() {
+        if large.is_some() {
             self.wake();
         }
-        let both = large.into_iter().chain(few);
-        both.flat_map(Large::into_tables).collect()
+        large.map(Large::into_tables).unwrap_or_default()
     }
 }
 

@@ -73,14 +73,13 @@ fn count(
     let slices = || parts.iter().filter_map(usage_slice);
     let spans = of.with_days(site, slices().map(|slice| slice.span).collect());
     let tables = of.read_tables(replica, site, slices());
-    let few = may_be_few.then(|| of.sum_few(site, &spans, &tables, capacity));
-    match few.flatten() {
-        Some(summed) => {
-            let mut large = Large::summed(site, tables, summed);
-            let moved = large.take_moved();
-            (of.put(large, moved), true)
-        }
-        None => {
+    let few = match may_be_few {
+        true => of.update_few(site, &spans, tables, capacity),
+        false => Err(tables),
+    };
+    match few {
+        Ok(update) => (update, true),
+        Err(tables) => {
             let large = Large::read(site, spans, tables, Vec::new());
             (of.count_at_once(replica, large, capacity), false)
         }
@@ -106,7 +105,7 @@ fn one_row_is_taken_by_itself_and_a_scaled_one_is_not() {
             capacity,
             true,
         );
-        published.finish(site, update);
+        published.finish(update);
         is_few
     };
     let taken = [(10, 1), (20, 1), (90, 1), (30, 1), (40, 1)];
@@ -143,8 +142,8 @@ proptest! {
             let (slow, _) = count(&mut all, &replica, (site, &change.parts), capacity, false);
             prop_assert_eq!(named(&few, &quick), named(&all, &slow));
             prop_assert_eq!(quick.taken_back, slow.taken_back);
-            few.finish(site, quick);
-            all.finish(site, slow);
+            few.finish(quick);
+            all.finish(slow);
             let totals = |of: &Published| {
                 let totals = of.sites.get(&site).map(|of| of.totals.clone()).unwrap_or_default();
                 let some = totals.into_iter().filter(|(_, total)| *total != Total::default());
@@ -180,7 +179,7 @@ proptest! {
             }
         }
         for _ in 0..10_000 {
-            if !stepped.published.is_behind() && !stepped.published.is_ready() {
+            if !stepped.published.is_behind() {
                 break;
             }
             stepped.step(&replica, capacity, 1);
@@ -217,7 +216,7 @@ impl Stepped {
     fn step(&mut self, replica: &Replica, capacity: Capacity, room: usize) {
         let mut left = room;
         match self.published.step(replica, |_| capacity, &mut left, true) {
-            Some((site, Step::Counted(update))) => {
+            Some((_, Step::Counted(update))) => {
                 for moved in named(&self.published, &update) {
                     let count = self.counts.remove(&moved.key).unwrap_or_default();
                     assert_eq!(count, moved.before, "{moved:?}");
@@ -225,7 +224,7 @@ impl Stepped {
                         self.counts.insert(moved.key, moved.after);
                     }
                 }
-                self.published.finish(site, update);
+                self.published.finish(update);
             }
             Some((_, Step::Sum(sum))) => self.sum = Some(sum),
             Some((_, Step::Nothing)) => {}
