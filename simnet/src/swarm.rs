@@ -15,6 +15,7 @@ mod lines;
 mod load;
 mod options;
 mod pace;
+mod steered;
 
 pub use credit::QuotaOptions;
 pub(crate) use credit::{QuotaStep, plan_credit};

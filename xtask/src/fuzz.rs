@@ -18,6 +18,13 @@ use crate::steps::{cargo, go, root, target};
 /// Minutes of CPU that a target gets, unless told otherwise.
 const MINUTES: u64 = 20;
 
+/// Packages of targets: of decoders and sessions, and of whole runs of the simulator.
+const FOLDERS: [&str; 2] = ["tests/fuzz", "simnet/fuzz"];
+
+/// The target whose inputs are runs of the simulator, and as many seeds as it begins with.
+const SWARM: &str = "swarm";
+const SWARM_SEEDS: u64 = 60;
+
 /// What libFuzzer ends with when it is interrupted, which is how a campaign ends.
 const INTERRUPTED: i32 = 72;
 
@@ -40,7 +47,7 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
         commit: output(Command::new("git").args(["describe", "--always", "--dirty"]))?,
     };
     let targets = campaign.choose(names)?;
-    campaign.build()?;
+    campaign.build(&targets)?;
     campaign.run(targets)
 }
 
@@ -55,15 +62,9 @@ struct Campaign {
 impl Campaign {
     /// The targets to run: those of the names, also where they have a row, or all others.
     fn choose(&self, names: &[&str]) -> Result<Vec<String>, String> {
-        let sources = root().join("tests/fuzz/fuzz_targets");
-        let named = |error| format!("{}: {error}", sources.display());
         let mut all = Vec::new();
-        for file in fs::read_dir(&sources).map_err(named)? {
-            let path = file.map_err(named)?.path();
-            all.extend(
-                path.file_stem()
-                    .map(|name| name.to_string_lossy().into_owned()),
-            );
+        for folder in FOLDERS {
+            all.extend(targets_in(folder)?);
         }
         all.sort();
         if let Some(unknown) = names
@@ -84,25 +85,31 @@ impl Campaign {
         Ok(all)
     }
 
-    /// Compiles the targets, and writes what they begin with.
-    fn build(&self) -> Result<(), String> {
+    /// Compiles the packages of the targets, and writes what these begin with.
+    fn build(&self, targets: &[String]) -> Result<(), String> {
         let at = |name: &str| self.folder.join(name);
         for name in ["seeds", "corpus", "failed", "log"] {
             let folder = at(name);
             fs::create_dir_all(&folder)
                 .map_err(|error| format!("{}: {error}", folder.display()))?;
         }
-        // No sanitizer: it would look for what only unsafe code does, and there is none.
-        let mut build = Command::new("rustup");
-        build.args(["run", "nightly", "cargo", "fuzz", "build"]);
-        build.args(["--fuzz-dir", "tests/fuzz", "--features", "link"]);
-        build.args(["--sanitizer", "none", "--target-dir"]);
-        build.arg(at("build"));
-        go(&mut build).map_err(|error| {
-            format!(
-                "{error}\nit takes `rustup toolchain install nightly`, `cargo install cargo-fuzz` and a C++ compiler"
-            )
-        })?;
+        for folder in FOLDERS {
+            if targets_in(folder)?.iter().any(|of| targets.contains(of)) {
+                self.compile(folder)?;
+            }
+        }
+        if targets.iter().any(|target| target == SWARM) {
+            let folder = at("seeds").join(SWARM);
+            let written = fs::create_dir_all(&folder).and_then(|()| {
+                (1..=SWARM_SEEDS).try_for_each(|seed| {
+                    fs::write(folder.join(seed.to_string()), seed.to_le_bytes())
+                })
+            });
+            written.map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
+        if targets == [SWARM] {
+            return Ok(());
+        }
         let mut examples = cargo();
         examples.args([
             "test",
@@ -114,6 +121,20 @@ impl Campaign {
         ]);
         examples.env("FAIRMESH_WRITE_SEEDS", at("seeds"));
         go(&mut examples)
+    }
+
+    fn compile(&self, folder: &str) -> Result<(), String> {
+        // No sanitizer: it would look for what only unsafe code does, and there is none.
+        let mut build = Command::new("rustup");
+        build.args(["run", "nightly", "cargo", "fuzz", "build"]);
+        build.args(["--fuzz-dir", folder, "--features", "link"]);
+        build.args(["--sanitizer", "none", "--target-dir"]);
+        build.arg(self.folder.join("build"));
+        go(&mut build).map_err(|error| {
+            format!(
+                "{error}\nit takes `rustup toolchain install nightly`, `cargo install cargo-fuzz` and a C++ compiler"
+            )
+        })
     }
 
     /// Runs targets, a lane for each core, and prints the table.
@@ -212,11 +233,13 @@ impl Campaign {
                 .map_err(|error| format!("{}: {error}", folder.display()))?;
             command.arg(folder);
         }
-        command.args(["-timeout=25", "-rss_limit_mb=4096", "-print_final_stats=1"]);
-        if target == "session" {
-            // Sessions are long from the beginning.
-            command.args(["-len_control=0", "-max_len=600"]);
-        }
+        command.args(["-rss_limit_mb=4096", "-print_final_stats=1"]);
+        // Sessions and runs are long from the beginning.
+        command.args(match target {
+            "session" => &["-timeout=25", "-len_control=0", "-max_len=600"][..],
+            SWARM => &["-timeout=300", "-len_control=0", "-max_len=80"],
+            _ => &["-timeout=25"],
+        });
         let mut prefix = std::ffi::OsString::from("-artifact_prefix=");
         prefix.push(self.folder.join("failed").join(format!("{target}-")));
         command.arg(prefix).stdin(Stdio::null());
@@ -236,6 +259,21 @@ impl Campaign {
         self.folder
             .join(format!("rows-of-{}-minutes.md", self.minutes))
     }
+}
+
+/// The targets of a package.
+fn targets_in(folder: &str) -> Result<Vec<String>, String> {
+    let sources = root().join(folder).join("fuzz_targets");
+    let named = |error| format!("{}: {error}", sources.display());
+    let mut all = Vec::new();
+    for file in fs::read_dir(&sources).map_err(named)? {
+        let path = file.map_err(named)?.path();
+        all.extend(
+            path.file_stem()
+                .map(|name| name.to_string_lossy().into_owned()),
+        );
+    }
+    Ok(all)
 }
 
 /// The program of a target: cargo-fuzz always builds for a platform by its name.

@@ -6,13 +6,14 @@
 //!
 //! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its goals
 //! and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine. `cargo xtask hours`
-//! runs a mesh of twelve without faults and with named ones.
+//! runs a mesh of twelve without faults and with named ones. `cargo xtask coverage` counts what the simulator's seeds reach.
 //!
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
 //! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
 
 mod bench;
 mod beside;
+mod coverage;
 mod fuzz;
 mod hours;
 mod lacking;
@@ -33,7 +34,7 @@ fn main() -> ExitCode {
         []
         | ["help" | "--help" | "-h"]
         | [
-            "test" | "bench" | "sizes" | "hours" | "fuzz",
+            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage",
             "--help" | "-h",
         ] => {
             help();
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         ["sizes"] => sizes::run(),
         ["hours", ref options @ ..] => hours::run(options),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
+        ["coverage", ref arguments @ ..] => coverage::run(arguments),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
@@ -116,6 +118,10 @@ fn help() {
         "cargo xtask fuzz                  gives each fuzz target 20 minutes of CPU (hours; cargo-fuzz, nightly); --minutes N,"
     );
     println!("                                  and then targets, choose");
+    println!(
+        "cargo xtask coverage              runs seeds and writes docs/judge.md: what of the core they reach (cargo-llvm-cov,"
+    );
+    println!("                                  nightly); --seeds N");
     println!("cargo xtask help                  prints this\n");
     println!(
         "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,book,prometheus,python,schemathesis,gridengine,condor,systemd,arc,axe names what may not be lacking: a test"
