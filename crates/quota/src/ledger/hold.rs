@@ -315,7 +315,11 @@ impl Ledger {
             may_wait: request.may_wait,
             is_idle: request.is_idle,
             short,
-            overdraft: CoreMillis(promised.saturating_add(self.owed(account))),
+            overdraft: CoreMillis(promised.saturating_add(mutant!(
+                OwedForgotten,
+                self.owed(account),
+                0
+            ))),
             overdraft_max: CoreMillis(most.get(&self.me).copied().unwrap_or(0)),
         }
     }

@@ -17,6 +17,10 @@ use super::{passing, play, prices, worked};
 /// Name, and what is wrong.
 const TABLE: &[(&str, &str)] = &[
     (
+        "AloneStaysThawed",
+        "a site that was alone for a moment trusts its rights when members come",
+    ),
+    (
         "BandsOfAll",
         "whoever has nothing left stands among those who have",
     ),
@@ -103,6 +107,10 @@ const TABLE: &[(&str, &str)] = &[
     (
         "OverdraftUncounted",
         "what is beyond the rights there are is not counted",
+    ),
+    (
+        "OwedForgotten",
+        "the limit of overdrafts forgets what is owed already",
     ),
     (
         "OwnerOverruled",
