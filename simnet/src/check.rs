@@ -16,12 +16,12 @@ use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
 use crate::invariants::{
-    Invariant, LIVENESS, Lag, Liveness, NO_PANIC, Seen, Steps, TABLE, Violation,
+    Invariant, LIVENESS, Lag, Liveness, NO_PANIC, SEES_TIME_WITHIN, Seen, Steps, TABLE, Violation,
 };
 use crate::liar::{Liars, Lie, named};
 use crate::oracle::{Amounts, Oracle};
 use crate::swarm::{Feeds, Options, QuotaStep, plan_credit, plan_faults};
-use crate::vo::Relabel;
+use crate::vo::{Relabel, START};
 use crate::world::{Action, StepInfo, StepKind, Tamper, World};
 
 mod act;
@@ -43,6 +43,9 @@ use watch::{Facts, SharedFacts, Watch};
 /// Steps between two checks that cost more.
 const DEEP_EVERY: u64 = 96;
 
+/// Looks between steps at random moments, and at windows that begin, of each length, at most.
+const GLANCES: u64 = 120;
+
 /// How often views are compared while the Grid is to become one.
 const LOOK_EVERY: Millis = Millis(500);
 
@@ -55,6 +58,9 @@ enum Planned {
     Relabel(usize),
     Lie(usize),
     Credit(QuotaStep),
+    Crowd(usize),
+    /// A look at all sites as they stand.
+    Glance,
 }
 
 /// Where a run is.
@@ -144,6 +150,7 @@ impl Run {
         let sites_that_lie: BTreeSet<usize> = options.liars.iter().map(|liar| liar.site).collect();
         world.set_liars(sites_that_lie.clone());
         let mut oracle = Oracle::new(options.sites);
+        oracle.short = options.short_histories(&vos);
         for vo in &vos {
             oracle.published.found(vo.id, vo.spec.window);
             vo.documents()
@@ -310,9 +317,33 @@ impl Run {
                 self.at(at, Planned::Credit(step));
             }
         }
+        if self.options.load.crowd > 0 {
+            let mut random = self.seed.stream("swarm crowd time");
+            let node = random.index(self.options.sites);
+            self.at(random.below(ms), Planned::Crowd(node));
+        }
+        self.plan_glances(ms);
         for planned in plan_faults(self.seed, &self.options, ms) {
             let action = Box::new(planned.action);
             self.at(planned.at.0, Planned::Fault(action));
+        }
+    }
+
+    /// Looks at random moments, and soon after windows have begun.
+    fn plan_glances(&mut self, ms: u64) {
+        let mut random = self.seed.stream("swarm glances");
+        for _ in 0..GLANCES {
+            self.at(random.below(ms), Planned::Glance);
+        }
+        let windows = self.options.vos.iter().map(|vo| vo.window_s);
+        let windows: BTreeSet<u64> = windows.chain([self.options.local_window_s]).collect();
+        for window_ms in windows.into_iter().map(|window_s| window_s * 1_000) {
+            let first = window_ms - START.0 % window_ms;
+            let many = (ms / window_ms).div_ceil(GLANCES).max(1);
+            for window in (0..ms / window_ms).step_by(usize::try_from(many).unwrap_or(1)) {
+                let at = first + window * window_ms + SEES_TIME_WITHIN.0;
+                self.at(at + 2 * self.options.tick().0 + 1, Planned::Glance);
+            }
         }
     }
 
@@ -382,11 +413,30 @@ impl Run {
         for seen in facts.heads.iter().filter(|seen| seen.own) {
             self.oracle.published.signed(&seen.head);
         }
+        self.check_all((node, kind, deep), &facts, check);
+    }
+
+    /// Looks at all sites as they stand, between two steps.
+    fn glance(&mut self) {
+        let facts = Facts::default();
+        let of = (None, StepKind::Action, false);
+        self.check_all(of, &facts, |invariant, seen, checks| {
+            invariant.between_steps(seen, checks)
+        });
+    }
+
+    fn check_all(
+        &mut self,
+        (node, kind, deep): (Option<usize>, StepKind, bool),
+        facts: &Facts,
+        check: impl Fn(&mut dyn Invariant, &Seen<'_>, &mut u64) -> Result<(), Violation>,
+    ) {
+        self.oracle.now = self.world.true_wall();
         let seen = Seen {
             world: &self.world,
             node,
             kind,
-            facts: &facts,
+            facts,
             oracle: &self.oracle,
             books: &self.credit.books,
             deep,

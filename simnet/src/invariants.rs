@@ -21,9 +21,11 @@ use crate::world::{StepKind, World};
 
 mod agreement;
 mod answers;
+mod audit;
 mod clocks;
 mod coverage;
 mod expired;
+mod fresh;
 mod incarnations;
 mod lag;
 mod liars;
@@ -41,6 +43,7 @@ mod twice;
 mod vouched;
 
 pub(crate) use answers::clocks_were_wrong;
+pub(crate) use fresh::SEES_TIME_WITHIN;
 pub use lag::Lag;
 pub use liveness::{Liveness, Slowest, Steps};
 
@@ -142,6 +145,11 @@ pub trait Invariant {
         self.after_step(seen, checks)
     }
 
+    /// Looks at all nodes between two steps, at a moment of the runner's choice.
+    fn between_steps(&mut self, _seen: &Seen<'_>, _checks: &mut u64) -> Result<(), Violation> {
+        Ok(())
+    }
+
     /// A node has lost its store, or been given an older one, and its side file unless it
     /// `keeps_side`.
     fn forgot(&mut self, _node: usize, _keeps_side: bool) {}
@@ -170,7 +178,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 18] = [
+pub const TABLE: [Entry; 20] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -260,5 +268,15 @@ pub const TABLE: [Entry; 18] = [
         name: "coverage",
         says: "no answer claims to rest on something younger than what is held, or on more sites",
         make: |_| Box::new(coverage::Coverage::default()),
+    },
+    Entry {
+        name: "fresh",
+        says: "a site that is connected signs, asks and enters windows when it is time, also by new intervals",
+        make: |nodes| Box::new(fresh::Fresh::new(nodes)),
+    },
+    Entry {
+        name: "audit",
+        says: "what members publish of corrections is what was taken back, and once",
+        make: |_| Box::new(audit::Audit),
     },
 ];

@@ -83,6 +83,10 @@ pub struct VoSpec {
     pub name: String,
     /// Its member sites, and the cores that the charter declares for each.
     pub members: Vec<(usize, u32)>,
+    /// GPUs and memory, GiB, that the charter declares for each.
+    pub gpus: Option<u32>,
+    /// See `gpus`.
+    pub mem_gib: Option<u32>,
     /// Its share tree: paths, and weights among siblings. A parent comes before its children.
     pub shares: Vec<(String, Weight)>,
     /// Former paths of entries.
@@ -133,6 +137,8 @@ impl VoSpec {
         Self {
             name: name.to_owned(),
             members: (0..members).map(|site| (site, 1_000)).collect(),
+            gpus: None,
+            mem_gib: None,
             shares,
             was: BTreeMap::new(),
             since: BTreeMap::new(),
@@ -316,6 +322,11 @@ impl Vo {
 
 fn first_charter(spec: &VoSpec, role: &Role) -> Charter {
     let members = spec.members.iter();
+    let member = |site, cores| MemberSite {
+        gpus: spec.gpus,
+        mem_gib: spec.mem_gib,
+        ..Vo::member(site, cores)
+    };
     Charter {
         version: 1,
         vo: None,
@@ -325,9 +336,7 @@ fn first_charter(spec: &VoSpec, role: &Role) -> Charter {
         expires: spec.issued.after(spec.valid),
         authority: role.clone(),
         policy: role.clone(),
-        sites: members
-            .map(|(site, cores)| Vo::member(*site, *cores))
-            .collect(),
+        sites: members.map(|(site, cores)| member(*site, *cores)).collect(),
         window: spec.window,
         history: spec.history,
         usage_mode: spec.usage_mode,

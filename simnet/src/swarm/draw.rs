@@ -17,6 +17,20 @@ use super::{
 /// Batches that all nodes together take in one run, about.
 const BATCHES_TAKEN: u64 = 4_000;
 
+/// Of so many Grids one has a pace of its own, and documents that expire.
+const SLOW_OF: u64 = 4;
+
+/// Of so many Grids one has histories that end within a run; one has more accounts than a slice of a table holds.
+const SHORT_OF: u64 = 4;
+const CROWD_OF: u64 = 8;
+
+/// Accounts of a crowd: more than a slice of a table holds.
+const CROWD: (u64, u64) = (1_030, 1_200);
+
+/// Sites and minutes of a Grid that has a crowd, at most: every look at a node costs more there.
+const CROWD_SITES_MAX: usize = 6;
+const CROWD_MINUTES_MAX: u64 = 120;
+
 /// Longest and shortest safety phase.
 const MINUTES: (u64, u64) = (60, 2 * 24 * 60);
 
@@ -24,7 +38,11 @@ impl Options {
     /// Draws a Grid of 2 to 12 sites.
     pub fn draw(seed: Seed) -> Self {
         let sites = seed.stream("swarm sites").between(2, 12);
-        Self::draw_of(seed, usize::try_from(sites).expect("few"), None)
+        let drawn = Self::draw_of(seed, usize::try_from(sites).expect("few"), None);
+        match seed.stream("swarm slow").below(SLOW_OF) {
+            0 => drawn.with_pace(seed),
+            _ => drawn,
+        }
     }
 
     /// Draws a Grid of so many sites, and how long it is watched unless it is given.
@@ -59,7 +77,7 @@ impl Options {
             keeps_journal: random.below(2) == 1,
             local_window_s: pick(&mut random, &[900, 3_600, 21_600]),
             local,
-            sweep_entries: all_at_once(),
+            sweep_entries: draw_sweep(&mut seed.stream("swarm sweeps")),
             build_entries: [0, all_at_once()][seed.stream("swarm works").index(2)],
             degree: 0,
             timing,
@@ -76,7 +94,10 @@ impl Options {
         let drawn = drawn.with_levels(&mut seed.stream("swarm levels"));
         let drawn = drawn.with_lines(&mut seed.stream("swarm lines"));
         let drawn = drawn.with_mounts(&mut seed.stream("swarm mounts"));
-        drawn.with_finals(&mut seed.stream("swarm finals"))
+        let drawn = drawn.with_finals(&mut seed.stream("swarm finals"));
+        let drawn = drawn.with_capacities(&mut seed.stream("swarm capacities"));
+        let drawn = drawn.with_own_histories(&mut seed.stream("swarm histories"));
+        drawn.with_crowd(&mut seed.stream("swarm crowd"))
     }
 }
 
@@ -165,6 +186,50 @@ impl Options {
         self
     }
 
+    /// With charters that declare less than what sites report, of which any job takes a part. Jobs that ask for credit
+    /// are not to be refused for it.
+    fn with_capacities(mut self, random: &mut Stream) -> Self {
+        for vo in &mut self.vos {
+            let cores = [64, 64, 256][random.index(3)];
+            vo.gpus = [None, Some(4), Some(16)][random.index(3)];
+            vo.mem_gib = [None, Some(512), Some(4_096)][random.index(3)];
+            if random.below(2) == 0 && self.quotas.is_none() {
+                vo.cores = cores;
+            }
+        }
+        if random.below(4) == 0 {
+            // Then all that a site describes is what queues cost, as long as they cost anything.
+            self.local.machine_classes = 0;
+        }
+        self
+    }
+
+    /// With VOs and owners whose histories end within a run, or within a month of it, each after a time of its own.
+    /// What a wrong clock takes for old would count no more, and marks of jobs that hold credit go with the history.
+    fn with_own_histories(mut self, random: &mut Stream) -> Self {
+        const HOURS: [u64; 6] = [0, 0, 1, 6, 24, 30 * 24];
+        if random.below(SHORT_OF) > 0 || self.quotas.is_some() {
+            return self;
+        }
+        let vos = self.vos.iter_mut().map(|vo| &mut vo.history_hours);
+        for hours in vos.chain([&mut self.local.history_hours]) {
+            *hours = HOURS[random.index(HOURS.len())];
+        }
+        let faults = &mut self.faults;
+        (faults.clock_jumps, faults.clock_years, faults.clock_drifts) = (0, 0, 0);
+        self
+    }
+
+    /// With jobs of more accounts, in one span, than a slice of a table holds: few sites, for an hour or two.
+    fn with_crowd(mut self, random: &mut Stream) -> Self {
+        let crowd = random.between(CROWD.0, CROWD.1);
+        if random.below(CROWD_OF) == 0 && self.sites <= CROWD_SITES_MAX {
+            self.load.crowd = crowd;
+            self.minutes = self.minutes.min(CROWD_MINUTES_MAX);
+        }
+        self
+    }
+
     /// With histories that are longer than anything lasts here.
     pub(super) fn with_long_histories(mut self) -> Self {
         let vos = self.vos.iter_mut().map(|vo| &mut vo.history);
@@ -204,6 +269,10 @@ impl Options {
     /// With other lies than those that are drawn.
     pub fn with_lies(mut self, seed: Seed, choice: liar::Choice) -> Self {
         self.liars = liar::draw(seed, self.sites, choice);
+        if !self.liars.is_empty() {
+            // What liars claim of the past counts, so that it can be seen that they are named for it.
+            self.vos.iter_mut().for_each(|vo| vo.history_hours = 0);
+        }
         self
     }
 }
@@ -233,6 +302,10 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
     }
     VoOptions {
         members,
+        history_hours: 0,
+        cores: 0,
+        gpus: None,
+        mem_gib: None,
         groups: 1 + random.index(3),
         users: 1 + random.index(4),
         window_s: pick(random, &[900, 3_600, 3_600, 86_400]),
@@ -290,6 +363,11 @@ fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
         machine_classes: 1 + random.index(3),
         ..LocalOptions::default()
     }
+}
+
+/// Entries that are recomputed in one step: all, or few.
+fn draw_sweep(random: &mut Stream) -> usize {
+    [all_at_once(), all_at_once(), 1, 2][random.index(4)]
 }
 
 fn draw_load(random: &mut Stream) -> LoadOptions {
