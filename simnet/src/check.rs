@@ -43,6 +43,9 @@ use watch::{Facts, SharedFacts, Watch};
 /// Steps between two checks that cost more.
 const DEEP_EVERY: u64 = 96;
 
+/// Within this time after the heal every site has counted what it holds, also where it counts one entry a tick.
+const COUNTS_WITHIN: Millis = Millis(3_600_000);
+
 /// Looks between steps at random moments, and at windows that begin, of each length, at most.
 const GLANCES: u64 = 120;
 
@@ -460,6 +463,13 @@ impl Run {
         sites.any(|site| self.ids.iter().any(|vo| site.has_unpublished(*vo)))
     }
 
+    /// Whether an honest site holds heads of which not everything is counted yet.
+    fn is_counting(&self) -> bool {
+        let honest = (0..self.options.sites).filter(|node| !self.blinded.contains(node));
+        let mut sites = honest.filter_map(|node| self.world.site(node));
+        sites.any(|site| self.ids.iter().any(|vo| site.is_counting(*vo)))
+    }
+
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
         self.look_at = now.after(LOOK_EVERY.times(self.options.stretch));
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
@@ -474,9 +484,11 @@ impl Run {
         let lacked = self.lag.look(now, &self.world, vos, &self.blinded);
         let looked = liveness.look(now, difference, lacked);
         self.phase = Phase::Healed(liveness);
+        let counts_within = COUNTS_WITHIN.times(self.options.stretch);
         match looked {
             Ok(false) => {}
             Ok(true) if liveness.may_wait(now) && self.is_unsigned() => {}
+            Ok(true) if now.since(liveness.healed) < counts_within && self.is_counting() => {}
             Ok(true) => {
                 let took = liveness.one_since().since(liveness.healed);
                 self.stats.healed_ms = Some(took.0);
