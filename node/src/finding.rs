@@ -69,6 +69,7 @@ pub enum Code {
     LogLost,
     LogUnwritten,
     BadRow,
+    StoreDamaged,
     CountersRecovered,
     DiskFull,
     DiskLow,

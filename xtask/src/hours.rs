@@ -1,7 +1,7 @@
 //! `cargo xtask hours`: an hour of a mesh of twelve without faults, and one of named faults.
 //!
 //! It builds the program as it is installed, or takes the one that `FAIRMESH_PROGRAM` names, and runs the driver, which
-//! writes the table of `docs/reference/faults.md`. Deliberately not here: what is done and read (`tests/src/hours`).
+//! writes the tables of `docs/reference/faults.md`. Deliberately not here: what is done and read (`tests/src/hours`).
 
 use std::path::PathBuf;
 
@@ -24,7 +24,15 @@ pub(crate) fn run(options: &[&str]) -> Result<(), String> {
     let program = std::fs::canonicalize(&program)
         .map_err(|error| format!("{}: {error}", program.display()))?;
     let mut driver = cargo();
-    driver.args(["run", "--package", "fairmesh-tests", "--bin", "hours", "--"]);
+    driver.args([
+        "run",
+        "--release",
+        "--package",
+        "fairmesh-tests",
+        "--bin",
+        "hours",
+        "--",
+    ]);
     driver.args(options).env("FAIRMESH_PROGRAM", program);
     succeeds(driver.current_dir(root()))
 }

@@ -94,7 +94,7 @@ pub type ManifestRow = (PartKey, ContentHash, u32);
 pub(crate) struct Part {
     pub(crate) hash: ContentHash,
     pub(crate) bytes: Arc<[u8]>,
-    /// How many rows its kind counts in it.
+    /// How many rows its kind counts in it; 0 where it is not checked yet.
     pub(crate) rows: u32,
     /// The seq of the head with which it was learnt: what a peer that holds an older head lacks.
     pub(crate) since: Seq,

@@ -31,9 +31,12 @@ pub enum Refusal {
         /// What is wrong.
         what: String,
     },
-    /// More heads a minute than are taken of one site, or the one before has just cost much: it is taken later.
+    /// More heads a minute than are taken of one site.
     #[error("site {0} signs too often")]
     TooOften(SiteId),
+    /// The rows of the head before it are not paid yet, so it is taken later. No fault.
+    #[error("a head of site {0} waits for its turn")]
+    Waits(SiteId),
     /// The two heads do not contradict each other. The sender's fault.
     #[error("the two heads of site {0} do not contradict each other")]
     NoProof(SiteId),

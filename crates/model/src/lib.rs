@@ -11,6 +11,7 @@
 
 pub mod mutant;
 
+pub mod chunks;
 pub mod date;
 pub mod factor;
 pub mod hashing;
@@ -28,6 +29,7 @@ pub mod documents;
 pub mod record;
 pub mod signed;
 
+pub use chunks::Chunks;
 pub use date::{Date, DateError};
 pub use documents::{
     Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance, DistanceError,

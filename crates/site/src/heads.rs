@@ -306,12 +306,15 @@ impl Site {
     }
 
     fn note_refusal(&mut self, now: Now, vo: VoId, from: SiteId, refusal: &Refusal) {
-        let Refusal::Future { site, at } = refusal else {
-            return self.refused(now.mono, vo, from, &refusal.to_string());
-        };
-        // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
-        self.stats.refused += 1;
-        self.name_clock(now, *site, at.since(now.wall), true);
+        match refusal {
+            Refusal::Waits(_) => {}
+            // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
+            Refusal::Future { site, at } => {
+                self.stats.refused += 1;
+                self.name_clock(now, *site, at.since(now.wall), true);
+            }
+            _ => self.refused(now.mono, vo, from, &refusal.to_string()),
+        }
     }
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
@@ -496,9 +499,11 @@ impl Site {
         }
         self.change_audit(vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
-        let held = self.vos.get_mut(&vo).expect("it was listed");
-        // It is covered soon, so that peers need not keep it.
-        held.published_at = None;
+        // It is covered at once, so that peers need not keep it. Another machine that runs would answer with a head of its own.
+        if self.twin_at.is_none() {
+            let held = self.vos.get_mut(&vo).expect("it was listed");
+            held.published_at = None;
+        }
     }
 
     /// The usage in heads of this site, by the heads' incarnations and by days.

@@ -74,8 +74,11 @@ impl Site {
         let mut room = STEP_BYTES;
         while room > 0
             && self.inbox.reading.is_none()
-            && let Some((from, vo, arrival)) = self.inbox.brought.pop_front()
+            && let Some((from, vo, mut arrival)) = self.inbox.brought.pop_front()
         {
+            if let Some(rest) = split_off(&mut arrival, room) {
+                self.inbox.brought.push_front((from, vo, rest));
+            }
             let held = self.vos.get(&vo).map(|held| &held.replica);
             room = room.saturating_sub(bytes_of(&arrival, held).max(1));
             self.take_arrival(now, from, vo, arrival);
@@ -119,13 +122,31 @@ impl Site {
             }
             (Arrival::Parts(id, parts), Some(held)) => {
                 let kinds = held.kinds();
-                held.replica.take_parts(&kinds, now.mono, from, id, parts)
+                let follow = |(_, _, next): &(SiteId, VoId, Arrival)| matches!(next, Arrival::Parts(of, _) if *of == id);
+                match self.inbox.brought.front().is_some_and(follow) {
+                    true => held.replica.take_some_parts(&kinds, now.mono, id, parts),
+                    false => held.replica.take_parts(&kinds, now.mono, from, id, parts),
+                }
             }
         };
         for taken in taken {
             self.absorbed(now, from, vo, taken);
         }
     }
+}
+
+/// Leaves as many parts as `room` bytes have, one at least. Returns the others.
+fn split_off(arrival: &mut Arrival, room: usize) -> Option<Arrival> {
+    let Arrival::Parts(id, parts) = arrival else {
+        return None;
+    };
+    let mut bytes = 0;
+    let fits = parts.iter().take_while(|part| {
+        bytes += part.len();
+        bytes <= room
+    });
+    let fits = fits.count().max(1);
+    (fits < parts.len()).then(|| Arrival::Parts(*id, parts.split_off(fits)))
 }
 
 /// About as many bytes as taking it in goes through, beside what is `held` of its VO.

@@ -176,7 +176,7 @@ impl Notice {
             Self::OwnClockOff { .. } => ("own-clock-off", Error, None, Condition),
             Self::Forked { vo, .. } => ("site-forked", Error, Some(*vo), Event),
             Self::Twice { .. } => ("site-twice", Error, None, Condition),
-            Self::Recovered { vo } => ("counters-recovered", Warning, Some(*vo), Event),
+            Self::Recovered { vo } => ("counters-recovered", Info, Some(*vo), Event),
             Self::OverCapacity { vo, .. } => ("over-capacity", Warning, Some(*vo), Condition),
             Self::TookBack { vo, .. } => ("usage-taken-back", Warning, Some(*vo), Event),
             Self::OverBudget { vo, .. } => ("over-budget", Error, Some(*vo), Condition),

@@ -128,6 +128,14 @@ impl Own {
         cells.put(span, (path, incarnation), counters);
     }
 
+    /// All rows of the store were taken.
+    pub(crate) fn pack(&mut self) {
+        for cells in self.cells.values_mut() {
+            let spans: Vec<Span> = cells.by_span.keys().copied().collect();
+            spans.into_iter().for_each(|span| cells.pack(span));
+        }
+    }
+
     /// Moves what local accounts have used in windows of another length to those of now, each to where its middle lies.
     /// Cells of earlier releases, which say no length, are taken to be of this one.
     pub(crate) fn move_windows(&mut self) -> Counted {
@@ -169,6 +177,7 @@ impl Own {
         let spans = self.spans(vo);
         let windows = spans.filter(|span| *span != of_day(*span) && which(of_day(*span)));
         let windows: Vec<Span> = windows.collect();
+        let whole: BTreeSet<Span> = windows.iter().copied().map(of_day).collect();
         let mut change = self.changing(vo);
         let mut days: BTreeMap<(Span, Of), Counters> = BTreeMap::new();
         for span in windows {
@@ -188,6 +197,7 @@ impl Own {
             let cell = change.cells.get(day, &of).join(sum);
             change.set(day, of, cell);
         }
+        whole.into_iter().for_each(|day| change.cells.pack(day));
         let mut counted = change.counted;
         if mutated!(HourRowsStay) {
             counted.writes.retain(|write| write.value.is_some());

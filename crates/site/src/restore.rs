@@ -270,6 +270,7 @@ impl Site {
             self.config.local_window,
         );
         restored.into_iter().for_each(|row| self.own.restore(row));
+        self.own.pack();
         let moved = self.own.move_windows();
         self.persist(moved.writes);
     }

@@ -75,6 +75,10 @@ pub(crate) fn has_leapt(before: Now, now: Now, tolerance: Millis) -> bool {
 }
 
 impl Standing {
+    fn is_off(self) -> bool {
+        matches!(self, Self::Off { .. })
+    }
+
     /// Whether heads may be signed: by a site that has nobody to ask, on its own word.
     pub(crate) fn may_sign(self, alone: bool) -> bool {
         self == Self::Right || (alone && matches!(self, Self::Unknown | Self::Leapt))
@@ -92,13 +96,7 @@ impl Site {
         let tolerance = self.config.timing.clock_tolerance;
         let before = std::mem::replace(&mut self.own_clock, now);
         self.has_leapt |= has_leapt(before, now, tolerance);
-        let counts = |peer| {
-            self.vos
-                .values()
-                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
-        };
-        let median = self.gossip.median_clock(now, counts);
-        let median = mutant!(OwnClockBelieved, median, Some(now.wall));
+        let median = self.median_clock(now);
         self.members_clock = median;
         let now_stands = match standing(now.wall, median, self.last_head_at, tolerance) {
             Standing::Unknown if self.has_leapt => Standing::Leapt,
@@ -108,8 +106,12 @@ impl Site {
             }
             other => other,
         };
-        if std::mem::replace(&mut self.standing, now_stands) == now_stands {
+        let stood = std::mem::replace(&mut self.standing, now_stands);
+        if stood == now_stands {
             return;
+        }
+        if stood.is_off() != now_stands.is_off() {
+            self.gossip.show_clock();
         }
         self.notices
             .clear(|notice| !matches!(notice, Notice::OwnClockOff { .. }));
@@ -125,6 +127,29 @@ impl Site {
             }
         };
         self.notice(now.mono, Notice::OwnClockOff { what });
+    }
+
+    fn median_clock(&self, now: Now) -> Option<WallTime> {
+        let counts = |peer| {
+            self.vos
+                .values()
+                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
+        };
+        let median = self.gossip.median_clock(now, counts);
+        mutant!(OwnClockBelieved, median, Some(now.wall))
+    }
+
+    /// The same moment by the members' clock if the own one is off: by that one, all that others have signed would be old.
+    pub fn by_members(&self, now: Now) -> Now {
+        let median = self.median_clock(now);
+        let tolerance = self.config.timing.clock_tolerance;
+        match standing(now.wall, median, self.last_head_at, tolerance) {
+            Standing::Off { .. } => Now {
+                wall: median.unwrap_or(now.wall),
+                ..now
+            },
+            _ => now,
+        }
     }
 
     /// A start long after this site has signed last: it was off, or its clock has leapt since, and no other member has said

@@ -17,8 +17,8 @@ use crate::site::Site;
 /// Longest time between two heads of a site that has another machine.
 const SIGN_EVERY: Millis = Millis::from_secs(10);
 
-/// For so long after its last head another machine is reported: several of these heads, and turns at a peer.
-const REPORTED: Millis = Millis::from_secs(60);
+/// For so long after its last head another machine is reported: four of these heads, and two turns at a peer.
+const REPORTED: Millis = Millis::from_secs(45);
 
 impl Site {
     /// A head of this site came into force.

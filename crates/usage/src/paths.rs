@@ -6,9 +6,17 @@
 //!
 //! Ids are a matter of this process: they never reach the wire or an iteration order.
 
-use std::collections::HashMap;
+use std::hash::BuildHasher as _;
 
-use fairmesh_model::{AccountPath, HashSecret};
+use fairmesh_model::{AccountPath, Chunks, HashSecret};
+use hashbrown::HashTable;
+
+/// Ids that move from a full table to the next one with each new path: the next one has room for as many paths again,
+/// so all have moved before it is full.
+const MOVED_AT_ONCE: usize = 8;
+
+/// No place.
+const NOWHERE: u32 = u32::MAX;
 
 /// Number of a path in its VO.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -45,14 +53,22 @@ impl PathSet {
 struct Entry {
     path: AccountPath,
     uses: u32,
-    place: Option<u32>,
 }
 
-/// Paths by id and ids by path. Members choose the paths; the map is never iterated.
+/// Paths by id and ids by path. Members choose the paths; the tables are never iterated.
+///
+/// Growing a table of a million paths hashes all of them, which takes a tenth of a second. So a full table is kept
+/// while its ids move to a larger one.
 #[derive(Debug)]
 pub struct Paths {
-    ids: HashMap<AccountPath, PathId, HashSecret>,
-    entries: Vec<Entry>,
+    secret: HashSecret,
+    ids: HashTable<PathId>,
+    /// The table before, with those of the ids from `moved` on that have not gone since.
+    full: HashTable<PathId>,
+    moved: usize,
+    entries: Chunks<Entry>,
+    /// What was noted about the first ids; [`NOWHERE`] where nothing was.
+    places: Chunks<u32>,
     free: Vec<PathId>,
 }
 
@@ -60,15 +76,19 @@ impl Paths {
     /// No paths, to be hashed behind `secret`.
     pub fn new(secret: HashSecret) -> Self {
         Self {
-            ids: HashMap::with_hasher(secret),
-            entries: Vec::new(),
+            secret,
+            ids: HashTable::new(),
+            full: HashTable::new(),
+            moved: 0,
+            entries: Chunks::default(),
+            places: Chunks::default(),
             free: Vec::new(),
         }
     }
 
     /// What they are hashed behind.
     pub fn secret(&self) -> HashSecret {
-        *self.ids.hasher()
+        self.secret
     }
 
     /// The id of `path`, in use once more.
@@ -76,15 +96,16 @@ impl Paths {
     /// # Panics
     /// If it is none, or there are 2^32, which the limits on what is held rule out.
     pub fn acquire(&mut self, path: &str) -> PathId {
-        if let Some(id) = self.ids.get(path) {
+        let hash = self.secret.hash_one(path);
+        let is_it = |id: &PathId| self.entries[id.index()].path.as_str() == path;
+        let held = self.ids.find(hash, is_it);
+        if let Some(id) = held.or_else(|| self.full.find(hash, is_it)).copied() {
             self.entries[id.index()].uses += 1;
-            return *id;
+            return id;
         }
-        let path = AccountPath::parse(path).expect("it was checked before");
         let entry = Entry {
-            path: path.clone(),
+            path: AccountPath::parse(path).expect("it was checked before"),
             uses: 1,
-            place: None,
         };
         let id = match self.free.pop() {
             Some(id) => {
@@ -97,8 +118,44 @@ impl Paths {
                 PathId(next)
             }
         };
-        self.ids.insert(path, id);
+        self.make_room();
+        self.insert(hash, id);
         id
+    }
+
+    /// Makes room for one more id.
+    fn make_room(&mut self) {
+        if self.ids.len() == self.ids.capacity() {
+            self.move_some(usize::MAX);
+            let larger = HashTable::with_capacity(2 * self.ids.len());
+            self.full = std::mem::replace(&mut self.ids, larger);
+            self.moved = 0;
+        }
+        self.move_some(MOVED_AT_ONCE);
+    }
+
+    fn move_some(&mut self, most: usize) {
+        if self.full.is_empty() {
+            return;
+        }
+        let until = self.entries.len().min(self.moved.saturating_add(most));
+        for index in self.moved..until {
+            let hash = self.secret.hash_one(self.entries[index].path.as_str());
+            let is_it = |id: &PathId| id.index() == index;
+            if let Ok(held) = self.full.find_entry(hash, is_it) {
+                let (id, _) = held.remove();
+                self.insert(hash, id);
+            }
+        }
+        self.moved = until;
+        if self.full.is_empty() {
+            self.full = HashTable::new();
+        }
+    }
+
+    fn insert(&mut self, hash: u64, id: PathId) {
+        let hash_of = |id: &PathId| self.secret.hash_one(self.entries[id.index()].path.as_str());
+        self.ids.insert_unique(hash, id, hash_of);
     }
 
     /// The id is used once less.
@@ -106,8 +163,16 @@ impl Paths {
         let entry = &mut self.entries[id.index()];
         entry.uses -= 1;
         if entry.uses == 0 {
-            self.ids.remove(&entry.path);
-            entry.path = AccountPath::root();
+            let path = std::mem::replace(&mut entry.path, AccountPath::root());
+            let hash = self.secret.hash_one(path.as_str());
+            for table in [&mut self.ids, &mut self.full] {
+                if let Ok(held) = table.find_entry(hash, |held| *held == id) {
+                    held.remove();
+                }
+            }
+            if id.index() < self.places.len() {
+                self.places[id.index()] = NOWHERE;
+            }
             self.free.push(id);
         }
     }
@@ -117,29 +182,34 @@ impl Paths {
         &self.entries[id.index()].path
     }
 
-    /// What a reader has noted beside a path: where it is in a tree, say.
+    /// What a reader has noted about a path: where it is in a tree, say.
     pub fn place(&self, id: PathId) -> Option<u32> {
-        self.entries[id.index()].place
+        let is_noted = id.index() < self.places.len();
+        let place = is_noted.then(|| self.places[id.index()]);
+        place.filter(|place| *place != NOWHERE)
     }
 
-    /// Notes it.
+    /// Notes it: any number but the largest.
     pub fn set_place(&mut self, id: PathId, place: u32) {
-        self.entries[id.index()].place = Some(place);
+        while self.places.len() <= id.index() {
+            self.places.push(NOWHERE);
+        }
+        self.places[id.index()] = place;
     }
 
     /// Forgets all that was noted.
     pub fn clear_places(&mut self) {
-        self.entries.iter_mut().for_each(|entry| entry.place = None);
+        self.places = Chunks::default();
     }
 
     /// How many are in use.
     pub fn len(&self) -> usize {
-        self.ids.len()
+        self.ids.len() + self.full.len()
     }
 
     /// Whether none is in use.
     pub fn is_empty(&self) -> bool {
-        self.ids.is_empty()
+        self.len() == 0
     }
 }
 
@@ -162,5 +232,29 @@ mod tests {
             (ann, None, "/ben")
         );
         assert_eq!(paths.len(), 1);
+    }
+
+    #[test]
+    fn a_path_keeps_its_id_while_ids_move_to_a_larger_table() {
+        let mut paths = Paths::new(HashSecret::new(7));
+        let mut ids = std::collections::BTreeMap::new();
+        for number in 0..5_000u32 {
+            let name = format!("/u{number}");
+            ids.insert(number, paths.acquire(&name));
+            // Some go, so that their ids stand for others, and their places in the tables are empty.
+            let goes = number.wrapping_mul(2_654_435_761) % (number + 1);
+            if let Some(id) = ids.remove(&goes).filter(|_| number % 3 > 0) {
+                paths.release(id);
+            }
+            let asked = goes / 2;
+            if let Some(id) = ids.get(&asked) {
+                assert_eq!(paths.acquire(&format!("/u{asked}")), *id);
+                paths.release(*id);
+            }
+        }
+        for (number, id) in &ids {
+            assert_eq!(paths.path(*id).as_str(), format!("/u{number}"));
+            assert_eq!(paths.acquire(&format!("/u{number}")), *id);
+        }
     }
 }

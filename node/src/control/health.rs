@@ -297,7 +297,9 @@ pub(super) fn of_disk(disk: &Disk) -> impl Iterator<Item = Finding> {
         );
         Finding::new(Code::BadRow, Severity::Error, &text)
     });
-    of_room(disk).into_iter().chain(damaged)
+    let set_aside = disk.set_aside.iter();
+    let set_aside = set_aside.map(|what| Finding::new(Code::StoreDamaged, Severity::Error, what));
+    of_room(disk).into_iter().chain(damaged).chain(set_aside)
 }
 
 /// What the disk lacks, or will.

@@ -65,6 +65,7 @@ use tokio::sync::watch;
 pub(crate) use access::may_read_all;
 pub use access::{own_uid, trusted};
 pub use connections::ControlServer;
+pub use rests_on::rests_on;
 pub use text::clean;
 
 use crate::config::Uids;

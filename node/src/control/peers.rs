@@ -16,7 +16,7 @@ use super::extract::{Nothing, Params};
 use super::rests_on::answer;
 use super::text::{all_clean, clean};
 use super::{Shared, State};
-use crate::network::{Met, PeerStats};
+use crate::network::{Met, PeerStats, TURN};
 
 /// Sync intervals after which a connected peer without an exchange is a fault: the first one begins at once.
 const FIRST_EXCHANGE_ROUNDS: u64 = 3;
@@ -24,6 +24,10 @@ const FIRST_EXCHANGE_ROUNDS: u64 = 3;
 /// Sync intervals after which a connection that ended without an exchange is one, too: where large packets are lost the
 /// kernel ends it after 25 s.
 const NO_EXCHANGE_ROUNDS: u64 = 2;
+
+/// For so long a peer may close each connection before it counts as refusing: it does so for a turn to the second of two
+/// machines with one key, and both learn the reason in that time.
+const REFUSAL_MIN: Millis = Millis(1_000 * (TURN.as_secs() + 5));
 
 /// Requests in a row that a peer leaves unanswered until it counts as silent. One may be lost.
 const UNANSWERED_MAX: u64 = 3;
@@ -53,7 +57,7 @@ impl Found {
         Self {
             peers: site.peers(),
             addresses: site.member_addresses(),
-            now,
+            now: site.by_members(now),
         }
     }
 
@@ -63,18 +67,17 @@ impl Found {
         let timing = shared.options.settings.borrow().timing;
         let absent = PeerStats::default();
         let up = elapsed(shared.started);
-        let has_connection = network.peers.values().any(|stats| stats.connected);
-        self.peers
-            .iter()
-            .map(|peer| {
-                let stats = network.peers.get(&peer.site).unwrap_or(&absent);
-                let known = self.addresses.remove(&peer.site).unwrap_or_default();
-                let mut facts = Facts::new(peer, stats, self.now, up);
-                facts.has_connection = has_connection;
-                let state = facts.state(&timing);
-                peer_body((peer, state), stats, all_clean(known), self.now)
-            })
-            .collect()
+        let stats = |peer: &PeerStatus| network.peers.get(&peer.site).unwrap_or(&absent);
+        let facts = |peer| Facts::new(peer, stats(peer), self.now, up);
+        let mut facts: Vec<Facts> = self.peers.iter().map(facts).collect();
+        let has_link = facts.iter().any(|of| of.is_link(&timing));
+        facts.iter_mut().for_each(|of| of.has_link = has_link);
+        let body = |(peer, facts): (&PeerStatus, Facts)| {
+            let known = self.addresses.remove(&peer.site).unwrap_or_default();
+            let state = (peer, facts.state(&timing));
+            peer_body(state, stats(peer), all_clean(known), self.now)
+        };
+        self.peers.iter().zip(facts).map(body).collect()
     }
 }
 
@@ -84,8 +87,8 @@ struct Facts {
     is_member: bool,
     is_connected: bool,
     is_barred: bool,
-    /// Whether any peer is connected, so that news of others can arrive.
-    has_connection: bool,
+    /// Whether any peer is connected or may be in a moment, so that news of others can arrive.
+    has_link: bool,
     /// For how long it has been connected, or has not; since the node's start if it never was.
     for_time: Millis,
     was_connected: bool,
@@ -108,7 +111,7 @@ impl Facts {
             is_member: peer.is_member,
             is_connected: stats.connected,
             is_barred: stats.barred,
-            has_connection: true,
+            has_link: true,
             for_time: stats.changed_at.map_or(up, elapsed),
             was_connected: stats.changed_at.is_some(),
             dials_failed: stats.dials_failed - stats.dials_failed_before,
@@ -151,13 +154,20 @@ impl Facts {
 
     fn state_of_absent(&self, timing: &Timing) -> PeerState {
         match self.met {
+            Some(Met::Refusal) if self.for_time <= REFUSAL_MIN => PeerState::Exchanging,
             Some(Met::Refusal) => PeerState::Refused,
             Some(Met::OtherKey) => PeerState::OtherKey,
             None if self.is_unexchanged(timing) => PeerState::NeverExchanged,
-            None if self.has_connection && self.is_alive(timing) => PeerState::ThroughOthers,
-            None if self.is_first_call_pending(timing) => PeerState::Exchanging,
+            None if self.has_link && self.is_alive(timing) => PeerState::ThroughOthers,
+            None if self.is_call_pending(timing) => PeerState::Exchanging,
             None => PeerState::Unreachable,
         }
+    }
+
+    /// Whether it is connected, or may be in a moment.
+    fn is_link(&self, timing: &Timing) -> bool {
+        let may_be = self.met.is_none() && !self.is_unexchanged(timing);
+        self.is_connected || (may_be && self.is_call_pending(timing))
     }
 
     /// Whether its last connection was long enough for an exchange and saw none. A call that fails is another reason.
@@ -166,10 +176,13 @@ impl Facts {
         self.dials_failed == 0 && self.unexchanged.is_some_and(|lasted| lasted >= long)
     }
 
-    /// Whether the node has just started: no call has ended yet, or the peer has to call.
-    fn is_first_call_pending(&self, timing: &Timing) -> bool {
-        let is_new = self.for_time <= timing.sync.times(FIRST_EXCHANGE_ROUNDS);
-        is_new && !self.was_connected && self.dials_failed == 0
+    /// Whether the node or the peer may have just started: no call has ended yet, or the peer has to call.
+    fn is_call_pending(&self, timing: &Timing) -> bool {
+        let long = match self.was_connected {
+            true => timing.sync,
+            false => timing.sync.times(FIRST_EXCHANGE_ROUNDS),
+        };
+        self.for_time <= long && self.dials_failed == 0
     }
 
     /// Whether others show that it lives. A head that arrives soon after the connection has ended may be one of before.
@@ -254,7 +267,7 @@ mod tests {
         let up = Facts {
             is_member: true,
             is_connected: true,
-            has_connection: true,
+            has_link: true,
             was_connected: true,
             for_time: S(3_600),
             exchanges: exchanges(9, 0, true),
@@ -387,6 +400,30 @@ mod tests {
             ),
             (
                 Facts {
+                    met: Some(Met::Refusal),
+                    for_time: S(15),
+                    ..down
+                },
+                Is::Exchanging,
+            ),
+            // It has just gone, and may start again; or a call has failed since.
+            (
+                Facts {
+                    for_time: S(10),
+                    ..down
+                },
+                Is::Exchanging,
+            ),
+            (
+                Facts {
+                    for_time: S(10),
+                    dials_failed: 1,
+                    ..down
+                },
+                Is::Unreachable,
+            ),
+            (
+                Facts {
                     met: Some(Met::OtherKey),
                     ..down
                 },
@@ -446,7 +483,7 @@ mod tests {
             (
                 Facts {
                     for_time: S(110),
-                    has_connection: false,
+                    has_link: false,
                     ..down
                 },
                 Is::Unreachable,

@@ -40,7 +40,8 @@ impl Shared {
 }
 
 /// What anything that the site says now rests on.
-pub(super) fn rests_on(site: &Site, now: Now) -> RestsOn {
+pub fn rests_on(site: &Site, now: Now) -> RestsOn {
+    let now = site.by_members(now);
     let views = site.vo_status(now).into_iter().map(|status| ViewBody {
         vo: status.vo.to_string(),
         name: status.name.as_deref().map(clean),

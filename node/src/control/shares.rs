@@ -102,7 +102,11 @@ pub(crate) struct Moment {
 }
 
 impl Moment {
+    /// All that the node knew when it was asked; of a large tree that changes, the newest order there is.
     pub(super) async fn take(shared: &Shared) -> Result<Self, ApiError> {
+        if let Some((served, rests_on)) = shared.options.serving.outdated() {
+            return Ok(Self::of(&served, rests_on));
+        }
         // What is said to be known is in the order, which is made behind it.
         let rests_on = shared.node().ask(rests_on).await?;
         let served = shared.options.serving.fresh().await?;

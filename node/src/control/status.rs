@@ -117,6 +117,7 @@ pub(crate) async fn status(
 
 /// `own` is the beginning of this site's id, and its name.
 fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> Asked {
+    let now = site.by_members(now);
     let vos = site.vo_status(now);
     let mut names: BTreeMap<String, String> = BTreeMap::from([own]);
     let sites = site.peers().into_iter();

@@ -65,7 +65,7 @@ impl World {
         });
         let path = dir.path().join("control.sock");
         let log = RecordLog::open(dir.path(), Keep::default()).expect("a log");
-        let serving = Serving::start(running.handle.clone(), ProjectionName::default);
+        let serving = Serving::start(running.handle.clone(), ProjectionName::default, rests_on);
         let options = ControlOptions {
             node: running.handle.clone(),
             serving: serving.await.expect("the node answers"),

@@ -147,7 +147,7 @@ impl Grid {
         .await?;
         let lookup_socket = self.socket(index, "lookup");
         let projection = ProjectionName::default;
-        let serving = Serving::start(running.handle.clone(), projection).await?;
+        let serving = Serving::start(running.handle.clone(), projection, control::rests_on).await?;
         let lookup =
             LookupServer::bind(&lookup_socket, serving.clone(), LookupConfig::default()).await?;
         let (_, settings) = watch::channel(ControlSettings {

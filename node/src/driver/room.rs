@@ -38,6 +38,8 @@ pub struct Disk {
     pub room: Option<Room>,
     /// What the files of the store take.
     pub store_bytes: Option<u64>,
+    /// What was damaged when the node started, and has been set aside.
+    pub set_aside: Vec<String>,
     /// How many damaged records were met in it since it was opened.
     pub damaged_reads: u64,
     /// Why nothing that is handed in is taken.
@@ -64,9 +66,14 @@ pub(super) struct DiskWatch {
 }
 
 impl DiskWatch {
-    pub(super) fn new() -> Self {
+    /// `set_aside` is what was damaged at the start.
+    pub(super) fn new(set_aside: Vec<String>) -> Self {
+        let disk = Disk {
+            set_aside,
+            ..Disk::default()
+        };
         Self {
-            said: watch::Sender::new(Disk::default()),
+            said: watch::Sender::new(disk),
             filling: Filling::default(),
             looked: None,
             noted: None,
@@ -127,6 +134,7 @@ impl DiskWatch {
                 tracing::error!("reports are refused: {refusal}");
             }
             *said = Disk {
+                set_aside: std::mem::take(&mut said.set_aside),
                 room,
                 store_bytes,
                 damaged_reads,
@@ -147,7 +155,9 @@ impl DiskWatch {
         );
         self.said.send_modify(|said| {
             said.is_full = true;
-            said.refusal = Some(format!("the disk is full ({error})"));
+            let is_read_only = said.room.is_some_and(|room| room.is_read_only);
+            let what = if is_read_only { "read-only" } else { "full" };
+            said.refusal = Some(format!("the disk is {what} ({error})"));
         });
     }
 

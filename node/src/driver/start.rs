@@ -83,6 +83,7 @@ pub async fn start_or_show(
         data,
         incarnation,
         opening,
+        damage,
         rows,
         mut late,
         is_copy,
@@ -108,7 +109,7 @@ pub async fn start_or_show(
     let listening = await_listening(&mut events, expected).await;
     let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
     let (view_sender, view) = watch::channel(site.view());
-    let disk = DiskWatch::new();
+    let disk = DiskWatch::new(damage);
     let believed = watch::Sender::new(WallTime(0));
     let handle = NodeHandle {
         commands,
@@ -149,6 +150,8 @@ struct Folder {
     data: Data,
     incarnation: Incarnation,
     opening: Opening,
+    /// What was damaged and has been set aside.
+    damage: Vec<String>,
     rows: Vec<Row>,
     /// What is still to be written, before anything is let out.
     late: VecDeque<Op>,
@@ -267,13 +270,14 @@ impl Folder {
         late: VecDeque<Op>,
         starting: &Starting,
     ) -> Result<Self, StartError> {
-        say_what_was_found(&recovery, &opening);
+        let damage = say_what_was_found(&recovery, &opening);
         let store = data.store().expect("it was just opened");
         Ok(Self {
             rows: read_rows(store, starting).map_err(StartError::Other)?,
             data: Data::new(data),
             incarnation,
             opening,
+            damage,
             late,
             is_copy: false,
         })
@@ -323,7 +327,15 @@ fn check_owner(files: &Files, store: &Store, options: &NodeOptions) -> Result<()
     checked.map_err(StartError::Other)
 }
 
-fn say_what_was_found(recovery: &Recovery, opening: &Opening) {
+/// Logs what an interrupted start or damage has left. Returns what was damaged and set aside.
+fn say_what_was_found(recovery: &Recovery, opening: &Opening) -> Vec<String> {
+    let mut set_aside = Vec::new();
+    if let (Some(damage), Some(aside)) = (&recovery.damage, &recovery.set_aside) {
+        set_aside.push(format!(
+            "the store is set aside in {}, and a new one is filled from the journal and by peers: {damage}",
+            aside.display()
+        ));
+    }
     for file in &recovery.leftovers_removed {
         tracing::info!(file = %file.display(), "removed what an interrupted start had left");
     }
@@ -343,12 +355,12 @@ fn say_what_was_found(recovery: &Recovery, opening: &Opening) {
         );
     }
     if let Some(damage) = &opening.journal_damage {
-        tracing::error!(
-            damage,
-            "the journal is not whole: it is begun anew from the store, and what was left of the \
-             old one is kept beside it; feed again what was reported last: nothing counts twice"
-        );
+        let what = "the journal is not whole: a new one begins with the store, and the rest of the old one is kept \
+                    beside it; report the last jobs again, nothing counts twice";
+        tracing::error!(damage, "{what}");
+        set_aside.push(format!("{what}: {damage}"));
     }
+    set_aside
 }
 
 fn read_rows(store: &Store, starting: &Starting) -> anyhow::Result<Vec<Row>> {

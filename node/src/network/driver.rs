@@ -54,6 +54,8 @@ pub(crate) struct Connection {
     pub(crate) pinged: Instant,
     /// When a probe was sent that has no outcome yet.
     pub(crate) probed: Option<Instant>,
+    /// Whether this node closes it, because another machine of the peer has its turn.
+    pub(crate) waits: bool,
 }
 
 /// The state of the network task.

@@ -58,6 +58,7 @@ pub use message::{MessageName, NetworkCommand, NetworkEvent, RequestFailure, Ver
 pub(crate) use names::check as check_address;
 pub(crate) use reports::Throttle;
 pub use stats::{Met, NetworkStats, PeerStats};
+pub(crate) use turns::TURN;
 
 /// Why the network did not start. Nothing was left running; the configuration or the machine is at
 /// fault.

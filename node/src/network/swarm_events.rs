@@ -87,6 +87,7 @@ impl Driver {
             pings_failed: 0,
             pinged: Instant::now(),
             probed: None,
+            waits: false,
         };
         link.connections.insert(id, connection);
         let connections = u32::try_from(link.connections.len()).unwrap_or(u32::MAX);
@@ -151,8 +152,9 @@ impl Driver {
             }
             return;
         }
-        let heard = self.links.remove(&site).is_some_and(|link| link.heard);
-        if heard {
+        let link = self.links.remove(&site).unwrap_or_default();
+        let connection = link.connections.get(&connection);
+        if link.heard {
             tracing::debug!(peer = %site.short(), ?cause, "disconnected");
             let now = Instant::now();
             self.count(site, |stats| {
@@ -163,6 +165,9 @@ impl Driver {
             let random = self.random();
             self.dialer.lost(site, Instant::now(), random);
             self.outbox.push(NetworkEvent::Disconnected(site));
+        } else if connection.is_some_and(|of| of.waits) {
+            let random = self.random();
+            self.dialer.lost(site, Instant::now(), random);
         } else {
             self.dial_failed(
                 site,
@@ -234,6 +239,9 @@ impl Driver {
         match self.turns.admit(site, machine, is_held, Instant::now()) {
             Admission::Keeps => return true,
             Admission::Waits => {
+                let connection = self.links.get_mut(&site);
+                let connection = connection.and_then(|link| link.connections.get_mut(&id));
+                connection.into_iter().for_each(|of| of.waits = true);
                 self.swarm.close_connection(id);
             }
             Admission::Displaces => {

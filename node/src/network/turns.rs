@@ -20,8 +20,8 @@ pub(crate) const TURN: Duration = Duration::from_secs(10);
 /// For so long a machine may take to come back: all connections with its site were closed when its turn began.
 const RETURN: Duration = Duration::from_secs(3);
 
-/// For so long after the last proof two machines are reported: several turns.
-const REPORTED: Duration = Duration::from_secs(60);
+/// For so long after the last proof two machines are reported: three turns, each of which is a proof.
+const REPORTED: Duration = Duration::from_secs(45);
 
 /// Incarnations that are remembered of a site: more machines than these with one key are reported as well.
 const EARLIER_MAX: usize = 8;

@@ -300,7 +300,7 @@ async fn start_servers(
 ) -> anyhow::Result<Vec<JoinHandle<()>>> {
     let wanted = settings.clone();
     let projection = move || wanted.borrow().projection;
-    let serving = Serving::start(running.handle.clone(), projection).await?;
+    let serving = Serving::start(running.handle.clone(), projection, control::rests_on).await?;
     let lookup_config = LookupConfig {
         mode: config.sockets.lookup_mode,
         slots: config.sockets.lookup_slots,

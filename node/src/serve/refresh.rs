@@ -19,7 +19,7 @@ use fairmesh_site::{Bands, Coverage, Health, Site, View};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
-use super::Served;
+use super::{Ask, Served};
 use crate::driver::{Gone, NodeHandle};
 use crate::emulate::ProjectionName;
 
@@ -39,16 +39,18 @@ pub(super) struct Refresh<P> {
     node: NodeHandle,
     /// What the owner wants now.
     projection: P,
+    rests_on: Ask,
     /// How long the last order took to make, and when it was made.
     took: Duration,
     made: Instant,
 }
 
 impl<P: Fn() -> ProjectionName> Refresh<P> {
-    pub(super) fn new(node: NodeHandle, projection: P) -> Self {
+    pub(super) fn new(node: NodeHandle, projection: P, rests_on: Ask) -> Self {
         Self {
             node,
             projection,
+            rests_on,
             took: Duration::ZERO,
             made: Instant::now(),
         }
@@ -114,9 +116,11 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
                 bands,
                 rests_on,
                 taken,
+                made_from: last.made_from.clone(),
             }));
         }
         let began = Instant::now();
+        let made_from = Arc::new(self.node.ask(self.rests_on).await?);
         let (view, version, snapshot) = self.snapshot(view).await?;
         let by = bands.clone();
         let made = tokio::task::spawn_blocking(move || {
@@ -146,6 +150,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
             bands,
             rests_on,
             taken,
+            made_from,
         }))
     }
 
@@ -169,6 +174,7 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
 
 /// Who is who now, and what answers rest on.
 fn seen(site: &Site, now: fairmesh_model::Now) -> (Arc<View>, Bands, protocol::View) {
+    let now = site.by_members(now);
     let coverage = site.coverage();
     let view = site.view();
     let references = view.reader().references();

@@ -1,5 +1,6 @@
 //! The tables of both parts, in Markdown.
 
+use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::Path;
@@ -10,7 +11,6 @@ use anyhow::Context as _;
 use super::fault::Row;
 use super::quiet::Quiet;
 
-const BEGIN: &str = "<!-- hours: begin, written by `cargo xtask hours` -->\n";
 const END: &str = "<!-- hours: end -->\n";
 
 /// A cell without what would end it.
@@ -43,47 +43,65 @@ pub(super) fn line(row: &Row) -> String {
     )
 }
 
-/// Both tables.
-pub(super) fn tables(quiet: Option<&Quiet>, rows: &[Row]) -> String {
-    let mut text = String::new();
-    if let Some(quiet) = quiet {
+/// The part without faults.
+pub(super) fn of_quiet(quiet: &Quiet) -> String {
+    let mut text = format!(
+        "{} minutes, {} readings of a node, {} alerts evaluated, {} warnings.\n",
+        quiet.minutes,
+        quiet.readings,
+        quiet.alerts,
+        quiet.warnings.len()
+    );
+    if !quiet.warnings.is_empty() {
+        text += "\n| node | where | text | after, s |\n|---|---|---|--:|\n";
+    }
+    for warning in &quiet.warnings {
+        let (text_of, after) = (cell(&warning.text), warning.after.as_secs());
         let _ = writeln!(
             text,
-            "Without faults: {} minutes, {} readings of a node, {} alerts evaluated, {} warnings.\n",
-            quiet.minutes,
-            quiet.readings,
-            quiet.alerts,
-            quiet.warnings.len()
+            "| {} | {} | {text_of} | {after} |",
+            warning.node, warning.place
         );
-        if !quiet.warnings.is_empty() {
-            text += "| node | where | text | after, s |\n|---|---|---|--:|\n";
-        }
-        for warning in &quiet.warnings {
-            let (text_of, after) = (cell(&warning.text), warning.after.as_secs());
-            let _ = writeln!(
-                text,
-                "| {} | {} | {text_of} | {after} |",
-                warning.node, warning.place
-            );
-        }
-        text += "\n";
     }
-    text += "| fault | what is done | who reports | first message | reported, s | cleared, s | outcome |\n\
-             |---|---|---|---|--:|--:|---|\n";
+    text
+}
+
+/// The table of the faults.
+pub(super) fn of_faults(rows: &[Row]) -> String {
+    let mut text = "| fault | what is done | who reports | first message | reported, s | cleared, s | outcome |\n\
+                    |---|---|---|---|--:|--:|---|\n"
+        .to_owned();
     rows.iter().for_each(|row| text += &line(row));
     text
 }
 
-/// Writes them into the page.
-pub(super) fn write(quiet: &Quiet, rows: &[Row]) -> anyhow::Result<()> {
+/// Prints what a part has shown, and writes it into the page: the whole part, or the rows of faults that ran again.
+pub(super) fn show(part: &str, text: &str, is_whole: bool) -> anyhow::Result<()> {
+    print!("{text}");
     let tests = Path::new(env!("CARGO_MANIFEST_DIR"));
     let page = tests.with_file_name("docs").join("reference/faults.md");
-    let text = fs::read_to_string(&page)?;
-    let (before, rest) = text.split_once(BEGIN).context("no begin of the tables")?;
-    let (_, after) = rest.split_once(END).context("no end of the tables")?;
-    let tables = tables(Some(quiet), rows);
+    let old = fs::read_to_string(&page)?;
+    let begin = format!("<!-- hours: {part}, written by `cargo xtask hours` -->\n");
+    let (before, rest) = old.split_once(&begin).context("no begin of the table")?;
+    let (shown, after) = rest.split_once(END).context("no end of the table")?;
+    let text = match is_whole {
+        true => text.to_owned(),
+        false => again(shown, text),
+    };
     Ok(fs::write(
         page,
-        format!("{before}{BEGIN}{tables}{END}{after}"),
+        format!("{before}{begin}{text}{END}{after}"),
     )?)
+}
+
+/// The rows of before, with those of faults that ran again in their places.
+fn again(shown: &str, text: &str) -> String {
+    let name = |line: &str| line.split('`').nth(1).map(str::to_owned);
+    let rows: BTreeMap<_, _> = text.lines().map(|line| (name(line), line)).collect();
+    let newest = |line| match name(line) {
+        None => line,
+        name => rows.get(&name).copied().unwrap_or(line),
+    };
+    let lines = shown.lines().map(newest);
+    lines.flat_map(|line| [line, "\n"]).collect()
 }

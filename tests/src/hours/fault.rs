@@ -29,8 +29,10 @@ type Step = fn(&mut Mesh) -> anyhow::Result<()>;
 /// Where a report is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Place {
-    /// A notice of `status`.
+    /// A warning or an error of `status`, or an information that ends with the fault.
     Status,
+    /// An information of `status` that stays for a day: it is over, and there is nothing to do.
+    Event,
     /// A finding of `doctor`.
     Doctor,
     /// A line of the node's log.
@@ -111,8 +113,33 @@ impl Report {
         }
     }
 
+    /// An event with this code.
+    pub(super) const fn event(
+        at: &'static [usize],
+        codes: &'static [&'static str],
+        text: &'static str,
+    ) -> Self {
+        let place = Place::Event;
+        Self {
+            at,
+            place,
+            codes,
+            text,
+        }
+    }
+
     fn is_met_by(&self, notice: &Notice) -> bool {
-        self.codes.contains(&notice.code.as_str()) && notice.text.contains(self.text)
+        let has_code = self.codes.contains(&notice.code.as_str());
+        let is_right = match self.place {
+            Place::Status => has_code,
+            Place::Event => has_code && notice.is_info,
+            Place::Doctor | Place::Log | Place::Command => true,
+        };
+        is_right && notice.text.contains(self.text)
+    }
+
+    fn is_in_status(&self) -> bool {
+        matches!(self.place, Place::Status | Place::Event)
     }
 }
 
@@ -151,6 +178,8 @@ impl Fault {
             }
         }
         let mut row = self.row(&seen);
+        let folder = format!("{}/", mesh.folder.path().display());
+        row.message = row.message.replace(&folder, "");
         (self.fix)(mesh).context("fix")?;
         self.clear(mesh, &mut row)?;
         Ok(row)
@@ -167,7 +196,7 @@ impl Fault {
         for (site, node) in mesh.awake() {
             let is_restarting = began.elapsed() < RESTART_MAX;
             let is_message = |notice: &Notice| {
-                let is_expected = self.expects(site, Place::Status, notice);
+                let is_expected = self.expects(site, notice);
                 let is_of_restart = is_restarting && self.is_of_restart(notice);
                 is_expected || !(notice.is_info || is_of_restart)
             };
@@ -177,7 +206,7 @@ impl Fault {
                 seen.first.entry(site).or_insert((notice, at));
             }
         }
-        let others = self.reports.iter().filter(|of| of.place != Place::Status);
+        let others = self.reports.iter().filter(|of| !of.is_in_status());
         for (report, site) in others.flat_map(|of| of.at.iter().map(move |site| (of, *site))) {
             if seen.first.contains_key(&site) {
                 continue;
@@ -212,22 +241,19 @@ impl Fault {
         notice.code.starts_with("peer-") && self.restarts.iter().any(is_of)
     }
 
-    fn expects(&self, site: usize, place: Place, notice: &Notice) -> bool {
-        let mut here = self
-            .reports
-            .iter()
-            .filter(|of| of.place == place && of.at.contains(&site));
+    /// Whether `status` of a node is to list this.
+    fn expects(&self, site: usize, notice: &Notice) -> bool {
+        let mut here = self.reports_of(site).filter(|of| of.is_in_status());
         here.any(|report| report.is_met_by(notice))
     }
 
-    /// Whether a node was to report at that place.
+    /// Whether a node was to report this.
     fn is_right(&self, site: usize, notice: &Notice) -> bool {
-        let met = |of: &&Report| match of.place {
-            Place::Status => of.is_met_by(notice),
-            _ => notice.text.contains(of.text),
-        };
-        let at = |of: &&Report| of.at.contains(&site);
-        self.reports.iter().filter(at).any(|of| met(&of))
+        self.reports_of(site).any(|of| of.is_met_by(notice))
+    }
+
+    fn reports_of(&self, site: usize) -> impl Iterator<Item = &Report> {
+        self.reports.iter().filter(move |of| of.at.contains(&site))
     }
 
     fn knowing(&self) -> Vec<usize> {
@@ -335,11 +361,9 @@ impl Fault {
     /// Whether a message of the fault is still listed, information included.
     fn is_listed(&self, mesh: &Mesh) -> anyhow::Result<bool> {
         for (site, node) in mesh.awake() {
+            let mut conditions = self.reports_of(site).filter(|of| of.place == Place::Status);
             let notices = watch::notices(node);
-            if notices
-                .iter()
-                .any(|of| self.expects(site, Place::Status, of))
-            {
+            if conditions.any(|report| notices.iter().any(|of| report.is_met_by(of))) {
                 return Ok(true);
             }
         }

@@ -4,6 +4,7 @@ use std::fs::{self, File};
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 
@@ -61,7 +62,7 @@ pub(super) const FAULTS: &[Fault] = &[
         reports: &[Report::status(
             &[FOLLOWS],
             &["disk-full"],
-            "Read-only file system",
+            "the disk is read-only",
         )],
         may: &[],
         restarts: &[FOLLOWS],
@@ -247,7 +248,9 @@ pub(super) const FAULTS: &[Fault] = &[
         prepare: |mesh| {
             mesh.stop(7)?;
             copy(&mesh.sites[7].data(), &mesh.path("backup"))?;
-            mesh.run(7)
+            mesh.run(7)?;
+            // The site publishes usage that the backup does not have.
+            mesh.pass(Duration::from_secs(40))
         },
         inject: |mesh| {
             mesh.kill(7)?;
@@ -257,7 +260,7 @@ pub(super) const FAULTS: &[Fault] = &[
             mesh.run(7)
         },
         fix: nothing,
-        reports: &[Report::status(
+        reports: &[Report::event(
             &[7],
             &["counters-recovered"],
             "peers held counters of this site",
@@ -290,7 +293,7 @@ pub(super) const FAULTS: &[Fault] = &[
             )?;
             mesh.run(7)
         },
-        reports: &[Report::status(&[7], &["bad-row"], "damage")],
+        reports: &[Report::status(&[7], &["store-damaged"], "jobs.recent")],
         may: &[],
         restarts: &[7],
     },

@@ -378,6 +378,16 @@ impl Mesh {
         Ok(())
     }
 
+    /// Lets time pass.
+    pub(super) fn pass(&mut self, time: Duration) -> anyhow::Result<()> {
+        let began = Instant::now();
+        while began.elapsed() < time {
+            self.tick()?;
+            std::thread::sleep(Duration::from_millis(500));
+        }
+        Ok(())
+    }
+
     /// Reports a job of each user of the crowd at a site.
     pub(super) fn report_crowd(&mut self, site: usize) -> anyhow::Result<()> {
         self.jobs += 1;

@@ -28,8 +28,9 @@ const START_MAX: Duration = Duration::from_secs(300);
 /// Minutes of the part without faults.
 const MINUTES: u64 = 60;
 
-/// What `--only` calls that part.
+/// What `--only` calls that part, and the one of all faults.
 const QUIET: &str = "quiet";
+const FAULTS: &str = "faults";
 
 /// All faults, in their order.
 fn faults() -> impl Iterator<Item = &'static Fault> {
@@ -67,13 +68,10 @@ impl Options {
             }
         }
         for name in &options.only {
-            let mut names = faults().map(|fault| fault.name).chain([QUIET]);
-            if names.all(|of| of != name) {
-                let names: Vec<&str> = faults().map(|fault| fault.name).collect();
-                bail!(
-                    "no fault is named {name}: choose from {QUIET}, {}",
-                    names.join(", ")
-                );
+            let names = [QUIET, FAULTS].into_iter();
+            let names: Vec<&str> = names.chain(faults().map(|fault| fault.name)).collect();
+            if !names.contains(&name.as_str()) {
+                bail!("no fault is named {name}: choose from {}", names.join(", "));
             }
         }
         Ok(options)
@@ -81,7 +79,7 @@ impl Options {
 }
 
 /// Runs both parts with the program that `FAIRMESH_PROGRAM` names; whether all is as it should be. With `--only` it runs
-/// these faults, or the quiet part, and writes no page.
+/// one part, or the faults that are named. The page gets the table of a part, and the rows of faults that ran again.
 ///
 /// # Errors
 /// If the mesh does not start, or a fault cannot be made.
@@ -98,13 +96,17 @@ pub fn main(words: &[String]) -> anyhow::Result<bool> {
         bail!("the mesh does not start: {why}");
     }
     eprintln!("twelve nodes are in sync");
-    let is_all = options.only.is_empty();
-    let is_chosen = |name: &str| is_all || options.only.iter().any(|of| of == name);
-    let quiet = match is_chosen(QUIET) {
+    let is_chosen = |name: &str| options.only.iter().any(|of| of == name);
+    let is_whole = |part| options.only.is_empty() || is_chosen(part);
+    let quiet = match is_whole(QUIET) {
         true => Some(quiet::run(&mut mesh, options.minutes)?),
         false => None,
     };
-    let chosen = faults().filter(|fault| is_chosen(fault.name));
+    if let Some(quiet) = &quiet {
+        let is_hour = quiet.minutes >= MINUTES;
+        document::show(QUIET, &document::of_quiet(quiet), is_hour)?;
+    }
+    let chosen = faults().filter(|fault| is_whole(FAULTS) || is_chosen(fault.name));
     let mut rows = Vec::new();
     for fault in chosen {
         eprintln!("{}: {}", fault.name, fault.done);
@@ -114,9 +116,8 @@ pub fn main(words: &[String]) -> anyhow::Result<bool> {
         eprintln!("{}({took} s)", document::line(&row));
         rows.push(row);
     }
-    print!("{}", document::tables(quiet.as_ref(), &rows));
-    if let Some(quiet) = quiet.as_ref().filter(|_| is_all) {
-        document::write(quiet, &rows)?;
+    if !rows.is_empty() {
+        document::show(FAULTS, &document::of_faults(&rows), is_whole(FAULTS))?;
     }
     let is_quiet = quiet.is_none_or(|quiet| quiet.warnings.is_empty());
     Ok(is_quiet && rows.iter().all(|row: &Row| row.wrong.is_empty()))

@@ -270,9 +270,21 @@ fn both_report(grid: &Grid, twin: (&Site, &Node), a: &Node) -> anyhow::Result<()
     Ok(())
 }
 
+/// How many heads a node has signed.
+fn heads(node: &Node) -> anyhow::Result<u64> {
+    let metrics = node.http("GET", "/v1/metrics", b"")?.text;
+    let name = "fairmesh_heads_published_total ";
+    let line = metrics.lines().find_map(|line| line.strip_prefix(name));
+    Ok(line.context("no heads")?.parse()?)
+}
+
 #[test]
 fn two_machines_with_one_key_are_both_received_and_both_reported() -> anyhow::Result<()> {
     let grid = Grid::found(&[])?;
+    // One head a second.
+    let config = fs::read_to_string(grid.a.config())?;
+    let config = config.replace("publish = \"100ms\"", "publish = \"1s\"");
+    fs::write(grid.a.config(), config)?;
     let a = grid.a.start()?;
     await_all(&[&a], "ann", 0)?;
     report(&a, "ann", 0, 10)?;
@@ -281,6 +293,7 @@ fn two_machines_with_one_key_are_both_received_and_both_reported() -> anyhow::Re
     let twin = grid.clone_of_a()?;
     let (mut jobs, mut first) = (10, 1_000);
     for begins_with_twin in [false, true] {
+        let began = Instant::now();
         // At a peer both are one site, and either may have come first.
         let (a, t) = match begins_with_twin {
             true => {
@@ -297,6 +310,9 @@ fn two_machines_with_one_key_are_both_received_and_both_reported() -> anyhow::Re
             await_all(&all, "ann", jobs).with_context(|| format!("run {run}"))?;
         }
         both_report(&grid, (&twin, &t), &a)?;
+        // A head of the other machine is no reason for one more.
+        let (signed, most) = (heads(&a)?, began.elapsed().as_secs() + 5);
+        ensure!(signed <= most, "{signed} heads, at most {most}");
         // One of them is stopped: nothing is lost, and the others say no more.
         ensure!(t.stop()?.success());
         if !begins_with_twin {

@@ -154,6 +154,8 @@ fn a_peer_that_is_gone_without_a_word_is_noticed_by_the_exchanges_that_fail() ->
     pair.namespaces.cut(1)?;
     for node in [&pair.a, &pair.b] {
         await_reachable(node, false)?;
+        // It might have come back at once.
+        await_peer(node, "state", "unreachable")?;
         let told = notices(node)?;
         ensure!(told.contains("no other site is reachable"), "{told}");
     }
@@ -188,6 +190,7 @@ fn a_peer_whose_process_hangs_is_noticed_by_the_exchanges_that_fail() -> anyhow:
     };
     ensure!(signal("-STOP")?.success());
     await_reachable(&at_a, false)?;
+    await_peer(&at_a, "state", "unreachable")?;
     let told = notices(&at_a)?;
     ensure!(told.contains("no other site is reachable"), "{told}");
     ensure!(signal("-CONT")?.success());

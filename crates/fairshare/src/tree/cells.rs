@@ -32,6 +32,10 @@ impl Booked {
         let index = match self.cells.binary_search_by_key(&code, |cell| cell.code) {
             Ok(index) => index,
             Err(index) => {
+                // Many accounts have one cell, and a vector begins with room for four.
+                if self.cells.len() < 4 {
+                    self.cells.reserve_exact(1);
+                }
                 self.cells.insert(
                     index,
                     Cell {

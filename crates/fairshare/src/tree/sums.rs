@@ -36,6 +36,10 @@ pub(crate) struct Change {
     pub(crate) global: i128,
 }
 
+/// Slots of accounts without a line that are made at once. `boxcar` puts a flag next to each element, which would
+/// double an aligned slot, and clears as many elements at once as there are already.
+const CHUNK: usize = 64;
+
 /// Both generations of one entry's sums: one cache line.
 #[derive(Debug, Default)]
 #[repr(align(64))]
@@ -51,7 +55,7 @@ pub(crate) struct SumStore {
     /// Of entries with a line, and of the entries `*`.
     slots: Vec<Slot>,
     /// Of accounts without a line.
-    unlisted: boxcar::Vec<Slot>,
+    unlisted: boxcar::Vec<Box<[Slot; CHUNK]>>,
     /// Of what counts at a level, where that is not what counts for its parent.
     levels: Vec<Slot>,
 }
@@ -130,13 +134,16 @@ impl SumStore {
     fn slot(&self, entry: usize) -> &Slot {
         match entry.checked_sub(self.slots.len()) {
             None => &self.slots[entry],
-            Some(index) => &self.unlisted[index],
+            Some(index) => &self.unlisted[index / CHUNK][index % CHUNK],
         }
     }
 
-    /// Makes room for another account without a line. For the writer.
-    pub(crate) fn add_unlisted(&self) {
-        self.unlisted.push(Slot::default());
+    /// Makes room for another account without a line, in addition to so many. For the writer.
+    pub(crate) fn add_unlisted(&self, accounts: usize) {
+        if accounts == self.unlisted.count() * CHUNK {
+            self.unlisted
+                .push(Box::new(std::array::from_fn(|_| Slot::default())));
+        }
     }
 
     pub(crate) fn sums(&self, entry: usize, generation: usize) -> Sums {

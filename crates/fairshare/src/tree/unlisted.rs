@@ -14,6 +14,10 @@ use fairmesh_model::{AccountPath, HashSecret};
 
 use super::topology::Node;
 
+/// Accounts that move from a full index to the next one with each new account: with the 64 of `papaya`'s default a step
+/// that adds some thousand accounts moves all, a tenth of a second of a million.
+const MOVED_AT_ONCE: usize = 4;
+
 /// An account, its place, and its path as people see it.
 #[derive(Debug)]
 pub(crate) struct Unlisted {
@@ -34,7 +38,10 @@ impl UnlistedAccounts {
     pub(crate) fn new(secret: HashSecret) -> Self {
         Self {
             accounts: boxcar::Vec::new(),
-            index: papaya::HashMap::with_hasher(secret),
+            index: papaya::HashMap::builder()
+                .hasher(secret)
+                .resize_mode(papaya::ResizeMode::Incremental(MOVED_AT_ONCE))
+                .build(),
             depth: AtomicU32::new(0),
         }
     }
@@ -62,10 +69,10 @@ impl UnlistedAccounts {
     pub(crate) fn add(&self, account: AccountPath, id: u32, unlisted: Unlisted) {
         let depth = u32::from(unlisted.node.depth);
         self.depth.fetch_max(depth, Ordering::Relaxed);
-        let names = [account, unlisted.path.clone()];
+        let other_name = (unlisted.path != account).then(|| unlisted.path.clone());
         self.accounts.push(unlisted);
         let index = self.index.pin();
-        for name in names {
+        for name in [Some(account), other_name].into_iter().flatten() {
             index.insert(name, id);
         }
     }

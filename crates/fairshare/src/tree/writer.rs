@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, Span, Window, mutant, mutated};
+use fairmesh_model::{AccountPath, Chunks, Span, Window, mutant, mutated};
 
 use super::cells::{Booked, weighted};
 use super::reader::TreeReader;
@@ -69,7 +69,7 @@ pub struct UsageItem {
 pub struct TreeWriter {
     pub(super) topology: Arc<Topology>,
     pub(super) store: Arc<SumStore>,
-    pub(super) booked: Vec<Booked>,
+    pub(super) booked: Chunks<Booked>,
     pub(super) references: Vec<Window>,
     pub(super) sweep: Option<Sweep>,
     /// What jobs that run have used and that counts locally alone, by span.
@@ -119,7 +119,7 @@ impl TreeWriter {
                     return EntryId(id);
                 }
                 // Its sums come first: a reader that finds the account reads them.
-                self.store.add_unlisted();
+                self.store.add_unlisted(self.topology.unlisted.len());
                 self.booked.push(Booked::default());
                 self.topology.add_unlisted(others, account.into_owned())
             }

@@ -107,9 +107,11 @@ impl Replica {
         if !self.admit(&head, seen)? {
             return Ok(Absorbed::Known);
         }
-        let rests = self.is_resting(site, from, seen.now.mono);
+        if self.is_resting(site, from, seen.now.mono) {
+            return Err(Refusal::Waits(site));
+        }
         let held = held_of(&mut self.sites, self.history, site);
-        if rests || !held.pushed.may_take(head.hash(), seen.now) {
+        if !held.pushed.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {
@@ -142,9 +144,11 @@ impl Replica {
             }
             return Ok(Absorbed::Known);
         }
-        let rests = self.is_resting(site, from, seen.now.mono);
+        if self.is_resting(site, from, seen.now.mono) {
+            return Err(Refusal::Waits(site));
+        }
         let held = held_of(&mut self.sites, self.history, site);
-        if rests || !held.pulled.may_take(head.hash(), seen.now) {
+        if !held.pulled.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
         let taken = match item.told {
@@ -454,6 +458,9 @@ impl Replica {
             .iter_mut()
             .filter_map(|(key, part)| Some((key, part.as_mut()?)));
         let checked = checked.try_for_each(|(key, part)| {
+            if part.rows > 0 {
+                return kinds.check_time(head.body(), key, &part.bytes);
+            }
             let rows = kinds.check(head.body(), key, &part.bytes);
             part.rows = mutant!(PartsUnchecked, rows?, rows.unwrap_or(1));
             Ok(())

@@ -124,7 +124,7 @@ impl Net {
 
 /// Nothing of it is refused, but it may have to wait: a second has no moments here.
 fn of_honest(taken: Result<Absorbed, Refusal>) {
-    if !matches!(taken, Err(Refusal::TooOften(_))) {
+    if !matches!(taken, Err(Refusal::Waits(_))) {
         taken.expect("an honest peer");
     }
 }

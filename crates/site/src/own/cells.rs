@@ -43,8 +43,22 @@ pub(crate) struct Bounds {
 }
 
 impl Cells {
+    /// The name of a cell with the text that this span or the one before has of its account: each record and each row
+    /// of the store brings a text of its own, and an account has cells in many spans.
+    fn with_shared_text(&self, span: Span, of: Of) -> Of {
+        let cells = self.by_span.get(&span);
+        if let Some((held, _)) = cells.and_then(|cells| cells.get_key_value(&of)) {
+            return held.clone();
+        }
+        let before = self.by_span.range(..span).next_back();
+        let held = before.and_then(|(_, cells)| cells_of_account(cells, &of.0).next());
+        let path = held.map(|((path, _), _)| path.clone());
+        (path.unwrap_or(of.0), of.1)
+    }
+
     /// Adds to a cell. Returns it as it stands.
     pub(super) fn add(&mut self, span: Span, of: Of, amount: Counters) -> Counters {
+        let of = self.with_shared_text(span, of);
         let of_span = Arc::make_mut(self.by_span.entry(span).or_default());
         let cell = of_span.entry(of.clone()).or_default();
         *cell = cell.plus(amount);
@@ -73,6 +87,7 @@ impl Cells {
 
     /// Sets a cell; one that counts nothing goes.
     pub(super) fn put(&mut self, span: Span, of: Of, counters: Counters) {
+        let of = self.with_shared_text(span, of);
         let of_span = Arc::make_mut(self.by_span.entry(span).or_default());
         let cell = (span, of);
         if counters.is_zero() {
@@ -87,6 +102,14 @@ impl Cells {
         }
         self.totals.remove(&span);
         self.dirty.insert(span);
+    }
+
+    /// Makes the nodes of a span's map full: cells that come in their order, as rows of the store do, fill half of them.
+    pub(super) fn pack(&mut self, span: Span) {
+        if let Some(of_span) = self.by_span.get_mut(&span) {
+            let of_span = Arc::make_mut(of_span);
+            *of_span = std::mem::take(of_span).into_iter().collect();
+        }
     }
 
     /// What a span says in all.

@@ -8,7 +8,7 @@ use fairmesh_site::{Event, Notice, Timing};
 use crate::ledger::{Ledger, assert_converged, assert_no_fork};
 use crate::mesh::Mesh;
 use crate::random::with_seeds;
-use crate::vo::{DAY, HOUR, job, timing};
+use crate::vo::{DAY, HOUR, job, site_id, timing};
 
 const YEAR: Millis = Millis(365 * 86_400_000);
 
@@ -51,6 +51,31 @@ fn a_clock_a_year_ahead_forgets_nothing_and_stops_nobody() {
         mesh.run(HOUR);
         assert_converged(&mut mesh, &ledger);
         assert_no_fork(&mesh);
+    });
+}
+
+/// The draw of peers alone would take minutes until each of twelve has heard of it.
+#[test]
+fn a_clock_that_leaps_is_reported_by_all_others_within_seconds_and_no_longer_when_it_is_set() {
+    with_seeds(|seed| {
+        let mut mesh = Mesh::found_with(seed, 12, Timing::default(), |_| {});
+        mesh.tick_ms = 1_000;
+        let moment = Millis::from_secs(15);
+        mesh.run(HOUR);
+        for ahead in [HOUR, Millis(0)] {
+            mesh.nodes[1].ahead_ms = ahead.0;
+            mesh.run(moment);
+            for node in (0..12).filter(|node| *node != 1) {
+                let mut notices = mesh.nodes[node].site.notices();
+                let is_reported = notices
+                    .any(|of| matches!(of, Notice::ClockOff { site, .. } if *site == site_id(1)));
+                assert_eq!(
+                    is_reported,
+                    ahead == HOUR,
+                    "node {node}, ahead by {ahead:?}"
+                );
+            }
+        }
     });
 }
 
