@@ -194,6 +194,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         limits: false,
         delegates: false,
         snapshots: false,
+        alone: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };
