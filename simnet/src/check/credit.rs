@@ -27,7 +27,7 @@ use crate::world::StepKind;
 
 pub use books::{Asked, Booked, Books, Decided};
 use books::{EXPIRES_AFTER, runs};
-pub(crate) use shown::{place, sent_to};
+pub(crate) use shown::{place, sent};
 
 /// Cores that a job asks for, at most.
 const CORES_MAX: u64 = 16;
@@ -291,6 +291,7 @@ impl Run {
         let waits_here = |asked: &Asked| asked.node == node;
         let waiting = std::mem::take(&mut self.credit.books.waiting);
         let life = self.world.node(node).life();
+        let mounted = self.mounted(node);
         for asked in waiting {
             let reply = match waits_here(&asked) {
                 true => self.world.quota_reply(node, asked.ticket),
@@ -298,18 +299,14 @@ impl Run {
             };
             match reply {
                 Some(reply) => self.decided(asked, None, reply),
-                None if waits_here(&asked) && asked.life != life => {}
+                None if waits_here(&asked)
+                    && (asked.life != life || !mounted.contains(&asked.vo)) => {}
                 None => self.credit.books.waiting.push(asked),
             }
         }
     }
 
-    fn decided(
-        &mut self,
-        asked: Asked,
-        before: Option<Place>,
-        reply: QuotaReply,
-    ) {
+    fn decided(&mut self, asked: Asked, before: Option<Place>, reply: QuotaReply) {
         let known = self.credit.books.held.get(&asked.call.record.key).cloned();
         if let Some(answer) = runs(&reply) {
             let is_frozen = before.as_ref().is_some_and(|before| before.is_frozen);

@@ -13,8 +13,7 @@ use fairmesh_model::{Millis, MonoTime, SiteId, VoId};
 use fairmesh_site::rights::{Cell, SliceId};
 
 use super::{Invariant, Seen, Violation};
-use crate::check::sent_to;
-use crate::world::StepKind;
+use crate::check;
 
 /// After this a member that has not witnessed an offer counts as cut off.
 const WAIT_MAX: Millis = Millis(5_000);
@@ -66,36 +65,34 @@ impl Witnesses {
         };
         let (now, life) = (seen.world.now_at(node).mono, seen.world.node(node).life());
         let mut checks = 0;
-        let senders = seen.world.nodes().iter().map(|of| of.id);
-        for from in senders.filter(|from| *from != ledger.me()) {
-            for (slice, sent) in sent_to(ledger, from, ledger.me()) {
-                let place = (node, vo, from, slice);
-                let taken = ledger
-                    .own_row(slice)
-                    .map_or(0, |row| row.get(Cell::Taken(from)));
-                let before = self.pending.get(&place).filter(|of| of.life == life);
-                if let Some(before) = before.filter(|before| taken > before.taken) {
-                    checks += 1;
-                    check_taken(seen, place, before, taken)?;
-                }
-                if sent == taken {
-                    self.pending.remove(&place);
-                    continue;
-                }
-                let connected = connected(seen, place);
-                let is_known = before.is_some_and(|before| before.taken == taken);
-                if !is_known {
-                    let pending = Pending {
-                        since: now,
-                        life,
-                        taken,
-                        witnesses: connected,
-                    };
-                    self.pending.insert(place, pending);
-                } else if let Some(pending) = self.pending.get_mut(&place) {
-                    let witnesses = &mut pending.witnesses;
-                    witnesses.retain(|other, life| connected.get(other) == Some(life));
-                }
+        for (from, slice, sent) in check::sent(ledger) {
+            let place = (node, vo, from, slice);
+            let own = ledger.own_row(slice);
+            let taken = own.map_or(0, |row| row.get(Cell::Taken(from)));
+            let before = self.pending.get(&place).filter(|of| of.life == life);
+            if let Some(before) = before.filter(|before| taken > before.taken) {
+                checks += 1;
+                check_taken(seen, place, before, taken)?;
+            }
+            if sent <= taken {
+                self.pending.remove(&place);
+                continue;
+            }
+            let connected = connected(seen, place);
+            let is_known = before.is_some_and(|before| before.taken == taken);
+            let pending = Pending {
+                since: now,
+                life,
+                taken,
+                witnesses: connected.clone(),
+            };
+            let entry = self.pending.entry(place).or_insert(pending);
+            if is_known {
+                let witnesses = &mut entry.witnesses;
+                witnesses.retain(|other, life| connected.get(other) == Some(life));
+            } else {
+                (entry.since, entry.life, entry.taken) = (now, life, taken);
+                entry.witnesses = connected;
             }
         }
         Ok(checks)
@@ -134,21 +131,12 @@ fn check_taken(
 
 impl Invariant for Witnesses {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        let can_take = matches!(
-            seen.kind,
-            StepKind::Pushed
-                | StepKind::Answered
-                | StepKind::Tick
-                | StepKind::Failed
-                | StepKind::Connected
-                | StepKind::Disconnected
-        );
         let faults = seen.world.faults();
         let all_stay = faults.of("remove") + faults.of("unmount") == 0;
         let node = seen
             .node
             .filter(|node| !seen.is_liar(*node) && !seen.books.lost.contains(node));
-        if let Some(node) = node.filter(|_| can_take && all_stay && seen.books.has_quotas) {
+        if let Some(node) = node.filter(|_| all_stay && seen.books.has_quotas) {
             for vo in seen.vos {
                 *checks += self.look(seen, node, *vo)?;
             }

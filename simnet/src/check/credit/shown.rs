@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Allocation, Signed, SiteId, VoId};
-use fairmesh_site::rights::{Cell, Ledger, Mark, Row, State, Verdict};
+use fairmesh_site::rights::{Cell, Ledger, Mark, Row, SliceId, State, Verdict};
 
 use crate::oracle::rights::{Allocations, Counted, Place};
 use crate::world::World;
@@ -59,22 +59,18 @@ fn promised(ledger: &Ledger) -> BTreeMap<AccountPath, u64> {
     promised
 }
 
-/// What one site sent another of each slice, by what `ledger` was shown.
-pub(crate) fn sent_to(
-    ledger: &Ledger,
-    from: SiteId,
-    to: SiteId,
-) -> impl Iterator<Item = (fairmesh_site::rights::SliceId, u64)> + '_ {
-    let own = ledger.own_rows().map(|(id, _)| id);
-    let granted = ledger.grants().iter().flat_map(|(allocation, body)| {
-        let count = u32::try_from(body.slices.len()).expect("few");
-        (0..count).map(move |index| fairmesh_site::rights::SliceId { allocation, index })
+/// What others have sent a site of each slice, by the rows that it holds.
+pub(crate) fn sent(ledger: &Ledger) -> Vec<(SiteId, SliceId, u64)> {
+    let me = ledger.me();
+    let all = ledger.grants().iter();
+    let slices = all.flat_map(|(allocation, body)| {
+        let places = (0..).zip(&body.slices);
+        places.map(move |(index, _)| SliceId { allocation, index })
     });
-    let mut all: Vec<_> = own.chain(granted).collect();
-    all.sort_unstable();
-    all.dedup();
-    all.into_iter().filter_map(move |id| {
-        let sent = ledger.row_of(id, from)?.get(Cell::Sent(to));
-        (sent > 0).then_some((id, sent))
-    })
+    let of_slice = |id| {
+        let rows = ledger.rows(id).filter(move |(site, _)| *site != me);
+        rows.map(move |(site, row)| (site, id, row.get(Cell::Sent(me))))
+    };
+    let sent = slices.flat_map(of_slice);
+    sent.filter(|(.., sent)| *sent > 0).collect()
 }
