@@ -1,8 +1,8 @@
 //! A hold stays open until its job ends, is released, or passes its time by a clock that is believed, and no longer.
 //!
-//! Invariant checked, at honest sites: of a job that may run, and of whose end its site has not heard, the hold is open
-//! unless 30 days, the time that the job may run and 10 minutes have passed since it asked, by its site's clock; a clock
-//! that its site knows to be wrong says nothing of that. Some seconds after that time, by a clock that is right, it is not
+//! Invariant checked, at honest sites: a job that may run has an open hold until its site hears of its end, or until
+//! 30 days, the time that the job may run and 10 minutes have passed since it asked, by its site's clock. A clock that
+//! its site knows to be wrong shows nothing of that. A minute after that time, by a clock that is right, the hold is not
 //! open any more.
 //!
 //! A site knows that its clock is wrong where members that are connected show another time, or where it has leapt since

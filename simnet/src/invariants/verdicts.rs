@@ -1,11 +1,11 @@
 //! What becomes of a job that asks follows from the documents and the counters of its site.
 //!
-//! Invariant checked, at honest sites: a job that is decided at once gets the verdict, the credit, the parts and the price
-//! that the oracle works out for the site as it was; one that may wait does so only for rights that are not there, and
-//! for two seconds; when it is decided after waiting, it is refused only while its account lacks the rights, and within
-//! the limit of overdrafts if it runs beyond them. Of jobs that wait the first that asked is decided first. What is asked
-//! again about a job that runs gets the same answer. No site has more of a slice than the split, the part or its bound
-//! allow, and a debt that the next rights settle does not stay while there are such rights.
+//! Invariant checked, at honest sites: a job that is decided at once gets the verdict, the credit, the parts and the
+//! price that the oracle works out for the site as it was. A job that may wait does so only for rights that are not
+//! there, and for two seconds; afterwards it is refused only while its account lacks rights and room for an overdraft.
+//! Of jobs that wait the first that asked is decided first. A job that runs gets the same answer again. No site has more
+//! of a slice than the split, the part or its bound allow, and a debt that the next rights settle does not stay while
+//! there are such rights.
 //!
 //! A calendar's new price may be asked some seconds late, so there may be two prices; the verdict has to be that of one.
 

@@ -1,11 +1,12 @@
 //! Rights that were sent are taken when the other members have witnessed them, and not before.
 //!
-//! Invariant checked, at honest sites: when a site takes what another has sent it, then each other honest member that it
-//! has been connected to since the offer came holds that so much was sent, unless 5 s have passed: after these a member
-//! counts as cut off (docs/witnesses.md). A row never shrinks while a node runs, so who has witnessed an offer still
-//! holds it.
+//! Invariant checked, at honest sites: when a site takes what another has sent it, each other honest member that it has
+//! been connected to since the offer came holds that so much was sent, unless 5 s have passed: after these a member
+//! counts as cut off (docs/witnesses.md). A row never shrinks while a node runs, so a member that has witnessed an offer
+//! still holds it.
 //!
-//! A node that was ever lost gets back what it had taken, and members that leave a VO witness anything: neither is judged.
+//! A node that ever lost its store gets back what it had taken, and members that leave a VO witness anything: neither is
+//! judged.
 
 use std::collections::BTreeMap;
 

@@ -181,8 +181,8 @@ impl Allocations {
         live
     }
 
-    /// The allocation by whose terms an account's jobs of a user, or its debts, go: of those with something to come that
-    /// the user may spend the newest.
+    /// The allocation whose terms an account's jobs of a user, or its debts, go by: of those with something to come that
+    /// the user may spend, the newest.
     fn terms(
         &self,
         account: &AccountPath,
@@ -408,8 +408,8 @@ impl Place {
         }
     }
 
-    /// The account that a job spends: the one that its user named, or the deepest with anything left here; where nothing
-    /// is left, the deepest.
+    /// The account that a job spends: the one that its user named, or the deepest with anything left here. Where
+    /// nothing is left, it is the deepest.
     fn account(&self, job: &Job) -> Option<AccountPath> {
         let terms =
             |account: &AccountPath| self.allocations.terms(account, Some(&job.user), self.at);

@@ -12,7 +12,8 @@ use fairmesh_site::{HoldCall, QuotaAnswer, QuotaReply, Ticket};
 use crate::oracle::rights::{Job, Place};
 use crate::vo::{DAY, HOUR};
 
-/// A hold expires so long after its job asked, beside the time that the job may run: 30 days in a queue, and 10 minutes.
+/// A hold expires so long after its job asked, in addition to the time that the job may run: 30 days in a queue, and
+/// 10 minutes.
 pub(super) const EXPIRES_AFTER: Millis = Millis(30 * DAY.0 + HOUR.0 / 6);
 
 /// A job that may run.
