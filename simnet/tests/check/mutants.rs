@@ -32,7 +32,7 @@ const OWN: [(&str, &str); 22] = [
     ("answers", "DecayOneWindowOff"),
     ("clocks", "OwnClockBelieved"),
     ("coverage", "SignedYounger"),
-    ("verdicts", "DebtForgotten"),
+    ("verdicts", "LastCallFirst"),
     ("holds", "QueueTimeForgotten"),
     ("witnesses", "RefusalWitnesses"),
     (LIVENESS, "DocumentDropped"),
