@@ -36,7 +36,8 @@ pub mod summary;
 pub mod watch;
 
 use credit::Credit;
-pub use credit::{Booked, Books};
+pub use credit::{Asked, Booked, Books, Decided};
+pub(crate) use credit::{place, sent};
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 
@@ -163,7 +164,7 @@ impl Run {
             seed,
             ids: vos.iter().map(|vo| vo.id).collect(),
             feeds: Feeds::new(seed, &options),
-            credit: Credit::new(seed),
+            credit: Credit::new(seed, options.sites, options.quotas.is_some()),
             invariants: TABLE
                 .iter()
                 .map(|entry| ((entry.make)(options.sites), 0))
@@ -393,9 +394,16 @@ impl Run {
 
     /// Checks every invariant that looks at moments.
     fn look(&mut self, node: Option<usize>, kind: StepKind, deep: bool) {
+        if let Some(node) = node.filter(|_| self.options.quotas.is_some()) {
+            self.note_steady(node, kind);
+            if !self.credit.books.waiting.is_empty() {
+                self.hear_waiting(node);
+            }
+        }
         self.look_with(node, kind, deep, |invariant, seen, checks| {
             invariant.after_step(seen, checks)
         });
+        self.credit.books.were_judged();
     }
 
     fn look_with(

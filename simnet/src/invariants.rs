@@ -26,6 +26,7 @@ mod clocks;
 mod coverage;
 mod expired;
 mod fresh;
+mod holds;
 mod incarnations;
 mod lag;
 mod liars;
@@ -40,7 +41,9 @@ mod privacy;
 mod quotas;
 mod total;
 mod twice;
+mod verdicts;
 mod vouched;
+mod witnesses;
 
 pub(crate) use answers::clocks_were_wrong;
 pub(crate) use fresh::SEES_TIME_WITHIN;
@@ -178,7 +181,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 20] = [
+pub const TABLE: [Entry; 23] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -227,7 +230,7 @@ pub const TABLE: [Entry; 20] = [
     Entry {
         name: "quotas",
         says: "no more is spent of a slice than was granted, and what was granted or charged stays so",
-        make: |_| Box::new(quotas::Quotas),
+        make: |_| Box::new(quotas::Quotas::default()),
     },
     Entry {
         name: "limits",
@@ -278,5 +281,20 @@ pub const TABLE: [Entry; 20] = [
         name: "audit",
         says: "what members publish of corrections is what was taken back, and once",
         make: |_| Box::new(audit::Audit),
+    },
+    Entry {
+        name: "verdicts",
+        says: "what becomes of a job that asks follows from documents and counters; the first that asked comes first",
+        make: |_| Box::new(verdicts::Verdicts::default()),
+    },
+    Entry {
+        name: "holds",
+        says: "a hold stays open until its job ends or its time passes by a clock that is believed, and no longer",
+        make: |nodes| Box::new(holds::Holds::new(nodes)),
+    },
+    Entry {
+        name: "witnesses",
+        says: "rights that were sent are taken when the other members have witnessed them, or after 5 s",
+        make: |_| Box::new(witnesses::Witnesses::default()),
     },
 ];

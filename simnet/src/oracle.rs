@@ -27,6 +27,7 @@ mod ledger;
 pub mod owner;
 pub mod place;
 mod published;
+pub mod rights;
 mod sums;
 pub mod tree;
 pub mod weight;

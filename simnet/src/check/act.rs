@@ -417,7 +417,7 @@ impl Run {
     /// A node has lost its store, or been given an older one.
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
-        self.credit.books.lost.insert(node);
+        self.credit.lost(node);
         self.forgot(node, keeps_side);
         let held = held_on_disk(&self.world, &self.blinded);
         let removed = self.removed.iter().any(|(site, _)| *site == node);

@@ -196,6 +196,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         limits: false,
         delegates: false,
         snapshots: false,
+        alone: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

@@ -456,6 +456,7 @@ impl Options {
     pub(crate) fn found(&self) -> Vec<Vo> {
         let found = |(index, vo): (usize, &VoOptions)| {
             let mut spec = vo.spec(index, self.windows_kept(vo.window_s, vo.history_hours));
+            spec.alone = self.quotas.is_some_and(|quotas| quotas.alone);
             for (site, cores) in &mut spec.members {
                 if self.liars.iter().any(|liar| liar.site == *site) {
                     *cores = LIAR_CORES;

@@ -256,6 +256,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         limits: false,
         delegates: false,
         snapshots: false,
+        alone: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

@@ -17,8 +17,8 @@ use super::{passing, play, prices, worked};
 /// Name, and what is wrong.
 const TABLE: &[(&str, &str)] = &[
     (
-        "AloneStaysThawed",
-        "a site that was alone for a moment trusts its rights when members come",
+        "AloneTrusted",
+        "a site that was alone for a moment after a loss does not wait for members that come",
     ),
     (
         "BandsOfAll",
@@ -47,6 +47,10 @@ const TABLE: &[(&str, &str)] = &[
     (
         "ExcessUnchecked",
         "what a job costs beyond its hold is used whether it is there or not",
+    ),
+    (
+        "DebtForgotten",
+        "what is owed already does not count against the limit of the overdraft",
     ),
     ("FeeForgotten", "importance costs nothing"),
     (
@@ -107,10 +111,6 @@ const TABLE: &[(&str, &str)] = &[
     (
         "OverdraftUncounted",
         "what is beyond the rights there are is not counted",
-    ),
-    (
-        "OwedForgotten",
-        "the limit of overdrafts forgets what is owed already",
     ),
     (
         "OwnerOverruled",

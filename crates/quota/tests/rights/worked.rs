@@ -50,6 +50,7 @@ pub(super) const ROWS: &[(&str, fn())] = &[
         "loss",
         jobs_that_end_while_rights_are_frozen_are_charged_later,
     ),
+    ("alone", a_site_that_was_alone_for_a_moment_waits_for_others),
 ];
 
 fn ledger(me: u8, slices: Vec<AllocationSlice>, split: &[u64]) -> (Ledger, Vec<SliceId>) {
@@ -1079,4 +1080,15 @@ fn what_is_owed_of_many_slices_with_many_members_is_settled_soon() {
     ledger.correct(WallTime(30), &job(1), CoreMillis(40));
     ledger.tick(WallTime(31));
     assert_eq!(owed(&ledger), 0);
+}
+
+#[test]
+fn a_site_that_was_alone_for_a_moment_waits_for_others() {
+    let (grants, ids) = grants(vec![allocation(vec![slice(100, 0, DAY)], &[1, 1])]);
+    let nothing = (BTreeMap::new(), BTreeMap::new());
+    let mut ledger = Ledger::restore(site(0), members(1), grants, nothing, false);
+    ledger.tick(WallTime(1));
+    assert_eq!(ledger.spendable(ids[0]), 50, "it waits for nobody");
+    ledger.set_members(members(2));
+    assert!(ledger.is_frozen(), "the other may hold what it has spent");
 }
