@@ -43,7 +43,6 @@ mod total;
 mod twice;
 mod verdicts;
 mod vouched;
-mod witnesses;
 
 pub(crate) use answers::clocks_were_wrong;
 pub(crate) use fresh::SEES_TIME_WITHIN;
@@ -181,7 +180,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 23] = [
+pub const TABLE: [Entry; 22] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -291,10 +290,5 @@ pub const TABLE: [Entry; 23] = [
         name: "holds",
         says: "a hold stays open until its job ends or its time passes by a clock that is believed, and no longer",
         make: |nodes| Box::new(holds::Holds::new(nodes)),
-    },
-    Entry {
-        name: "witnesses",
-        says: "rights that were sent are taken when the other members have witnessed them, or after 5 s",
-        make: |_| Box::new(witnesses::Witnesses::default()),
     },
 ];

@@ -130,7 +130,7 @@ fn options_for(name: &str, seed: Seed) -> Options {
         "owner" => faults.departures += 8,
         "prices" => faults.reconfigurations += 4,
         "privacy" => faults.removals += 8,
-        "quotas" | "verdicts" | "holds" | "witnesses" => {
+        "quotas" | "verdicts" | "holds" => {
             faults.crashes_within += 8;
             options = options.with_quotas(seed);
         }
@@ -163,7 +163,7 @@ fn hunt_with(
         found: None,
     };
     let lie = of.lie.as_deref();
-    let has_quotas = ["quotas", "verdicts", "holds", "witnesses"].contains(&of.meant.as_str());
+    let has_quotas = ["quotas", "verdicts", "holds"].contains(&of.meant.as_str());
     let grids = Grids {
         own,
         lie,
