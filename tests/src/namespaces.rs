@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::ensure;
 
@@ -27,7 +28,10 @@ impl Namespaces {
     /// # Errors
     /// If one cannot be made as it should be.
     pub fn make(sites: usize) -> anyhow::Result<Option<Self>> {
-        let name = format!("fm{}", std::process::id());
+        // Tests of one process run side by side.
+        static MADE: AtomicUsize = AtomicUsize::new(0);
+        let (process, number) = (std::process::id(), MADE.fetch_add(1, Ordering::Relaxed));
+        let name = format!("fm{process}-{number}");
         let made = Self { name, sites };
         let name = &made.name;
         if ip(&format!("netns add {name}-b")).is_err() {

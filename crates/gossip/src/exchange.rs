@@ -210,14 +210,6 @@ impl Gossip {
         self.clocks.median(now.mono, now.wall, counts)
     }
 
-    /// Shows all peers the own clock, which was set: the draw alone would take minutes to reach each.
-    pub fn show_clock(&mut self) {
-        let peers: Vec<SiteId> = self.peers.iter().map(|(id, _)| id).collect();
-        for peer in peers {
-            self.peers.enqueue(peer, Asked::Probe);
-        }
-    }
-
     /// What time it is now by the clock of a connected peer, once it has said.
     pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
         self.clocks.of(peer, now)

@@ -499,7 +499,7 @@ impl Site {
         }
         self.change_audit(vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
-        // It is covered at once, so that peers need not keep it. Another machine that runs would answer with a head of its own.
+        // It is covered at once, so that peers need not keep it. Another machine that runs would answer with a head.
         if self.twin_at.is_none() {
             let held = self.vos.get_mut(&vo).expect("it was listed");
             held.published_at = None;

@@ -122,8 +122,9 @@ impl Site {
             }
             (Arrival::Parts(id, parts), Some(held)) => {
                 let kinds = held.kinds();
-                let follow = |(_, _, next): &(SiteId, VoId, Arrival)| matches!(next, Arrival::Parts(of, _) if *of == id);
-                match self.inbox.brought.front().is_some_and(follow) {
+                let next = self.inbox.brought.front();
+                let follow = matches!(next, Some((_, _, Arrival::Parts(of, _))) if *of == id);
+                match follow {
                     true => held.replica.take_some_parts(&kinds, now.mono, id, parts),
                     false => held.replica.take_parts(&kinds, now.mono, from, id, parts),
                 }

@@ -139,7 +139,7 @@ impl Site {
         mutant!(OwnClockBelieved, median, Some(now.wall))
     }
 
-    /// The same moment by the members' clock if the own one is off: by that one, all that others have signed would be old.
+    /// The same moment by the members' clock if the own one is off, by which all that others have signed would be old.
     pub fn by_members(&self, now: Now) -> Now {
         let median = self.median_clock(now);
         let tolerance = self.config.timing.clock_tolerance;

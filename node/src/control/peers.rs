@@ -25,8 +25,8 @@ const FIRST_EXCHANGE_ROUNDS: u64 = 3;
 /// kernel ends it after 25 s.
 const NO_EXCHANGE_ROUNDS: u64 = 2;
 
-/// For so long a peer may close each connection before it counts as refusing: it does so for a turn to the second of two
-/// machines with one key, and both learn the reason in that time.
+/// For so long a peer may close each connection before it counts as refusing: it does so for a turn to the second of
+/// two machines with one key, and both learn the reason in that time.
 const REFUSAL_MIN: Millis = Millis(1_000 * (TURN.as_secs() + 5));
 
 /// Requests in a row that a peer leaves unanswered until it counts as silent. One may be lost.

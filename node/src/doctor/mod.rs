@@ -404,12 +404,12 @@ mod tests {
         };
         assert_eq!(
             written(false),
-            "error: no room [disk-full]\n  do: make room. The node goes on by itself.\n\
+            "error: no room [disk-full]\n  do: make room, or make the disk writable. The node continues by itself.\n\
              looked at the node: 1 to look after; `fairmesh doctor --explain CODE` says more of each\n"
         );
         assert_eq!(
             written(true),
-            "error|disk-full|no room|make room. The node goes on by itself.\n"
+            "error|disk-full|no room|make room, or make the disk writable. The node continues by itself.\n"
         );
     }
 }

@@ -109,8 +109,7 @@ pub async fn start_or_show(
     let listening = await_listening(&mut events, expected).await;
     let (commands, command_receiver) = mpsc::channel(COMMANDS_MAX);
     let (view_sender, view) = watch::channel(site.view());
-    let disk = DiskWatch::new(damage);
-    let believed = watch::Sender::new(WallTime(0));
+    let (disk, believed) = (DiskWatch::new(damage), watch::Sender::new(WallTime(0)));
     let handle = NodeHandle {
         commands,
         network: network.clone(),

@@ -58,7 +58,7 @@ pub struct Served {
 /// Requests for a fresh order that wait at most; more are answered with what there is.
 const WANTED_MAX: usize = 64;
 
-/// Entries of a tree whose next order nobody waits for: making one of these takes 30 ms, of a million accounts a second.
+/// Entries of a tree whose next order no answer waits for: such an order takes 30 ms, and one of a million a second.
 const LARGE: usize = 50_000;
 
 /// Asks the site what an answer rests on.
@@ -88,14 +88,14 @@ impl Serving {
         self.served.borrow().clone()
     }
 
-    /// The newest order of a large tree if it is outdated, and what it rests on. The next one is made as soon as it may.
+    /// The newest order of a large tree if it is outdated, and what it rests on. The next one is made without a pause.
     pub fn outdated(&self) -> Option<(Arc<Served>, RestsOn)> {
         let newest = self.newest();
         let is_large = newest.order.snapshot().entries() >= LARGE;
         if !is_large || newest.version == newest.view.reader().version() {
             return None;
         }
-        // Nobody waits for the answer.
+        // The next caller gets that order.
         let _ = self.wanted.try_send(oneshot::channel().0);
         let rests_on = RestsOn::clone(&newest.made_from);
         Some((newest, rests_on))

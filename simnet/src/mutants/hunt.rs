@@ -138,7 +138,8 @@ fn options_for(name: &str, seed: Seed) -> Options {
         "vouched" => {
             // Each change comes with a snapshot, and members that were away hear of one before the other.
             options.vos.iter_mut().for_each(|vo| vo.snapshots = true);
-            options.faults.policies += 8;
+            options.faults.policies += 24;
+            options.faults.partitions += 8;
             options.faults.crashes += 4;
         }
         "liars" => {

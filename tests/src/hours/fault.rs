@@ -121,10 +121,8 @@ impl Report {
     ) -> Self {
         let place = Place::Event;
         Self {
-            at,
             place,
-            codes,
-            text,
+            ..Self::status(at, codes, text)
         }
     }
 

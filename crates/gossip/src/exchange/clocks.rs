@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{MonoTime, SiteId, WallTime, mutant};
 
+use super::Gossip;
+use super::peers::Asked;
+
 /// Clocks of connected peers, as wall time minus our monotonic time, milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct Clocks(BTreeMap<SiteId, i128>);
@@ -47,6 +50,16 @@ impl Clocks {
     /// A connected peer's clock, now.
     pub(super) fn of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
         Some(at(*self.0.get(&peer)?, now))
+    }
+}
+
+impl Gossip {
+    /// Shows all peers the own clock, which was set: the draw alone would take minutes to reach each.
+    pub fn show_clock(&mut self) {
+        let peers: Vec<SiteId> = self.peers.iter().map(|(id, _)| id).collect();
+        for peer in peers {
+            self.peers.enqueue(peer, Asked::Probe);
+        }
     }
 }
 

@@ -54,7 +54,7 @@ fn a_clock_a_year_ahead_forgets_nothing_and_stops_nobody() {
     });
 }
 
-/// The draw of peers alone would take minutes until each of twelve has heard of it.
+/// Without a message to all peers, the random probes reach the last of twelve after minutes.
 #[test]
 fn a_clock_that_leaps_is_reported_by_all_others_within_seconds_and_no_longer_when_it_is_set() {
     with_seeds(|seed| {
