@@ -37,7 +37,7 @@ pub mod watch;
 
 use credit::Credit;
 pub use credit::{Asked, Booked, Books, Decided};
-pub(crate) use credit::{place, sent};
+pub(crate) use credit::place;
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 

@@ -27,7 +27,7 @@ use crate::world::StepKind;
 
 pub use books::{Asked, Booked, Books, Decided};
 use books::{EXPIRES_AFTER, runs};
-pub(crate) use shown::{place, sent};
+pub(crate) use shown::place;
 
 /// Cores that a job asks for, at most.
 const CORES_MAX: u64 = 16;
