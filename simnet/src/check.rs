@@ -28,6 +28,7 @@ mod act;
 mod credit;
 mod heal;
 mod lie;
+mod owner;
 pub mod outcome;
 pub mod pool;
 pub mod seeds;
@@ -38,6 +39,7 @@ pub mod watch;
 use credit::Credit;
 pub use credit::{Asked, Booked, Books, Decided};
 pub(crate) use credit::place;
+pub(crate) use owner::owner_of;
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 
@@ -422,7 +424,9 @@ impl Run {
         }
         self.facts.replace(facts.behind());
         for seen in facts.heads.iter().filter(|seen| seen.own) {
-            self.oracle.published.signed(&seen.head);
+            let (site, incarnation) = (seen.head.site, seen.head.incarnation);
+            let stream = StreamId { site, incarnation };
+            self.oracle.published.signed(seen.head.vo, stream);
         }
         self.check_all((node, kind, deep), &facts, check);
     }
