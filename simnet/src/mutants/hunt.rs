@@ -67,7 +67,7 @@ pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hun
 
 fn run_of(seed: Seed, grids: Grids) -> Run {
     match grids.own {
-        None if grids.are_of_check => Run::new(seed, Options::draw_wide(seed)),
+        None if grids.are_of_check => Run::new(seed, Options::draw(seed)),
         None => {
             let options = options_of(seed, grids.lie);
             let options = match grids.has_quotas {
