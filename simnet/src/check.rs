@@ -484,9 +484,8 @@ impl Run {
         let within = self.options.tick().times(COUNTS_WITHIN_TICKS);
         let honest = (0..self.options.sites).filter(|node| !self.blinded.contains(node));
         let mut sites = honest.filter_map(|node| self.world.site(node));
-        let counts = |vo: &VoId, site: &Site| site.is_counting(*vo);
-        now.since(healed) < within
-            && sites.any(|site| site.is_feeding() || self.ids.iter().any(|vo| counts(vo, site)))
+        let counts = |site: &Site| self.ids.iter().any(|vo| site.is_counting(*vo));
+        now.since(healed) < within && sites.any(|site| site.is_feeding() || counts(site))
     }
 
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {

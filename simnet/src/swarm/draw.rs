@@ -41,6 +41,18 @@ pub(super) const SWEEP_OF_MANY: usize = 64;
 /// Longest and shortest safety phase.
 const MINUTES: (u64, u64) = (60, 2 * 24 * 60);
 
+/// The charging rules, and how many of the first of them hunts draw for a site's own jobs.
+const LOCAL_RULES: usize = 3;
+const RULES: [ChargingOption; 7] = [
+    ChargingOption::CpuTime,
+    ChargingOption::WeightsSum,
+    ChargingOption::WeightsMax,
+    ChargingOption::Penalty,
+    ChargingOption::NormalisedTime,
+    ChargingOption::WeightsNormalised,
+    ChargingOption::PenaltyGpusBeside,
+];
+
 impl Options {
     /// Draws a Grid of 2 to 12 sites, some of which sweep few entries at a time, have histories that end within a run,
     /// a crowd of accounts, a pace of their own, or rare faults.
@@ -48,6 +60,7 @@ impl Options {
         let sites = seed.stream("swarm sites").between(2, 12);
         let mut drawn = Self::draw_of(seed, usize::try_from(sites).expect("few"), None);
         drawn.sweep_entries = draw_sweep(&mut seed.stream("swarm sweeps"));
+        drawn.local.charging = RULES[seed.stream("swarm local charging").index(RULES.len())];
         let drawn = drawn.with_own_histories(&mut seed.stream("swarm histories"));
         let mut drawn = drawn.with_crowd(&mut seed.stream("swarm crowd"));
         if seed.stream("swarm slow").below(SLOW_OF) == 0 {
@@ -353,15 +366,6 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
 }
 
 fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
-    const RULES: [ChargingOption; 7] = [
-        ChargingOption::CpuTime,
-        ChargingOption::WeightsSum,
-        ChargingOption::WeightsMax,
-        ChargingOption::Penalty,
-        ChargingOption::NormalisedTime,
-        ChargingOption::WeightsNormalised,
-        ChargingOption::PenaltyGpusBeside,
-    ];
     for vo in vos {
         vo.charging = RULES[random.index(RULES.len())];
         vo.preemptible_percent = [100, 100, 50, 33][random.index(4)];
@@ -373,7 +377,7 @@ fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
     ];
     LocalOptions {
         history: histories[random.index(3)],
-        charging: RULES[random.index(RULES.len())],
+        charging: RULES[random.index(LOCAL_RULES)],
         machine_classes: 1 + random.index(3),
         ..LocalOptions::default()
     }

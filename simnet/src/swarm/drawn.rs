@@ -157,7 +157,7 @@ mod tests {
         "liars",
         "liars.lie",
         "liars.site",
-        // Only behind a journal that stays, in hunts.
+        // The journal of another store must stay, which hunts see to (`with_crashes`).
         "faults.stores_replaced",
     ];
 
