@@ -83,6 +83,10 @@ pub struct VoSpec {
     pub name: String,
     /// Its member sites, and the cores that the charter declares for each.
     pub members: Vec<(usize, u32)>,
+    /// GPUs and memory, GiB, that the charter declares for each.
+    pub gpus: Option<u32>,
+    /// See `gpus`.
+    pub mem_gib: Option<u32>,
     /// Its share tree: paths, and weights among siblings. A parent comes before its children.
     pub shares: Vec<(String, Weight)>,
     /// Former paths of entries.
@@ -111,6 +115,8 @@ pub struct VoSpec {
     pub delegates: bool,
     /// Whether an online key signs what is in force, after each change.
     pub snapshots: bool,
+    /// Whether the first charter lists the first member alone, and the second one all.
+    pub alone: bool,
     /// An entry that another VO's policy divides: what is below it in `shares` is left out.
     pub mounts: Option<(String, PolicyMount)>,
     /// VOs that may mount its policies.
@@ -133,6 +139,8 @@ impl VoSpec {
         Self {
             name: name.to_owned(),
             members: (0..members).map(|site| (site, 1_000)).collect(),
+            gpus: None,
+            mem_gib: None,
             shares,
             was: BTreeMap::new(),
             since: BTreeMap::new(),
@@ -150,6 +158,7 @@ impl VoSpec {
             limits: false,
             delegates: false,
             snapshots: false,
+            alone: false,
             mounts: None,
             readers: BTreeSet::new(),
             issued: START.before(DAY),
@@ -165,6 +174,8 @@ pub struct Vo {
     pub spec: VoSpec,
     /// Its id.
     pub id: VoId,
+    /// The first charter, where it is another.
+    first: Option<Signed<Charter>>,
     /// The newest charter.
     pub charter: Signed<Charter>,
     /// The newest policy of the whole tree.
@@ -188,6 +199,10 @@ impl Vo {
         let online = Arc::new(key("online", index));
         let mut first = first_charter(&spec, &role);
         first.snapshot = spec.snapshots.then(|| Role::single(online.key_id()));
+        let members = first.sites.clone();
+        first
+            .sites
+            .truncate(if spec.alone { 1 } else { members.len() });
         let charter = Signed::sign(first, &authority.each_ref())?;
         let id = charter.vo();
         let delegate = key("delegate", index);
@@ -196,6 +211,7 @@ impl Vo {
         let delegated = below.map(|below| Signed::sign(below, &[&delegate]));
         let issued = spec.issued;
         let mut vo = Self {
+            first: spec.alone.then(|| charter.clone()),
             spec,
             id,
             charter,
@@ -205,6 +221,9 @@ impl Vo {
             online,
             authority,
         };
+        if vo.spec.alone {
+            vo.next_charter(|charter| charter.sites = members)?;
+        }
         vo.next_snapshot(issued)?;
         Ok(vo)
     }
@@ -236,13 +255,14 @@ impl Vo {
         Ok(Some(bytes))
     }
 
-    /// The newest document of each kind.
+    /// The newest document of each kind, after the first charter where that is another.
     pub fn documents(&self) -> impl Iterator<Item = &[u8]> {
         let policies = [&self.policy].into_iter().chain(&self.delegated);
         let policies = policies.map(|policy| &policy.bytes()[..]);
         let snapshot = self.snapshot.iter().map(|snapshot| &snapshot.bytes()[..]);
-        let charter = [&self.charter.bytes()[..]].into_iter();
-        charter.chain(policies).chain(snapshot)
+        let charters = self.first.iter().chain([&self.charter]);
+        let charters = charters.map(|charter| &charter.bytes()[..]);
+        charters.chain(policies).chain(snapshot)
     }
 
     /// What nobody may take: the next policy, and a charter without most members, which one of two keys
@@ -316,6 +336,11 @@ impl Vo {
 
 fn first_charter(spec: &VoSpec, role: &Role) -> Charter {
     let members = spec.members.iter();
+    let member = |site, cores| MemberSite {
+        gpus: spec.gpus,
+        mem_gib: spec.mem_gib,
+        ..Vo::member(site, cores)
+    };
     Charter {
         version: 1,
         vo: None,
@@ -325,9 +350,7 @@ fn first_charter(spec: &VoSpec, role: &Role) -> Charter {
         expires: spec.issued.after(spec.valid),
         authority: role.clone(),
         policy: role.clone(),
-        sites: members
-            .map(|(site, cores)| Vo::member(*site, *cores))
-            .collect(),
+        sites: members.map(|(site, cores)| member(*site, *cores)).collect(),
         window: spec.window,
         history: spec.history,
         usage_mode: spec.usage_mode,

@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fairmesh_model::{HistoryRule, RunningJob, UsageMode, UsageRecord, VoId, WallTime};
+use fairmesh_site::Table;
 
-use super::{Planned, Run};
+use super::{Planned, Run, owner_of};
 use crate::disk::Losses;
 use crate::invariants::clocks_were_wrong;
-use crate::oracle::owner::Owner;
-use crate::oracle::{Amounts, Documents, HeldVos, Recovered, Terms, held_on_disk};
+use crate::oracle::{Amounts, Documents, HeldCells, HeldVos, Recovered, Terms};
 use crate::swarm::Offer;
 use crate::vo::{OwnerSpec, Vo, mounting};
 use crate::world::{Action, StepKind};
@@ -37,6 +37,12 @@ impl Run {
             Planned::Relabel(node) => self.relabel(node),
             Planned::Lie(node) => self.lie(node),
             Planned::Credit(step) => self.act_on_credit(step),
+            Planned::Crowd(node) => {
+                let (now, mounted) = (self.batch_wall(node), self.mounted(node));
+                let offers = self.feeds.crowd(node, now, &mounted);
+                self.report(node, &offers);
+            }
+            Planned::Glance => self.glance(),
         }
     }
 
@@ -77,8 +83,7 @@ impl Run {
                     }
                     self.feeds.answered(node, offer);
                     self.credit.answered(&offer.record);
-                } else if terms[at].is_none() && self.has_charter(node, offer) {
-                    // Nobody can say what it costs: it is for a person to put that right.
+                } else if self.is_for_a_person(node, offer, terms[at].as_deref()) {
                     self.note_odd("uncharged_job");
                     self.feeds.done(node, offer);
                 }
@@ -95,7 +100,7 @@ impl Run {
         self.note_odd("correction");
         self.world.take_waiting(node);
         let is_liar = self.is_liar(node);
-        let owner = Owner::of(&self.world.node(node).config);
+        let owner = owner_of(&self.world.node(node).config);
         let terms = Documents::terms(&owner, &self.in_force(node), &record);
         if !is_liar {
             self.oracle.correcting(node, &record.key, terms.as_ref());
@@ -151,7 +156,7 @@ impl Run {
         node: usize,
         records: impl Iterator<Item = &'a UsageRecord>,
     ) -> Vec<Option<Rc<Terms>>> {
-        let owner = Owner::of(&self.world.node(node).config);
+        let owner = owner_of(&self.world.node(node).config);
         let held = self.in_force(node);
         let rules = |record| {
             let terms = Documents::terms(&owner, &held, record);
@@ -209,9 +214,20 @@ impl Run {
         self.look(Some(node), StepKind::Reconfigured, true);
     }
 
-    fn has_charter(&self, node: usize, offer: &Offer) -> bool {
+    /// Whether nobody can say what a job costs, or it holds more than the charter gives the site.
+    fn is_for_a_person(&self, node: usize, offer: &Offer, terms: Option<&Terms>) -> bool {
         let held = self.in_force(node);
-        offer.vo.is_none_or(|vo| held.contains_key(&self.ids[vo]))
+        let Some(terms) = terms else {
+            return offer.vo.is_none_or(|vo| held.contains_key(&self.ids[vo]));
+        };
+        let held = terms.account.0.and_then(|vo| held.get(&vo));
+        let member = held.and_then(|held| held.charter.member(self.world.node(node).id));
+        let record = &offer.record;
+        member.is_some_and(|has| {
+            record.cores > has.cores
+                || has.gpus.is_some_and(|gpus| record.gpus > gpus)
+                || (has.mem_gib).is_some_and(|gib| record.mem_mib > u64::from(gib) * 1_024)
+        })
     }
 
     pub(super) fn in_force(&self, node: usize) -> HeldVos<'_> {
@@ -357,7 +373,7 @@ impl Run {
     pub(super) fn note_dropped(&mut self) {
         for (site, vo) in self.world.take_dropped() {
             if self.is_fragile(site) {
-                let held = held_on_disk(&self.world, &self.blinded);
+                let held = self.held_on_disk();
                 let mut survived = self.oracle.published.said(self.world.node(site).id, &held);
                 survived.remove(&self.ids[vo]);
                 self.oracle.lost_elsewhere(site, &survived);
@@ -401,9 +417,9 @@ impl Run {
     /// A node has lost its store, or been given an older one.
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
-        self.credit.books.lost.insert(node);
+        self.credit.lost(node);
         self.forgot(node, keeps_side);
-        let held = held_on_disk(&self.world, &self.blinded);
+        let held = self.held_on_disk();
         let removed = self.removed.iter().any(|(site, _)| *site == node);
         // A side file keeps what no peer is known to hold; a peer that has lost its store since may
         // have held the rest alone.
@@ -432,17 +448,26 @@ impl Run {
         self.lost_streams.insert(node, streams);
         for (other, streams) in &self.lost_streams {
             if *other != node {
-                let of_then = held.iter().filter(|(place, _)| streams.contains(*place));
-                let of_then: BTreeMap<_, _> = of_then
-                    .map(|(place, cells)| (*place, cells.clone()))
-                    .collect();
-                let survived = self
-                    .oracle
-                    .published
-                    .said(self.world.node(*other).id, &of_then);
+                let (id, held) = (self.world.node(*other).id, held.of(streams));
+                let survived = self.oracle.published.said(id, &held);
                 self.oracle.lost_elsewhere(*other, &survived);
             }
         }
+    }
+
+    /// What can be read of all heads from any disk except those of liars that break requests or leave them unanswered:
+    /// what those hold helps no other site.
+    fn held_on_disk(&self) -> HeldCells {
+        let mut held = HeldCells::default();
+        let nodes = self.world.nodes().iter();
+        for node in nodes.filter(|node| !self.blinded.contains(&node.index)) {
+            for (table, key, part) in node.disk.rows() {
+                if table == Table::Parts {
+                    held.add(&key, &part);
+                }
+            }
+        }
+        held
     }
 
     fn forgot(&mut self, node: usize, keeps_side: bool) {

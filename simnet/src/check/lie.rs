@@ -150,6 +150,8 @@ impl Run {
             return Vec::new();
         };
         let account = VoOptions::name(*vo);
+        let declared = &self.options.vos[*vo];
+        let (gpus, mem_gib) = (declared.gpus.unwrap_or(0), declared.mem_gib.unwrap_or(0));
         let record = |_| {
             self.false_jobs += 1;
             let name = format!("lie {}", self.false_jobs);
@@ -157,7 +159,11 @@ impl Run {
                 "any" => format!("x{}", self.false_jobs),
                 user => user.to_owned(),
             };
-            job(name, &account, ("g0", &user), ran, cores)
+            UsageRecord {
+                gpus,
+                mem_mib: u64::from(mem_gib) * 1_024,
+                ..job(name, &account, ("g0", &user), ran, cores)
+            }
         };
         (0..count).map(record).collect()
     }

@@ -67,6 +67,8 @@ pub struct Facts {
     pub probes: Vec<ProbeSeen>,
     /// Answers about VOs, in order.
     pub served: Vec<ServedSeen>,
+    /// Nodes that have asked a peer for something.
+    pub asked: Vec<usize>,
     /// Nodes that have asked a peer again and again: the peer has said nothing for so many answers but
     /// that it is to be asked in full.
     pub in_vain: Vec<(usize, SiteId, u32)>,
@@ -87,6 +89,7 @@ impl Facts {
         self.probes.retain(|seen| seen.node != node);
         self.served.retain(|seen| seen.node != node);
         self.in_vain.retain(|(asker, ..)| *asker != node);
+        self.asked.retain(|asker| *asker != node);
         self.garbage = 0;
         self
     }
@@ -309,7 +312,12 @@ impl Tamper for Watch {
                     }
                 }
                 Effect::Ask { bytes, .. } => {
-                    if let Ok(Request::Probe(probe)) = Request::from_bytes(bytes) {
+                    let request = Request::from_bytes(bytes);
+                    self.facts
+                        .borrow_mut()
+                        .asked
+                        .extend(request.is_ok().then_some(node));
+                    if let Ok(Request::Probe(probe)) = request {
                         self.note_probe(node, &probe);
                     }
                 }

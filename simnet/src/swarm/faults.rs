@@ -62,7 +62,28 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned
         }
         planned = drawn.planned;
     }
+    if options.quotas.is_some_and(|quotas| quotas.alone) {
+        planned.extend(lose_founders(seed, options, ms));
+    }
     planned
+}
+
+/// Whoever the first charter lists alone loses its store, once in each VO.
+fn lose_founders(seed: Seed, options: &Options, ms: u64) -> Vec<Planned> {
+    let mut drawn = Drawn {
+        random: seed.stream("swarm founders"),
+        options,
+        ms,
+        at: 0,
+        planned: Vec::new(),
+    };
+    for vo in &options.vos {
+        drawn.at = drawn.random.between(ms / 4, ms - 1);
+        let (nodes, keeps_side) = (vo.members[..1].to_vec(), false);
+        let down = drawn.a_while();
+        drawn.lasting(Action::Wipe { nodes, keeps_side }, down);
+    }
+    drawn.planned
 }
 
 type Draw = fn(&mut Drawn<'_>);

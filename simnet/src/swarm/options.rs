@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Discounts, Distance, Factor, HistoryRule, Millis, PolicyMount,
-    Scope, Share, UsageMode, Weight, WindowLength,
+    Scope, Share, UsageMode, VoId, Weight, WindowLength,
 };
 use fairmesh_site::{Charging, Timing};
 use serde::{Deserialize, Serialize};
@@ -18,6 +18,7 @@ use super::QuotaOptions;
 use super::lines::{OTHERS, WeightsOption, start_day};
 use crate::liar::{LIAR_CORES, Liar};
 use crate::network::{LinkSpec, NetworkSpec};
+use crate::oracle::Reach;
 use crate::vo::{DAY, OwnerSpec, VALIDITY, Vo, VoSpec};
 use crate::world::{Planned, WorldSpec};
 
@@ -123,6 +124,8 @@ pub struct LinkOptions {
 pub struct LocalOptions {
     /// How usage of this site is weighed by its age.
     pub history: HistoryOption,
+    /// Hours that this history reaches back; 0 as long as all histories of the Grid.
+    pub history_hours: u64,
     /// What jobs of the site's own accounts are charged.
     pub charging: ChargingOption,
     /// Classes of machines that sites have, at most three.
@@ -153,6 +156,7 @@ impl Default for LocalOptions {
     fn default() -> Self {
         Self {
             history: HistoryOption::None,
+            history_hours: 0,
             charging: ChargingOption::CpuTime,
             machine_classes: 0,
             limits: false,
@@ -201,6 +205,8 @@ pub struct LoadOptions {
     pub contradict_permille: u64,
     /// They report the energy that they used.
     pub energy_permille: u64,
+    /// Accounts of which jobs are reported at once, at one time in the run and one site.
+    pub crowd: u64,
 }
 
 /// How often each kind of fault happens in the run, at nodes and times that the seed draws.
@@ -256,6 +262,18 @@ pub struct VoOptions {
     pub window_s: u64,
     /// How usage is weighed by its age.
     pub history: HistoryOption,
+    /// Hours that its history reaches back; 0 as long as all histories of the Grid.
+    #[serde(default)]
+    pub history_hours: u64,
+    /// Cores that its charter declares for each site; 0 for far more than the load can hold.
+    #[serde(default)]
+    pub cores: u32,
+    /// GPUs that it declares for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Memory that it declares for each, GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem_gib: Option<u32>,
     /// What running jobs count for.
     pub mode: ModeOption,
     /// Whether every other entry may have a quarter more than its share at most.
@@ -408,7 +426,7 @@ impl Options {
 
     /// What all owners decide.
     pub(crate) fn owner(&self) -> OwnerSpec {
-        let horizon = self.windows_kept(self.local_window_s);
+        let horizon = self.windows_kept(self.local_window_s, self.local.history_hours);
         OwnerSpec {
             timing: self.timing(),
             local_window: window(self.local_window_s),
@@ -437,7 +455,8 @@ impl Options {
     /// The VOs, with their first documents.
     pub(crate) fn found(&self) -> Vec<Vo> {
         let found = |(index, vo): (usize, &VoOptions)| {
-            let mut spec = vo.spec(index, self.windows_kept(vo.window_s));
+            let mut spec = vo.spec(index, self.windows_kept(vo.window_s, vo.history_hours));
+            spec.alone = self.quotas.is_some_and(|quotas| quotas.alone);
             for (site, cores) in &mut spec.members {
                 if self.liars.iter().any(|liar| liar.site == *site) {
                     *cores = LIAR_CORES;
@@ -470,13 +489,34 @@ impl Options {
         all.map(|(index, spec)| founded(index, spec)).collect()
     }
 
-    /// Windows of so many seconds that histories reach back.
-    fn windows_kept(&self, window_s: u64) -> u32 {
-        let history_s = match self.history_hours {
-            0 => HISTORY_DAYS * 86_400,
-            hours => hours * 3_600,
+    /// Windows of so many seconds that a history of its own `hours`, or of those of the Grid, reaches back.
+    fn windows_kept(&self, window_s: u64, hours: u64) -> u32 {
+        let history_s = match (hours, self.history_hours) {
+            (0, 0) => HISTORY_DAYS * 86_400,
+            (0, hours) | (hours, _) => hours * 3_600,
         };
         u32::try_from((history_s / window_s).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The histories that may end within a run.
+    pub(crate) fn short_histories(&self, vos: &[Vo]) -> BTreeMap<Option<VoId>, Reach> {
+        let of_vos = vos.iter().zip(&self.vos);
+        let of_vos = of_vos.map(|(vo, of)| (Some(vo.id), of.window_s, of.history_hours));
+        let local = (None, self.local_window_s, self.local.history_hours);
+        let reach = |(vo, window_s, hours): (Option<VoId>, u64, u64)| {
+            let window = Millis::from_secs(window_s);
+            let windows = self.windows_kept(window_s, hours).into();
+            let history = window.times(windows);
+            (vo, Reach { history, window })
+        };
+        let all = of_vos.chain([local]);
+        let short = all.filter(|(.., hours)| hours + self.history_hours > 0);
+        short.map(reach).collect()
+    }
+
+    /// Whether sites recompute fewer entries in a step than a tree may have.
+    pub(crate) fn counts_in_steps(&self) -> bool {
+        self.sweep_entries < all_at_once()
     }
 
     /// Shortest time between two ticks of one node.
@@ -521,48 +561,6 @@ impl VoOptions {
     /// The VO's name, and the batch account of its jobs.
     pub(crate) fn name(index: usize) -> String {
         format!("vo-{index}")
-    }
-
-    /// What entries say of how those below them are compared.
-    fn says(&self) -> BTreeMap<String, (Option<Scope>, Option<Distance>)> {
-        let (local, global) = (Some(Scope::Local), Some(Scope::Global));
-        let (root, first) = match self.local_levels {
-            LocalLevels::Unsaid => (None, None),
-            LocalLevels::All => (local, None),
-            LocalLevels::OfFirstGroup => (None, local),
-            LocalLevels::AllButOfFirstGroup => (local, global),
-        };
-        let distance = |distance| self.distances.then_some(distance);
-        let root = (root, distance(Distance::Relative));
-        let first = (first, distance(MIXED));
-        BTreeMap::from([("/".to_owned(), root), ("/g0".to_owned(), first)])
-    }
-
-    fn spec(&self, index: usize, windows: u32) -> VoSpec {
-        let valid = match self.expires_hours {
-            0 => VALIDITY,
-            hours => Millis(DAY.0 + hours * 3_600_000),
-        };
-        VoSpec {
-            valid,
-            delegates: self.delegates,
-            snapshots: self.snapshots,
-            members: self.members.iter().map(|site| (*site, CORES)).collect(),
-            shares: self.shares(),
-            was: self.was(),
-            since: self.since(),
-            history: self.history.rule(windows),
-            usage_mode: self.mode.mode(),
-            limits: self.limits,
-            says: self.says(),
-            charging: self.charging.rule(self.weighs_energy),
-            discounts: Discounts {
-                preemptible: percent(self.preemptible_percent),
-                ..Discounts::NONE
-            },
-            window: window(self.window_s),
-            ..VoSpec::small(&Self::name(index), 0)
-        }
     }
 }
 

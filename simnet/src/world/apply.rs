@@ -9,7 +9,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{Charter, DocumentError, Factor, PriceList, RunningJob, WallTime};
+use fairmesh_model::{Charter, DocumentError, Factor, MemberSite, PriceList, RunningJob, WallTime};
 use fairmesh_policy::SitePolicy;
 use fairmesh_site::SiteConfig;
 
@@ -183,6 +183,7 @@ impl World {
         let issued = self.true_wall();
         let first: BTreeMap<usize, u32> = self.vos[vo].spec.members.iter().copied().collect();
         let readers = self.vos[vo].spec.readers.clone();
+        let (gpus, mem_gib) = (self.vos[vo].spec.gpus, self.vos[vo].spec.mem_gib);
         let mut charter = |change: &dyn Fn(&mut Charter)| {
             self.vos[vo].next_charter(|charter| {
                 charter.issued = issued;
@@ -207,7 +208,11 @@ impl World {
                 // A member that lies is not declared more than it was.
                 let cores = |site| first.get(site).or(first.values().next()).copied();
                 let admitted = sites.iter();
-                let admitted = admitted.map(|site| Vo::member(*site, cores(site).unwrap_or(1)));
+                let admitted = admitted.map(|site| MemberSite {
+                    gpus,
+                    mem_gib,
+                    ..Vo::member(*site, cores(site).unwrap_or(1))
+                });
                 charter.sites.extend(admitted);
             }),
             Action::Policy { .. } => self.vos[vo].next_policy(|policy| {
