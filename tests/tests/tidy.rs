@@ -81,6 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ),
     ("needs", &[]),
     ("fuzz", &["tests"]),
+    ("simnet-fuzz", &[]),
     ("xtask", &[]),
 ];
 

@@ -156,9 +156,7 @@ impl Gossip {
 
     /// Takes other intervals from now on.
     pub fn set_intervals(&mut self, intervals: Intervals) {
-        if !mutated!(OldIntervals) {
-            self.intervals = intervals;
-        }
+        self.intervals = mutant!(OldIntervals, intervals, self.intervals);
     }
 
     /// Counters for the metrics.
