@@ -125,7 +125,18 @@ fn options_for(name: &str, seed: Seed) -> Options {
     let mut options = Options::draw_of(seed, SITES.0, Some(MINUTES / 3));
     let faults = &mut options.faults;
     match name {
-        "incarnations" | "policies" | "limits" => faults.crashes += 4,
+        "incarnations" => {
+            faults.crashes += 4;
+            faults.wipes_with_side += 4;
+            faults.backups_restored += 4;
+        }
+        "policies" | "limits" => faults.crashes += 4,
+        "audit" => {
+            // Own heads come back from members.
+            faults.wipes += 4;
+            faults.wipes_with_side += 4;
+            options.load.correct_permille += 200;
+        }
         "clocks" => faults.clock_jumps += 8,
         "owner" => faults.departures += 8,
         "prices" => faults.reconfigurations += 4,
