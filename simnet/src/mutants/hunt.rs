@@ -126,6 +126,13 @@ fn options_for(name: &str, seed: Seed) -> Options {
     let faults = &mut options.faults;
     match name {
         "incarnations" | "policies" | "limits" => faults.crashes += 4,
+        "audit" => {
+            // Own heads must come back to a site that has taken jobs back.
+            options.reports_per_hour = 20;
+            options.load.correct_permille = 500;
+            faults.crashes += 4;
+            faults.wipes += 4;
+        }
         "clocks" => faults.clock_jumps += 8,
         "owner" => faults.departures += 8,
         "prices" => faults.reconfigurations += 4,
