@@ -339,8 +339,8 @@ impl Oracle {
         of(&place.base) + of(&place.ledger.least.charge)
     }
 
-    /// The least and the most that each account is charged for a site's reports, without what is refunded. Nothing where
-    /// the site's store was lost.
+    /// The least and the most that each account is charged for a site's reports, without what is refunded. Nothing
+    /// where the site's store was lost.
     pub fn net(&self, site: usize) -> BTreeMap<AccountKey, (u64, u64)> {
         let place = &self.places[site];
         match place.losses {
