@@ -306,8 +306,8 @@ impl Oracle {
         })
     }
 
-    /// What must be counted of a site's reports, by account. Of a history that ends nobody knows when what survived a
-    /// loss was used.
+    /// What must be counted of a site's reports, by account. In a history that ends, usage that survived a loss is not
+    /// certain, because its windows are unknown.
     pub fn certain(&self, site: usize, vo: Option<VoId>) -> Amounts {
         let first = self.first_window(vo);
         if first > 0 {
@@ -339,8 +339,8 @@ impl Oracle {
         of(&place.base) + of(&place.ledger.least.charge)
     }
 
-    /// The least and the most that each account is charged for a site's reports, without what is refunded. Nothing where
-    /// the site's store was lost.
+    /// The least and the most that each account is charged for a site's reports, without what is refunded. Nothing
+    /// where the site's store was lost.
     pub fn net(&self, site: usize) -> BTreeMap<AccountKey, (u64, u64)> {
         let place = &self.places[site];
         match place.losses {

@@ -266,17 +266,19 @@ impl<T: Document> Signed<T> {
             let is_good = verdicts::is_good(key.as_bytes(), &signature.signature, &signed);
             (is_good || crate::mutated!(SignatureUnchecked)).then_some(())
         };
-        let valid: Vec<KeyId> = self
+        let valid = self
             .envelope
             .signatures
             .iter()
             .filter_map(|signature| Some((signature, signer(signature)?)))
             .filter(|(_, key)| keys.contains(key))
             .filter(|(signature, key)| good(signature, *key).is_some())
-            .map(|(_, key)| key)
-            .collect();
-        let distinct: BTreeSet<&KeyId> = valid.iter().collect();
-        crate::mutant!(SignedTwiceCounts, distinct.len(), valid.len())
+            .map(|(_, key)| key);
+        crate::mutant!(
+            SignedTwiceCounts,
+            valid.collect::<BTreeSet<KeyId>>().len(),
+            valid.count()
+        )
     }
 
     /// Makes the document usable, if every one of `roles` has signed with its threshold.

@@ -214,7 +214,7 @@ impl Run {
         self.look(Some(node), StepKind::Reconfigured, true);
     }
 
-    /// Whether nobody can say what a job costs, or it holds more than the charter gives the site.
+    /// Whether a person must act: the job's cost is unknown, or it holds more than the charter declares for the site.
     fn is_for_a_person(&self, node: usize, offer: &Offer, terms: Option<&Terms>) -> bool {
         let held = self.in_force(node);
         let Some(terms) = terms else {

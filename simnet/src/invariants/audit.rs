@@ -46,7 +46,7 @@ fn check(
     for entry in entries {
         *told.entry(&entry.path).or_default() += entry.charge;
     }
-    // What a history ends with, or a lost store, is told no more.
+    // Corrections that have left the history, or that only a lost store had, are not published.
     let is_certain = seen.oracle.losses(of) == 0 && seen.oracle.first_window(Some(vo)) == 0;
     let certain = seen.oracle.taken_back(of).iter();
     let certain = certain.filter(|((of, _), _)| is_certain && *of == Some(vo));

@@ -117,7 +117,7 @@ fn check_windows(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Viola
 }
 
 impl Fresh {
-    /// A node that is connected has signed, and asked somebody, not too long ago.
+    /// A connected node has signed, and asked a peer, within the time allowed.
     fn check_word(&mut self, seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
         let (now, last) = (seen.world.now(), &mut self.0[node]);
         let timing = seen.world.node(node).config.timing;
@@ -131,7 +131,7 @@ impl Fresh {
         let due = Millis(timing.sync.0 + timing.request_timeout.0 + late(seen).0);
         if since(last.asked) > due {
             let message = format!(
-                "is connected and has asked nobody for {} ms; {} is the most",
+                "is connected and has asked no peer for {} ms; {} is the most",
                 since(last.asked).0,
                 due.0
             );

@@ -18,7 +18,7 @@ use crate::check::Booked;
 use crate::vo::HOUR;
 use crate::world::StepKind;
 
-/// Holds that are due are freed within so long: a site looks each second, once it has heard that its clock is right.
+/// Holds that are due are freed within this time: a site looks each second, once other clocks agree with its own.
 const EXPIRED_WITHIN: Millis = Millis(60_000);
 
 /// Tolerances of clocks within which a clock is taken to be right: peers' clocks are known as they were.

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use fairmesh_model::{ContentHash, Incarnation, SiteId, StreamId, VoId};
+use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, VoId};
 
 use super::{Invariant, Seen, Violation};
 
@@ -17,6 +17,8 @@ pub(super) struct Incarnations {
     life_of: HashMap<(SiteId, Incarnation), u32>,
     /// The first head of each incarnation: one that a peer gives back is the same.
     first: HashMap<(VoId, StreamId), ContentHash>,
+    /// The newest head of each incarnation: a later one was signed since. Only looked up.
+    newest: HashMap<(VoId, StreamId), Seq>,
     highest: Vec<Incarnation>,
     remembers: Vec<bool>,
 }
@@ -26,6 +28,7 @@ impl Incarnations {
         Self {
             life_of: HashMap::new(),
             first: HashMap::new(),
+            newest: HashMap::new(),
             highest: vec![Incarnation(0); nodes],
             remembers: vec![true; nodes],
         }
@@ -42,18 +45,24 @@ impl Invariant for Incarnations {
         // What a liar signs is what its script makes it sign.
         let own = seen.facts.heads.iter();
         let own = own.filter(|found| found.own && !seen.is_liar(found.node));
-        for found in own.filter(|found| found.head.seq.0 == 1) {
+        for found in own {
             let (node, head) = (found.node, &found.head);
             let stream = StreamId {
                 site: head.site,
                 incarnation: head.incarnation,
             };
-            let life = seen.world.node(node).life();
-            *checks += 1;
-            if self.first.get(&(head.vo, stream)) == Some(&found.hash) {
+            let newest = self.newest.entry((head.vo, stream)).or_default();
+            if head.seq.0 > 1 && head.seq <= *newest {
                 continue;
             }
-            self.first.insert((head.vo, stream), found.hash);
+            *newest = head.seq.max(*newest);
+            let life = seen.world.node(node).life();
+            *checks += 1;
+            if head.seq.0 == 1
+                && self.first.insert((head.vo, stream), found.hash) == Some(found.hash)
+            {
+                continue;
+            }
             let number = stream.incarnation.0;
             match self.life_of.insert((stream.site, stream.incarnation), life) {
                 Some(before) if before != life => {
@@ -81,7 +90,7 @@ impl Invariant for Incarnations {
 #[cfg(test)]
 mod tests {
     use fairmesh_cluster::Seed;
-    use fairmesh_model::{Seq, WallTime};
+    use fairmesh_model::WallTime;
     use fairmesh_site::gossip::Head;
 
     use super::*;

@@ -44,7 +44,7 @@ impl Quotas {
     }
 }
 
-/// Whether the charter that a node goes by lists it alone: then it waits for nobody.
+/// Whether the charter that a node goes by lists it alone: then it waits for no other site.
 fn is_alone(seen: &Seen<'_>, node: usize, vo: VoId) -> bool {
     let site = seen.world.site(node);
     let documents = site.map(|site| site.documents(vo)).unwrap_or_default();

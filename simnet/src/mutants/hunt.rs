@@ -125,17 +125,13 @@ fn options_for(name: &str, seed: Seed) -> Options {
     let mut options = Options::draw_of(seed, SITES.0, Some(MINUTES / 3));
     let faults = &mut options.faults;
     match name {
-        "incarnations" => {
-            faults.crashes += 4;
-            faults.wipes_with_side += 4;
-            faults.backups_restored += 4;
-        }
-        "policies" | "limits" => faults.crashes += 4,
+        "incarnations" | "policies" | "limits" => faults.crashes += 4,
         "audit" => {
-            // Own heads come back from members.
+            // Own heads must come back to a site that has taken jobs back.
+            options.reports_per_hour = 20;
+            options.load.correct_permille = 500;
+            faults.crashes += 4;
             faults.wipes += 4;
-            faults.wipes_with_side += 4;
-            options.load.correct_permille += 200;
         }
         "clocks" => faults.clock_jumps += 8,
         "owner" => faults.departures += 8,

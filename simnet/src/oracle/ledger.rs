@@ -162,6 +162,9 @@ impl Ledger {
         }
         let recovered = self.recovered.get(&terms.account.0);
         job.recovered = recovered.copied().unwrap_or_default();
+        // A feed hands in a report that is refused again and again: it is open once.
+        job.open
+            .retain(|open| *open.record != *record || open.terms != *terms);
         job.open.push(Open {
             record: Rc::new(record.clone()),
             terms: Rc::clone(terms),

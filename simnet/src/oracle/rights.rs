@@ -341,11 +341,11 @@ impl Place {
     /// Whether what an account owes is settled by the next rights that are there, and there are some that anybody may
     /// spend: then it owes nothing.
     pub fn is_settled(&self, account: &AccountPath) -> bool {
-        let nobody = AccountPath::root();
+        let root = AccountPath::root();
         let everybody_may = |id: AllocationId| self.allocations.0[&id].members.is_empty();
         let terms = self.allocations.terms(account, None, self.at);
         let is_next = terms.is_some_and(|terms| terms.settle == Settlement::Next);
-        let live = self.allocations.live(account, &nobody, self.at);
+        let live = self.allocations.live(account, &root, self.at);
         let mut rights = live.into_iter().filter(|(id, _)| everybody_may(*id));
         !is_next || self.owed(account) == 0 || !rights.any(|slice| self.left(slice) > 0)
     }

@@ -34,8 +34,8 @@ const CROWD: (u64, u64) = (1_030, 1_200);
 const CROWD_SITES_MAX: usize = 6;
 const CROWD_MINUTES_MAX: u64 = 120;
 
-/// Entries that a site recomputes in one step, at least, if there is a crowd or ticks are minutes apart: with one or two
-/// it would count for days what the others publish in hours.
+/// Entries that a site recomputes in one step, at least, if there is a crowd or ticks are minutes apart: with one or
+/// two it would count for days what the others publish in hours.
 pub(super) const SWEEP_OF_MANY: usize = 64;
 
 /// Longest and shortest safety phase.

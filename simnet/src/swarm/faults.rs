@@ -68,7 +68,7 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned
     planned
 }
 
-/// Whoever the first charter lists alone loses its store, once in each VO.
+/// In each VO the member that the first charter lists alone loses its store once.
 fn lose_founders(seed: Seed, options: &Options, ms: u64) -> Vec<Planned> {
     let mut drawn = Drawn {
         random: seed.stream("swarm founders"),

@@ -355,7 +355,8 @@ pub enum ChargingOption {
 }
 
 /// Kinds of history rules. Unless they are to be short all reach back further than a run and a wrong clock do;
-/// where only running jobs count usage is kept for some weeks, so it is not drawn where runs or wrong clocks are longer.
+/// where only running jobs count usage is kept for some weeks, so it is not drawn where runs or wrong clocks are
+/// longer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]

@@ -28,31 +28,21 @@ fn the_oracle_uses_no_code_under_test() {
 #[test]
 fn paths_out_of_the_oracle_are_found() {
     let forbidden = ["fairmesh_site".to_owned()];
-    let wrong = |line| wrong_path(line, 1, &forbidden);
-    assert_eq!(
-        wrong("use fairmesh_site::Site;"),
-        Some("fairmesh_site::".to_owned())
-    );
-    assert_eq!(
-        wrong("let x = crate::world::World"),
-        Some("crate::world::World".to_owned())
-    );
-    assert_eq!(
-        wrong("use super::super::world;"),
-        Some("super::super".to_owned())
-    );
-    assert_eq!(
-        wrong("use crate::{oracle, world};"),
-        Some("crate::".to_owned())
-    );
-    assert_eq!(
-        wrong("use super::AccountKey; use crate::oracle::Cells; other_fairmesh_site::x"),
-        None
-    );
-    assert_eq!(
-        wrong_path("use super::world;", 0, &forbidden),
-        Some("super".to_owned())
-    );
+    let rows = [
+        ("use fairmesh_site::Site;", Some("fairmesh_site::")),
+        ("let x = crate::world::World", Some("crate::world::World")),
+        ("use super::super::world;", Some("super::super")),
+        ("use crate::{oracle, world};", Some("crate::")),
+        (
+            "use super::AccountKey; use crate::oracle::Cells; other_fairmesh_site::x",
+            None,
+        ),
+    ];
+    for (line, found) in rows {
+        assert_eq!(wrong_path(line, 1, &forbidden).as_deref(), found, "{line}");
+    }
+    let at_top = wrong_path("use super::world;", 0, &forbidden);
+    assert_eq!(at_top.as_deref(), Some("super"));
 }
 
 /// Sources that are no tests, and how deep in the oracle they are.

@@ -28,7 +28,6 @@ pub(super) const ROWS: &[(&str, fn())] = &[
     ("soft", a_site_owes_its_part_of_the_overdraft),
     ("asking", what_is_owed_is_asked_for_with_what_is_needed),
     ("owners", owners_have_the_last_word),
-    ("an old charter", a_site_that_was_alone_hears_its_members),
     ("replacing", a_hold_is_replaced_or_stays),
     ("expiring holds", a_hold_that_nobody_speaks_of_expires),
     ("credits", an_error_is_given_back_once),
@@ -394,17 +393,6 @@ fn a_site_owes_its_part_of_the_overdraft() {
         ledger.hold(WallTime(2), &request(3, 10)).verdict,
         Verdict::OverQuota
     );
-}
-
-#[test]
-fn a_site_that_was_alone_hears_its_members() {
-    let (grants, _) = grants(vec![allocation(vec![slice(100, 0, DAY)], &[1, 1])]);
-    let nothing = Default::default();
-    let mut ledger = Ledger::restore(site(0), members(1), grants, nothing, false);
-    ledger.tick(WallTime(1));
-    assert!(!ledger.is_frozen(), "an old charter lists nobody else");
-    ledger.set_members(members(2));
-    assert!(ledger.is_frozen(), "the next one does");
 }
 
 #[test]
@@ -1088,7 +1076,7 @@ fn a_site_that_was_alone_for_a_moment_waits_for_others() {
     let nothing = (BTreeMap::new(), BTreeMap::new());
     let mut ledger = Ledger::restore(site(0), members(1), grants, nothing, false);
     ledger.tick(WallTime(1));
-    assert_eq!(ledger.spendable(ids[0]), 50, "it waits for nobody");
+    assert_eq!(ledger.spendable(ids[0]), 50, "it waits for no other site");
     ledger.set_members(members(2));
     assert!(ledger.is_frozen(), "the other may hold what it has spent");
 }

@@ -82,7 +82,7 @@ pub struct Asked {
     pub at: MonoTime,
     /// When its hold expires, by its site's clock.
     pub expires: WallTime,
-    /// The same as the oracle sees it; none where nobody can say what it costs, or whose it is.
+    /// The same as the oracle sees it; `None` if its cost or its account is unknown.
     pub job: Option<Job>,
     /// Prices that its site's owner may ask at the moment.
     pub prices: Vec<fairmesh_model::Factor>,

@@ -24,6 +24,7 @@ const LONG: Millis = Millis(60 * DAY.0);
 /// A price, a configuration and a clock are what they are for so long before a job's price is known to the judge: sites
 /// look at the hour each second.
 const KNOWN_AFTER: Millis = Millis(15_000);
+const LOOKS_WITHIN_TICKS: u64 = 3;
 
 /// A price does not fall below this for want of importance.
 const LEAST: Factor = Factor::from_millionths(500_000);
@@ -87,8 +88,13 @@ fn by_hours(hours: &[Hours], at: WallTime) -> Factor {
         .map_or(Factor::ONE, |of| of.price)
 }
 
-/// Prices that an owner may ask at a moment, where sites look at the hour each `steady` at the latest.
-fn prices(config: &SiteConfig, vo: VoId, at: WallTime, is_steady: bool) -> Vec<Factor> {
+/// Prices that an owner may ask at a moment, where sites look at the hour after `known_after` at the latest.
+fn prices(
+    config: &SiteConfig,
+    vo: VoId,
+    at: WallTime,
+    (known_after, is_steady): (Millis, bool),
+) -> Vec<Factor> {
     let Some(Pricing::Calendar(hours)) = config.quotas.get(&vo).map(|of| &of.pricing) else {
         // What was asked by the configuration before is asked until the next look.
         let other = (!is_steady).then(|| PRICES.map(Factor::from_millionths));
@@ -97,7 +103,7 @@ fn prices(config: &SiteConfig, vo: VoId, at: WallTime, is_steady: bool) -> Vec<F
             .chain(other.into_iter().flatten())
             .collect();
     };
-    let mut all = vec![by_hours(hours, at), by_hours(hours, at.before(KNOWN_AFTER))];
+    let mut all = vec![by_hours(hours, at), by_hours(hours, at.before(known_after))];
     if !is_steady {
         all.push(Factor::ONE);
         all.extend(hours.iter().map(|hours| hours.price));
@@ -122,9 +128,11 @@ impl Run {
         let user = record.origin.user.as_deref().unwrap_or_default();
         let is_named = |owner: &OwnerQuota| owner.users.contains(&Pattern::parse(user));
         let steady = &self.credit.steady[node];
+        // Where ticks are minutes apart, a site looks at the hour as rarely.
+        let known_after = KNOWN_AFTER.max(self.options.tick().times(LOOKS_WITHIN_TICKS));
         let is_steady =
-            steady.life == place.life() && self.world.now() >= steady.since.after(KNOWN_AFTER);
-        let prices = prices(config, id, now.wall, is_steady);
+            steady.life == place.life() && self.world.now() >= steady.since.after(known_after);
+        let prices = prices(config, id, now.wall, (known_after, is_steady));
         let job = terms.filter(|terms| terms.account.0 == Some(id));
         let job = job.map(|terms| Job {
             user: terms.account.1.clone(),

@@ -92,7 +92,8 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
 fn check_counted(look: &Look<'_>, right: &[Row]) -> Result<(), Violation> {
     let columns = |of: &Counters| [of.net(), of.cpu_ms, of.gpu_ms, of.mem_mib_s, of.jobs];
     let mut counted = BTreeMap::new();
-    for cell in look.site.counted_cells() {
+    let cells = look.site.counted_cells().into_iter();
+    for cell in cells.filter(|cell| cell.vo.is_some_and(|vo| look.held.contains_key(&vo))) {
         let of = (cell.site, (cell.vo, cell.path), cell.span);
         counted.insert(of, columns(&cell.counters));
     }
@@ -105,14 +106,23 @@ fn check_counted(look: &Look<'_>, right: &[Row]) -> Result<(), Violation> {
         );
         if right != shown {
             return Err(look.wrong(format!(
-                "counts {shown:?} (net charge, CPU, GPU, memory, jobs) for {} at site {} in {:?}; its capacity leaves {right:?}",
+                "counts {shown:?} (net charge, CPU, GPU, memory, jobs) for {} at site {} in {:?}; its capacity \
+                 leaves {right:?}",
                 row.account.1,
                 row.site.short(),
                 row.span
             )));
         }
     }
-    Ok(())
+    let mut others = counted.into_iter();
+    match others.find(|(_, shown)| *shown != [0; 5]) {
+        None => Ok(()),
+        Some(((site, account, span), shown)) => Err(look.wrong(format!(
+            "counts {shown:?} for {} at site {} in {span:?}, of which it holds nothing",
+            account.1,
+            site.short()
+        ))),
+    }
 }
 
 /// How the owner weighs usage, and every VO; from which windows, the site says.
