@@ -308,10 +308,20 @@ fn runs_are_charged_by_the_name_they_held_by(side: &Side) -> anyhow::Result<()> 
         )?;
         Ok(left.is_empty())
     })?;
-    await_that("nothing that is held, and all that ran charged", || {
-        let used = amount(side, "yvonne", "used")?;
-        let counted = side.node()?.usage("physics", "yvonne")?;
-        Ok(used > 0 && used == counted && amount(side, "yvonne", "held")? == 0)
+    let amounts = || {
+        let [used, held] = ["used", "held"].map(|of| amount(side, "yvonne", of));
+        anyhow::Ok((used?, held?, side.node()?.usage("physics", "yvonne")?))
+    };
+    let is_charged = await_that("nothing that is held, and all that ran charged", || {
+        let (used, held, counted) = amounts()?;
+        Ok(used > 0 && used == counted && held == 0)
+    });
+    is_charged.with_context(|| {
+        format!(
+            "used, held and counted: {:?}\n{:#?}",
+            amounts(),
+            slurm.started()
+        )
     })?;
     let over = amount(side, "yvonne", "overdraft")?;
     ensure!(over == 0, "an overdraft of {over}");
