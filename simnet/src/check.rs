@@ -36,8 +36,8 @@ pub mod summary;
 pub mod watch;
 
 use credit::Credit;
+pub(crate) use credit::place;
 pub use credit::{Asked, Booked, Books, Decided};
-pub(crate) use credit::{place, sent};
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 

@@ -5,8 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Allocation, Signed, SiteId, VoId};
-use fairmesh_site::rights::{Cell, Ledger, Mark, Row, SliceId, State, Verdict};
+use fairmesh_model::{AccountPath, Allocation, Signed, VoId};
+use fairmesh_site::rights::{Cell, Ledger, Mark, Row, State, Verdict};
 
 use crate::oracle::rights::{Allocations, Counted, Place};
 use crate::world::World;
@@ -57,20 +57,4 @@ fn promised(ledger: &Ledger) -> BTreeMap<AccountPath, u64> {
         *promised.entry(mark.account.clone()).or_default() += mark.amount.0 - holds;
     }
     promised
-}
-
-/// What others have sent a site of each slice, by the rows that it holds.
-pub(crate) fn sent(ledger: &Ledger) -> Vec<(SiteId, SliceId, u64)> {
-    let me = ledger.me();
-    let all = ledger.grants().iter();
-    let slices = all.flat_map(|(allocation, body)| {
-        let places = (0..).zip(&body.slices);
-        places.map(move |(index, _)| SliceId { allocation, index })
-    });
-    let of_slice = |id| {
-        let rows = ledger.rows(id).filter(move |(site, _)| *site != me);
-        rows.map(move |(site, row)| (site, id, row.get(Cell::Sent(me))))
-    };
-    let sent = slices.flat_map(of_slice);
-    sent.filter(|(.., sent)| *sent > 0).collect()
 }
