@@ -16,12 +16,12 @@ use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 
 use crate::invariants::{
-    Invariant, LIVENESS, Lag, Liveness, NO_PANIC, Seen, Steps, TABLE, Violation,
+    Invariant, LIVENESS, Lag, Liveness, NO_PANIC, SEES_TIME_WITHIN, Seen, Steps, TABLE, Violation,
 };
 use crate::liar::{Liars, Lie, named};
 use crate::oracle::{Amounts, Oracle};
 use crate::swarm::{Feeds, Options, QuotaStep, plan_credit, plan_faults};
-use crate::vo::Relabel;
+use crate::vo::{Relabel, START};
 use crate::world::{Action, StepInfo, StepKind, Tamper, World};
 
 mod act;
@@ -36,12 +36,19 @@ pub mod summary;
 pub mod watch;
 
 use credit::Credit;
-pub use credit::{Booked, Books};
+pub(crate) use credit::place;
+pub use credit::{Asked, Booked, Books, Decided};
 pub use outcome::{Failure, Outcome, RunStats};
 use watch::{Facts, SharedFacts, Watch};
 
 /// Steps between two checks that cost more.
 const DEEP_EVERY: u64 = 96;
+
+/// Within this time after the heal every site has counted what it holds, also where it counts one entry a tick.
+const COUNTS_WITHIN: Millis = Millis(3_600_000);
+
+/// Looks between steps at random moments, and at windows that begin, of each length, at most.
+const GLANCES: u64 = 120;
 
 /// How often views are compared while the Grid is to become one.
 const LOOK_EVERY: Millis = Millis(500);
@@ -55,6 +62,9 @@ enum Planned {
     Relabel(usize),
     Lie(usize),
     Credit(QuotaStep),
+    Crowd(usize),
+    /// A look at all sites as they stand.
+    Glance,
 }
 
 /// Where a run is.
@@ -144,6 +154,7 @@ impl Run {
         let sites_that_lie: BTreeSet<usize> = options.liars.iter().map(|liar| liar.site).collect();
         world.set_liars(sites_that_lie.clone());
         let mut oracle = Oracle::new(options.sites);
+        oracle.short = options.short_histories(&vos);
         for vo in &vos {
             oracle.published.found(vo.id, vo.spec.window);
             vo.documents()
@@ -153,7 +164,7 @@ impl Run {
             seed,
             ids: vos.iter().map(|vo| vo.id).collect(),
             feeds: Feeds::new(seed, &options),
-            credit: Credit::new(seed),
+            credit: Credit::new(seed, options.sites, options.quotas.is_some()),
             invariants: TABLE
                 .iter()
                 .map(|entry| ((entry.make)(options.sites), 0))
@@ -310,9 +321,33 @@ impl Run {
                 self.at(at, Planned::Credit(step));
             }
         }
+        if self.options.load.crowd > 0 {
+            let mut random = self.seed.stream("swarm crowd time");
+            let node = random.index(self.options.sites);
+            self.at(random.below(ms), Planned::Crowd(node));
+        }
+        self.plan_glances(ms);
         for planned in plan_faults(self.seed, &self.options, ms) {
             let action = Box::new(planned.action);
             self.at(planned.at.0, Planned::Fault(action));
+        }
+    }
+
+    /// Looks at random moments, and soon after windows have begun.
+    fn plan_glances(&mut self, ms: u64) {
+        let mut random = self.seed.stream("swarm glances");
+        for _ in 0..GLANCES {
+            self.at(random.below(ms), Planned::Glance);
+        }
+        let windows = self.options.vos.iter().map(|vo| vo.window_s);
+        let windows: BTreeSet<u64> = windows.chain([self.options.local_window_s]).collect();
+        for window_ms in windows.into_iter().map(|window_s| window_s * 1_000) {
+            let first = window_ms - START.0 % window_ms;
+            let many = (ms / window_ms).div_ceil(GLANCES).max(1);
+            for window in (0..ms / window_ms).step_by(usize::try_from(many).unwrap_or(1)) {
+                let at = first + window * window_ms + SEES_TIME_WITHIN.0;
+                self.at(at + 2 * self.options.tick().0 + 1, Planned::Glance);
+            }
         }
     }
 
@@ -359,9 +394,16 @@ impl Run {
 
     /// Checks every invariant that looks at moments.
     fn look(&mut self, node: Option<usize>, kind: StepKind, deep: bool) {
+        if let Some(node) = node.filter(|_| self.options.quotas.is_some()) {
+            self.note_steady(node, kind);
+            if !self.credit.books.waiting.is_empty() {
+                self.hear_waiting(node);
+            }
+        }
         self.look_with(node, kind, deep, |invariant, seen, checks| {
             invariant.after_step(seen, checks)
         });
+        self.credit.books.were_judged();
     }
 
     fn look_with(
@@ -382,11 +424,30 @@ impl Run {
         for seen in facts.heads.iter().filter(|seen| seen.own) {
             self.oracle.published.signed(&seen.head);
         }
+        self.check_all((node, kind, deep), &facts, check);
+    }
+
+    /// Looks at all sites as they stand, between two steps.
+    fn glance(&mut self) {
+        let facts = Facts::default();
+        let of = (None, StepKind::Action, false);
+        self.check_all(of, &facts, |invariant, seen, checks| {
+            invariant.between_steps(seen, checks)
+        });
+    }
+
+    fn check_all(
+        &mut self,
+        (node, kind, deep): (Option<usize>, StepKind, bool),
+        facts: &Facts,
+        check: impl Fn(&mut dyn Invariant, &Seen<'_>, &mut u64) -> Result<(), Violation>,
+    ) {
+        self.oracle.now = self.world.true_wall();
         let seen = Seen {
             world: &self.world,
             node,
             kind,
-            facts: &facts,
+            facts,
             oracle: &self.oracle,
             books: &self.credit.books,
             deep,
@@ -410,6 +471,13 @@ impl Run {
         sites.any(|site| self.ids.iter().any(|vo| site.has_unpublished(*vo)))
     }
 
+    /// Whether an honest site holds heads of which not everything is counted yet.
+    fn is_counting(&self) -> bool {
+        let honest = (0..self.options.sites).filter(|node| !self.blinded.contains(node));
+        let mut sites = honest.filter_map(|node| self.world.site(node));
+        sites.any(|site| self.ids.iter().any(|vo| site.is_counting(*vo)))
+    }
+
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
         self.look_at = now.after(LOOK_EVERY.times(self.options.stretch));
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
@@ -424,9 +492,11 @@ impl Run {
         let lacked = self.lag.look(now, &self.world, vos, &self.blinded);
         let looked = liveness.look(now, difference, lacked);
         self.phase = Phase::Healed(liveness);
+        let counts_within = COUNTS_WITHIN.times(self.options.stretch);
         match looked {
             Ok(false) => {}
             Ok(true) if liveness.may_wait(now) && self.is_unsigned() => {}
+            Ok(true) if now.since(liveness.healed) < counts_within && self.is_counting() => {}
             Ok(true) => {
                 let took = liveness.one_since().since(liveness.healed);
                 self.stats.healed_ms = Some(took.0);

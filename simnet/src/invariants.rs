@@ -19,11 +19,16 @@ use crate::liar::Liar;
 use crate::oracle::Oracle;
 use crate::world::{StepKind, World};
 
+mod adverts;
 mod agreement;
 mod answers;
+mod audit;
 mod clocks;
 mod coverage;
+mod descriptions;
 mod expired;
+mod fresh;
+mod holds;
 mod incarnations;
 mod lag;
 mod liars;
@@ -38,9 +43,11 @@ mod privacy;
 mod quotas;
 mod total;
 mod twice;
+mod verdicts;
 mod vouched;
 
 pub(crate) use answers::clocks_were_wrong;
+pub(crate) use fresh::SEES_TIME_WITHIN;
 pub use lag::Lag;
 pub use liveness::{Liveness, Slowest, Steps};
 
@@ -142,6 +149,11 @@ pub trait Invariant {
         self.after_step(seen, checks)
     }
 
+    /// Looks at all nodes between two steps, at a moment of the runner's choice.
+    fn between_steps(&mut self, _seen: &Seen<'_>, _checks: &mut u64) -> Result<(), Violation> {
+        Ok(())
+    }
+
     /// A node has lost its store, or been given an older one, and its side file unless it
     /// `keeps_side`.
     fn forgot(&mut self, _node: usize, _keeps_side: bool) {}
@@ -170,7 +182,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 18] = [
+pub const TABLE: [Entry; 24] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -198,7 +210,7 @@ pub const TABLE: [Entry; 18] = [
     },
     Entry {
         name: "policies",
-        says: "versions of charters and share policies in force never fall, over restarts too",
+        says: "charters and share policies in force are those that were signed; versions never fall, over restarts too",
         make: |nodes| Box::new(policies::Policies::new(nodes)),
     },
     Entry {
@@ -219,7 +231,7 @@ pub const TABLE: [Entry; 18] = [
     Entry {
         name: "quotas",
         says: "no more is spent of a slice than was granted, and what was granted or charged stays so",
-        make: |_| Box::new(quotas::Quotas),
+        make: |_| Box::new(quotas::Quotas::default()),
     },
     Entry {
         name: "limits",
@@ -260,5 +272,35 @@ pub const TABLE: [Entry; 18] = [
         name: "coverage",
         says: "no answer claims to rest on something younger than what is held, or on more sites",
         make: |_| Box::new(coverage::Coverage::default()),
+    },
+    Entry {
+        name: "fresh",
+        says: "a site that is connected signs, asks and enters windows when it is time, also by new intervals",
+        make: |nodes| Box::new(fresh::Fresh::new(nodes)),
+    },
+    Entry {
+        name: "audit",
+        says: "what members publish of corrections is what was taken back, and once",
+        make: |_| Box::new(audit::Audit),
+    },
+    Entry {
+        name: "descriptions",
+        says: "at rest each node shows of a site what its owner declares now, and nothing that no owner may declare",
+        make: |_| Box::new(descriptions::Descriptions),
+    },
+    Entry {
+        name: "adverts",
+        says: "what heads say of free CPUs is of a time in which the site was told, and of its machines",
+        make: |_| Box::new(adverts::Adverts),
+    },
+    Entry {
+        name: "verdicts",
+        says: "what becomes of a job that asks follows from documents and counters; the first that asked comes first",
+        make: |_| Box::new(verdicts::Verdicts::default()),
+    },
+    Entry {
+        name: "holds",
+        says: "a hold stays open until its job ends or its time passes by a clock that is believed, and no longer",
+        make: |nodes| Box::new(holds::Holds::new(nodes)),
     },
 ];

@@ -14,7 +14,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use fairmesh_model::{AccountPath, JobKey, MonoTime, RunningJob, UsageRecord, VoId};
+use fairmesh_model::{
+    AccountPath, Counters, JobKey, Millis, MonoTime, RunningJob, UsageRecord, VoId, WallTime,
+};
 
 pub mod answers;
 pub mod caps;
@@ -25,6 +27,7 @@ mod ledger;
 pub mod owner;
 pub mod place;
 mod published;
+pub mod rights;
 mod sums;
 pub mod tree;
 pub mod weight;
@@ -89,10 +92,23 @@ struct Place {
     is_displaced: bool,
 }
 
+/// How far a history reaches back, and the length of its windows.
+#[derive(Debug, Clone, Copy)]
+pub struct Reach {
+    /// How far.
+    pub history: Millis,
+    /// Windows.
+    pub window: Millis,
+}
+
 /// The ledger of all sites.
 #[derive(Debug, Default)]
 pub struct Oracle {
     places: Vec<Place>,
+    /// Histories that may end within a run: of usage before them nothing is certain.
+    pub short: BTreeMap<Option<VoId>, Reach>,
+    /// What right clocks show.
+    pub now: WallTime,
     /// Under which incarnations anything was signed.
     pub published: Published,
     /// Charters and share policies that were signed.
@@ -280,8 +296,27 @@ impl Oracle {
         self.places[site].losses
     }
 
-    /// What must be counted of a site's reports, by account.
+    /// The first window of which anything is certain to count still.
+    pub fn first_window(&self, vo: Option<VoId>) -> u32 {
+        self.short.get(&vo).map_or(0, |Reach { history, window }| {
+            let first = self.now.before(*history).0 / window.0 + 1;
+            u32::try_from(first).expect("within the epoch of windows")
+        })
+    }
+
+    /// What must be counted of a site's reports, by account. Of a history that ends nobody knows when what survived a
+    /// loss was used.
     pub fn certain(&self, site: usize, vo: Option<VoId>) -> Amounts {
+        let first = self.first_window(vo);
+        if first > 0 {
+            let cells = self.certain_cells(site, vo).into_iter().flatten();
+            let charge = |windows: &BTreeMap<u32, Counters>| {
+                windows.range(first..).map(|(_, of)| of.charge).sum()
+            };
+            return cells
+                .map(|(path, windows)| (path.clone(), charge(windows)))
+                .collect();
+        }
         let place = &self.places[site];
         let mut sums = place.base.get(&vo).cloned().unwrap_or_default();
         for (path, amount) in place.ledger.least.charge.get(&vo).into_iter().flatten() {
@@ -292,6 +327,9 @@ impl Oracle {
 
     /// The same, over all accounts.
     pub fn certain_total(&self, site: usize, vo: Option<VoId>) -> u64 {
+        if self.short.contains_key(&vo) {
+            return self.certain(site, vo).values().sum();
+        }
         let place = &self.places[site];
         let of = |amounts: &BTreeMap<Option<VoId>, Amounts>| -> u64 {
             amounts.get(&vo).map_or(0, |amounts| amounts.values().sum())
@@ -323,6 +361,11 @@ impl Oracle {
     /// The most that may be counted, window by window.
     pub fn most_cells(&self, site: usize, vo: Option<VoId>) -> Option<&Cells> {
         self.places[site].ledger.most.cells.get(&vo)
+    }
+
+    /// What was certainly taken back of each account of a site.
+    pub fn taken_back(&self, site: usize) -> &BTreeMap<AccountKey, u64> {
+        &self.places[site].ledger.taken_back
     }
 
     /// Whether what a site counts may be in other windows than those in which it was used.

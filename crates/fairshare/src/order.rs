@@ -142,7 +142,8 @@ impl Order {
         for (first, priority, entry) in entries {
             let context = Context::of(&snapshot, entry);
             let stands = Some((first, priority));
-            if above.is_some_and(|(before, _)| before != first) {
+            let is_other = above.is_some_and(|(before, _)| before != first);
+            if is_other && !mutated!(BandsContinue) {
                 least = Share::WHOLE;
             }
             // A factor has fewer digits than a priority, and cutting those of each level may turn two that

@@ -156,7 +156,9 @@ impl Gossip {
 
     /// Takes other intervals from now on.
     pub fn set_intervals(&mut self, intervals: Intervals) {
-        self.intervals = intervals;
+        if !mutated!(OldIntervals) {
+            self.intervals = intervals;
+        }
     }
 
     /// Counters for the metrics.

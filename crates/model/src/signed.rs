@@ -171,7 +171,8 @@ impl<T: Document> Signed<T> {
         if envelope.signatures.len() > SIGNATURES_MAX {
             return Err(foreign(format!("more than {SIGNATURES_MAX} signatures")));
         }
-        if let Some(key) = signed_twice(&envelope) {
+        let twice = signed_twice(&envelope).filter(|_| !crate::mutated!(SignedTwiceCounts));
+        if let Some(key) = twice {
             return Err(foreign(format!("{key} has signed it twice")));
         }
         let payload = envelope
@@ -265,7 +266,7 @@ impl<T: Document> Signed<T> {
             let is_good = verdicts::is_good(key.as_bytes(), &signature.signature, &signed);
             (is_good || crate::mutated!(SignatureUnchecked)).then_some(())
         };
-        let valid: BTreeSet<KeyId> = self
+        let valid: Vec<KeyId> = self
             .envelope
             .signatures
             .iter()
@@ -274,7 +275,8 @@ impl<T: Document> Signed<T> {
             .filter(|(signature, key)| good(signature, *key).is_some())
             .map(|(_, key)| key)
             .collect();
-        valid.len()
+        let distinct: BTreeSet<&KeyId> = valid.iter().collect();
+        crate::mutant!(SignedTwiceCounts, distinct.len(), valid.len())
     }
 
     /// Makes the document usable, if every one of `roles` has signed with its threshold.

@@ -84,7 +84,7 @@ impl Counters {
         let part = |held: u64| u64::try_from(u128::from(held) * net / charge).unwrap_or(held);
         Self {
             charge: self.net(),
-            cpu_ms: part(self.cpu_ms),
+            cpu_ms: crate::mutant!(RefundsKeepCpu, part(self.cpu_ms), self.cpu_ms),
             gpu_ms: part(self.gpu_ms),
             mem_mib_s: part(self.mem_mib_s),
             jobs: self.jobs,

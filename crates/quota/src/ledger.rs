@@ -177,7 +177,7 @@ impl Ledger {
     pub fn set_members(&mut self, members: BTreeSet<SiteId>) {
         self.members = members;
         let has_others = self.others().next().is_some();
-        if has_others && self.thawed_alone.take().is_some() {
+        if has_others && self.thawed_alone.take().is_some() && !mutated!(AloneTrusted) {
             self.heard = Some(BTreeSet::new());
         }
     }

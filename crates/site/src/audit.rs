@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_gossip::{PART_BYTES_MAX, PartKey, Replica};
 use fairmesh_model::window::DAY_MS;
-use fairmesh_model::{AccountPath, Incarnation, SiteId, WallTime, cbor};
+use fairmesh_model::{AccountPath, Incarnation, SiteId, WallTime, cbor, mutant};
 use serde::{Deserialize, Serialize};
 
 use crate::correct::Refund;
@@ -76,7 +76,7 @@ impl Audit {
     /// Joins in what this site had told.
     pub(crate) fn join(&mut self, entries: Vec<AuditEntry>) {
         for entry in entries {
-            self.put(entry, u64::max);
+            self.put(entry, mutant!(AuditAddedUp, u64::max, u64::saturating_add));
         }
     }
 

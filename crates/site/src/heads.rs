@@ -10,7 +10,7 @@ use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Change, PartKey, Refusal, Seen, Shared};
 use fairmesh_model::{
     AccountPath, HashSecret, Incarnation, MonoTime, Now, SiteId, Span, VoId, WallTime, cbor,
-    mutated,
+    mutant, mutated,
 };
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
@@ -35,7 +35,7 @@ pub(crate) fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> Mon
     let interval = if is_news {
         timing.publish
     } else {
-        timing.heartbeat
+        mutant!(HeartbeatsRare, timing.heartbeat, timing.heartbeat.times(4))
     };
     // The first one waits, too: a node that keeps crashing right after its start must not leave an
     // incarnation behind each time.

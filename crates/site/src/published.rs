@@ -198,6 +198,14 @@ impl Published {
         days.flat_map(move |cells| join(cells, length))
     }
 
+    /// What counts of a site, by span and account.
+    pub(crate) fn clamped_sums(&self, site: SiteId, capacity: Capacity) -> Sums<PathId> {
+        let spans: BTreeSet<Span> = self.spans(site).collect();
+        let mut sums = sums_of(self.tables_in(site, &spans), self.length);
+        capacity.clamp(&mut sums, self.length);
+        sums
+    }
+
     /// The sites of which tables are held.
     pub(crate) fn sites(&self) -> Vec<SiteId> {
         self.sites.keys().copied().collect()
@@ -223,7 +231,8 @@ impl Published {
         let pieces: Vec<&[u8]> = pieces.map(|(_, bytes)| &bytes[..]).collect();
         let described = Description::from_bytes(&pieces.concat());
         let member = self.sites.entry(site).or_default();
-        if member.described == described {
+        let stays = described.is_none() && mutated!(DescriptionStays);
+        if stays || member.described == described {
             return;
         }
         let prices = described.as_ref().map(|of| &of.prices);

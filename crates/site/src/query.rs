@@ -461,6 +461,12 @@ impl Site {
         self.shares.tree.is_sweeping
     }
 
+    /// Whether heads of a VO are held of which not everything is counted yet.
+    pub fn is_counting(&self, vo: VoId) -> bool {
+        let held = self.vos.get(&vo);
+        held.is_some_and(|held| held.published.is_behind())
+    }
+
     /// The tree in force, with where each entry comes from.
     pub fn compiled(&self) -> &CompiledTree {
         &self.shares.tree.compiled

@@ -277,7 +277,7 @@ impl Site {
             .chain(gossip)
             .chain(self.quota_wakeup())
             .chain(self.confirm_wakeup())
-            .chain([now.after(TICK_MAX)])
+            .chain([now.after(mutant!(TicksHourly, TICK_MAX, Millis(3_600_000)))])
             .min()
             .expect("not empty")
     }
@@ -534,7 +534,7 @@ impl Site {
                 continue;
             }
             let (window, past) = (held.window(), held.horizon(now.wall));
-            horizon = horizon.min(past);
+            horizon = mutant!(LastHorizonHolds, horizon.min(past), past);
             let left_out = std::mem::take(&mut held.left_out);
             let rows = held.replica.forget_removed(past);
             self.persist(rows.iter().map(|row| head_row(vo, row)).collect());

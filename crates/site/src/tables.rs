@@ -3,7 +3,8 @@
 //! A site hands out the tables as they came, shared and not copied, and whoever wants sums of them works these out
 //! elsewhere: what people ask about a hundred thousand accounts costs the site's own thread nothing but the list.
 //!
-//! Invariant: sums are of what the uncovered heads say, joined as they are for the share tree; they are not clamped.
+//! Invariant: sums are of what the uncovered heads say, joined as they are for the share tree; they are not clamped,
+//! except where that is asked for.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -13,8 +14,10 @@ use fairmesh_model::{AccountPath, Counters, SiteId, Span, VoId, WindowLength};
 use fairmesh_usage::{Capacity, Cell, join, named_cells};
 
 use crate::kinds::usage_slice;
-use crate::own::OfSpan as OwnOfSpan;
+use crate::own::{OfSpan as OwnOfSpan, clamped};
+use crate::query::UsageCell;
 use crate::site::Site;
+use crate::vo::Vo;
 
 /// The tables of a span, each in the forms that a site's heads have; one, at rest.
 type OfSpan = (Span, Vec<Arc<[u8]>>);
@@ -80,6 +83,33 @@ impl Site {
             }
         }
         Some(PublishedTables { length, days })
+    }
+
+    /// What of the cells of VOs counts, by site, account and span: scaled down to the capacity of each site.
+    pub fn counted_cells(&self) -> Vec<UsageCell> {
+        let of_vo = |(id, held): (&VoId, &Vo)| {
+            let cell = |site, (span, path), counters| UsageCell {
+                vo: Some(*id),
+                site,
+                path,
+                span,
+                counters,
+            };
+            let own = clamped(self.own.shared(Some(*id)).iter(), Some(held.bounds())).into_iter();
+            let own = own.map(|(of, counters)| cell(self.id, of, counters));
+            let others = held.published.sites().into_iter().flat_map(|site| {
+                let sums = held
+                    .published
+                    .clamped_sums(site, held.capacity(site))
+                    .into_iter();
+                sums.map(move |((span, id), counters)| {
+                    let path = held.published.paths.path(id).clone();
+                    cell(site, (span, path), counters)
+                })
+            });
+            own.chain(others).collect::<Vec<_>>()
+        };
+        self.vos.iter().flat_map(of_vo).collect()
     }
 
     /// The spans in which accounts of the site's own have used anything.

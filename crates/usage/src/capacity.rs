@@ -10,7 +10,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::{Counters, Span, WindowLength, mutated};
+use fairmesh_model::{Counters, Span, WindowLength, mutant, mutated};
 
 /// Sixteenths on top of a capacity: jobs are accounted in whole seconds and started a little early.
 const SLACK_SIXTEENTHS: u128 = 1;
@@ -100,7 +100,8 @@ impl Capacity {
             if mutated!(CapacityUnbounded) || self.is_within(span, total, length) {
                 continue;
             }
-            let limits = self.limits(span.windows(length), length);
+            let windows = mutant!(DayAsWindow, span.windows(length), 1);
+            let limits = self.limits(windows, length);
             for (_, counters) in of_span {
                 *counters = scaled(*counters, limits, total);
             }
@@ -124,7 +125,7 @@ impl Capacity {
             u128::from(self.charge_cores) * ms,
             u128::from(self.cores) * ms,
             self.gpus.map_or(u128::MAX, |gpus| u128::from(gpus) * ms),
-            self.mem_gib.map_or(u128::MAX, mem),
+            mutant!(MemoryUnbounded, self.mem_gib, None).map_or(u128::MAX, mem),
         ]
     }
 }
@@ -150,7 +151,8 @@ fn scaled(counters: Counters, limits: [u128; BOUNDED], total: Total) -> Counters
     for ((value, limit), sum) in columns.iter_mut().zip(limits).zip(total.0) {
         if sum > limit {
             // Of a sum beyond it a limit is below 2^62, and a number is at most its sum.
-            let share = u128::from(*value) * limit / sum;
+            let product = u128::from(*value) * limit;
+            let share = mutant!(ScaledUp, product / sum, product.div_ceil(sum));
             *value = u64::try_from(share).unwrap_or(u64::MAX).min(*value);
         }
     }

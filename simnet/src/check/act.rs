@@ -37,6 +37,12 @@ impl Run {
             Planned::Relabel(node) => self.relabel(node),
             Planned::Lie(node) => self.lie(node),
             Planned::Credit(step) => self.act_on_credit(step),
+            Planned::Crowd(node) => {
+                let (now, mounted) = (self.batch_wall(node), self.mounted(node));
+                let offers = self.feeds.crowd(node, now, &mounted);
+                self.report(node, &offers);
+            }
+            Planned::Glance => self.glance(),
         }
     }
 
@@ -77,8 +83,7 @@ impl Run {
                     }
                     self.feeds.answered(node, offer);
                     self.credit.answered(&offer.record);
-                } else if terms[at].is_none() && self.has_charter(node, offer) {
-                    // Nobody can say what it costs: it is for a person to put that right.
+                } else if self.is_for_a_person(node, offer, terms[at].as_deref()) {
                     self.note_odd("uncharged_job");
                     self.feeds.done(node, offer);
                 }
@@ -209,9 +214,20 @@ impl Run {
         self.look(Some(node), StepKind::Reconfigured, true);
     }
 
-    fn has_charter(&self, node: usize, offer: &Offer) -> bool {
+    /// Whether nobody can say what a job costs, or it holds more than the charter gives the site.
+    fn is_for_a_person(&self, node: usize, offer: &Offer, terms: Option<&Terms>) -> bool {
         let held = self.in_force(node);
-        offer.vo.is_none_or(|vo| held.contains_key(&self.ids[vo]))
+        let Some(terms) = terms else {
+            return offer.vo.is_none_or(|vo| held.contains_key(&self.ids[vo]));
+        };
+        let held = terms.account.0.and_then(|vo| held.get(&vo));
+        let member = held.and_then(|held| held.charter.member(self.world.node(node).id));
+        let record = &offer.record;
+        member.is_some_and(|has| {
+            record.cores > has.cores
+                || has.gpus.is_some_and(|gpus| record.gpus > gpus)
+                || (has.mem_gib).is_some_and(|gib| record.mem_mib > u64::from(gib) * 1_024)
+        })
     }
 
     pub(super) fn in_force(&self, node: usize) -> HeldVos<'_> {
@@ -401,7 +417,7 @@ impl Run {
     /// A node has lost its store, or been given an older one.
     fn lost(&mut self, node: usize, keeps_side: bool, keeps_journal: bool, local: &Amounts) {
         self.whole[node] = false;
-        self.credit.books.lost.insert(node);
+        self.credit.lost(node);
         self.forgot(node, keeps_side);
         let held = held_on_disk(&self.world, &self.blinded);
         let removed = self.removed.iter().any(|(site, _)| *site == node);

@@ -1,55 +1,36 @@
 //! What authorities, jobs and operators do about quotas, and the books of what sites have answered.
 //!
-//! Invariant: the books know nothing of rows: a hold is in them once its site has answered that it is granted,
+//! Invariant: the books know nothing of rows: a hold is in them once its site has answered that the job runs,
 //! and a charge once the job's last record was acknowledged.
 //! Deliberately not here: judging (`invariants::quotas`), and what is done when (`swarm::credit`).
 
+mod books;
+mod crowd;
 mod parts;
+mod shown;
+mod terms;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{
-    Allocation, AllocationSlice, CoreMillis, JobKey, Millis, QuotaMode, Signed, UsageRecord, VoId,
+    Allocation, AllocationSlice, CoreMillis, JobKey, Millis, MonoTime, QuotaMode, Signed,
+    UsageRecord, VoId,
 };
-use fairmesh_site::rights::Verdict;
-use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Ticket};
+use fairmesh_site::{HoldCall, QuotaCall, QuotaReply};
 
 use super::Run;
+use crate::oracle::rights::Place;
 use crate::swarm::{Offer, QuotaStep, VoOptions};
-use crate::vo::{HOUR, allocation, authority_key, job, key, path, site_id};
+use crate::vo::{HOUR, allocation, job, path, site_id};
 use crate::world::StepKind;
+
+pub use books::{Asked, Booked, Books, Decided};
+use books::{EXPIRES_AFTER, runs};
+pub(crate) use shown::place;
 
 /// Cores that a job asks for, at most.
 const CORES_MAX: u64 = 16;
-
-/// Where a job was granted what it may cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Booked {
-    /// At which site.
-    pub node: usize,
-    /// In which VO.
-    pub vo: VoId,
-}
-
-/// What sites have answered.
-#[derive(Debug, Default)]
-pub struct Books {
-    /// Jobs that were granted, and have not ended.
-    pub held: BTreeMap<JobKey, Booked>,
-    /// Jobs that were granted, and whose last record was acknowledged.
-    pub charged: BTreeMap<JobKey, Booked>,
-    /// Sites that have lost their store, or were given an older one.
-    pub lost: BTreeSet<usize>,
-}
-
-/// A job that has asked.
-#[derive(Debug, Clone)]
-struct Asked {
-    record: UsageRecord,
-    node: usize,
-    vo: usize,
-}
 
 /// Quotas of a run.
 #[derive(Debug)]
@@ -57,23 +38,42 @@ pub(super) struct Credit {
     random: Stream,
     /// For what leaders pass on and what sites may have at most.
     of_parts: Stream,
+    /// For terms, crowds, owners and jobs that ask in other ways.
+    of_terms: Stream,
     jobs: u64,
     granted: Vec<Signed<Allocation>>,
-    waiting: Vec<(Ticket, Asked)>,
+    /// Jobs that run.
     holding: Vec<Asked>,
+    /// At which site a crowd asked last, and its first job.
+    crowd: Option<(usize, JobKey)>,
+    /// Since when a site's clock, configuration and process are as they are, and how far its clock is ahead.
+    steady: Vec<Steady>,
     pub(super) books: Books,
 }
 
+/// Since when nothing about a site's clock, configuration and process has changed.
+#[derive(Debug, Clone, Copy, Default)]
+struct Steady {
+    since: MonoTime,
+    life: u32,
+    ahead_ms: i64,
+}
+
 impl Credit {
-    pub(super) fn new(seed: Seed) -> Self {
+    pub(super) fn new(seed: Seed, sites: usize, has_quotas: bool) -> Self {
         Self {
             random: seed.stream("swarm quota jobs"),
             of_parts: seed.stream("swarm parts passed on"),
+            of_terms: seed.stream("swarm terms of credit"),
             jobs: 0,
             granted: Vec::new(),
-            waiting: Vec::new(),
             holding: Vec::new(),
-            books: Books::default(),
+            crowd: None,
+            steady: vec![Steady::default(); sites],
+            books: Books {
+                has_quotas,
+                ..Books::default()
+            },
         }
     }
 
@@ -86,6 +86,14 @@ impl Credit {
             self.books.charged.insert(record.key.clone(), booked);
         }
     }
+
+    /// A site has lost its store, or was given an older one.
+    pub(super) fn lost(&mut self, node: usize) {
+        self.books.lost.insert(node);
+        let all = self.books.held.values_mut();
+        let of_node = all.filter(|booked| booked.node == node);
+        of_node.for_each(|booked| booked.is_lost = true);
+    }
 }
 
 impl Run {
@@ -94,10 +102,13 @@ impl Run {
             QuotaStep::Grant => self.grant(),
             QuotaStep::Revoke => self.revoke(),
             QuotaStep::Jobs(node) => {
-                self.hear_waiting();
                 self.end_some(node);
                 self.hold(node);
             }
+            QuotaStep::Crowd(node) => self.crowd(node),
+            QuotaStep::Leave(node) => self.leave(node),
+            QuotaStep::Owner(node) => self.decide_otherwise(node),
+            QuotaStep::Age(node) => self.age(node),
             QuotaStep::Drain(node) if self.is_liar(node) => {}
             QuotaStep::Drain(node) => {
                 let _ = self.world.quota(node, QuotaCall::Drain);
@@ -151,8 +162,12 @@ impl Run {
             overdraft_max: CoreMillis(amount.0 / 10),
             ..allocation(self.ids[vo], at, slices, 1)
         };
-        let keys = [authority_key(vo), key("second authority", vo)];
-        let signed = Signed::sign(body, &keys.each_ref()).expect("a valid allocation");
+        let body = match options.terms {
+            true => terms::other(&mut self.credit.of_terms, body, self.options.vos[vo].users),
+            false => body,
+        };
+        let signed = self.world.founded_vos()[vo].sign(body);
+        let signed = signed.expect("a valid allocation");
         self.hand_in(vo, &signed);
         self.credit.granted.push(signed);
     }
@@ -172,12 +187,11 @@ impl Run {
             slice.end = slice.end.min(now.max(slice.start.after(Millis(1))));
         }
         let vo = self.number_of(body.vo);
-        let keys = match &body.part_of {
-            Some(_) => vec![parts::leader_key(vo)],
-            None => vec![authority_key(vo), key("second authority", vo)],
+        let signed = match &body.part_of {
+            Some(_) => Signed::sign(body, &[&parts::leader_key(vo)]),
+            None => self.world.founded_vos()[vo].sign(body),
         };
-        let keys: Vec<_> = keys.iter().collect();
-        let signed = Signed::sign(body, &keys).expect("a valid allocation");
+        let signed = signed.expect("a valid allocation");
         self.hand_in(vo, &signed);
         self.credit.granted[at] = signed;
     }
@@ -202,7 +216,6 @@ impl Run {
         if mounted.is_empty() || !self.world.node(node).is_up() || self.is_liar(node) {
             return;
         }
-        let now = self.batch_wall(node);
         let random = &mut self.credit.random;
         let vo = mounted[random.index(mounted.len())];
         let of = &self.options.vos[vo];
@@ -210,74 +223,151 @@ impl Run {
         let cores = u32::try_from(random.between(1, CORES_MAX)).expect("few");
         let wall = Millis(random.between(60_000, 2 * HOUR.0));
         let may_wait = random.below(2) == 0;
+        let mut call = self.call((node, vo), (group, user), (cores, wall), may_wait);
+        if self.options.quotas.is_some_and(|quotas| quotas.terms) {
+            terms::ask_otherwise(&mut self.credit.of_terms, &mut call, group);
+        }
+        self.ask(node, vo, call);
+        if self.credit.of_terms.below(8) == 0 {
+            self.ask_again(node);
+        }
+    }
+
+    /// A new job of a user, for so many cores and so long.
+    fn call(
+        &mut self,
+        (node, vo): (usize, usize),
+        (group, user): (usize, usize),
+        (cores, wall): (u32, Millis),
+        may_wait: bool,
+    ) -> HoldCall {
+        let now = self.batch_wall(node);
         self.credit.jobs += 1;
         let name = format!("quota-{}", self.credit.jobs);
         let whose = (format!("g{group}"), format!("u{user}"));
         let ran = (now.before(wall), now);
         let account = VoOptions::name(vo);
-        let record = job(name, &account, (&whose.0, &whose.1), ran, cores);
-        let call = QuotaCall::Hold(Box::new(HoldCall {
-            record: record.clone(),
+        HoldCall {
+            record: job(name, &account, (&whose.0, &whose.1), ran, cores),
             account: None,
             is_exempt: false,
             may_wait,
             importance: Default::default(),
-        }));
-        let asked = Asked { record, node, vo };
-        if let Some(ticket) = self.world.send_quota(node, call) {
-            self.credit.waiting.push((ticket, asked));
-            self.hear_waiting();
+        }
+    }
+
+    /// A batch system asks whether a job may run.
+    fn ask(&mut self, node: usize, vo: usize, call: HoldCall) {
+        self.world.take_waiting(node);
+        let asked = self.asked(node, vo, call.clone());
+        let before = place(&self.world, node, self.ids[vo]);
+        if let Some(ticket) = self.world.send_quota(node, QuotaCall::Hold(Box::new(call))) {
+            let asked = Asked { ticket, ..asked };
+            match self.world.quota_reply(node, ticket) {
+                Some(reply) => self.decided(asked, before, reply),
+                // A node that ended before it could answer has forgotten the call.
+                None if self.world.node(node).life() != asked.life => {}
+                None if !self.world.node(node).is_up() => {}
+                None => self.credit.books.waits(asked, before),
+            }
         }
         self.look(Some(node), StepKind::Quota, false);
     }
 
-    /// Takes down what sites have answered since.
-    fn hear_waiting(&mut self) {
-        for (ticket, asked) in std::mem::take(&mut self.credit.waiting) {
-            match self.world.quota_reply(asked.node, ticket) {
-                None => self.credit.waiting.push((ticket, asked)),
-                Some(reply) if is_granted(&reply) => {
-                    let vo = self.ids[asked.vo];
-                    let booked = Booked {
-                        node: asked.node,
-                        vo,
-                    };
-                    let books = &mut self.credit.books;
-                    books.held.insert(asked.record.key.clone(), booked);
-                    self.credit.holding.push(asked);
-                }
-                Some(_) => {}
+    /// A batch system asks once more about a job that runs.
+    fn ask_again(&mut self, node: usize) {
+        let holding = self.credit.holding.iter();
+        let here: Vec<_> = holding.filter(|asked| asked.node == node).collect();
+        if here.is_empty() {
+            return;
+        }
+        let asked = here[self.credit.of_terms.index(here.len())].clone();
+        self.ask(node, asked.vo, asked.call);
+    }
+
+    /// Notes what sites have decided about jobs that waited. Those that a site has forgotten wait no more.
+    pub(super) fn hear_waiting(&mut self, node: usize) {
+        let waits_here = |asked: &Asked| asked.node == node;
+        let waiting = std::mem::take(&mut self.credit.books.waiting);
+        let life = self.world.node(node).life();
+        let mounted = self.mounted(node);
+        for asked in waiting {
+            let reply = match waits_here(&asked) {
+                true => self.world.quota_reply(node, asked.ticket),
+                false => None,
+            };
+            match reply {
+                Some(reply) => self.decided(asked, None, reply),
+                None if waits_here(&asked)
+                    && (asked.life != life || !mounted.contains(&asked.vo)) => {}
+                None => self.credit.books.waiting.push(asked),
             }
         }
-        // Those that ended before they answered do not answer any more.
-        let keep = self.credit.waiting.len().saturating_sub(64);
-        self.credit.waiting.drain(..keep);
+    }
+
+    fn decided(&mut self, asked: Asked, before: Option<Place>, reply: QuotaReply) {
+        let known = self.credit.books.held.get(&asked.call.record.key).cloned();
+        if let Some(answer) = runs(&reply) {
+            let is_frozen = before.as_ref().is_some_and(|before| before.is_frozen);
+            let expires = match &known {
+                // While rights are frozen an open hold stays as it is.
+                Some(known) if is_frozen => known.expires,
+                Some(known) => known.expires.max(asked.expires),
+                None => asked.expires,
+            };
+            let booked = Booked {
+                node: asked.node,
+                vo: self.ids[asked.vo],
+                expires,
+                answer,
+                is_lost: false,
+                is_ending: false,
+            };
+            let job = asked.call.record.key.clone();
+            self.credit.books.held.insert(job, booked);
+            if known.is_none() {
+                self.credit.holding.push(asked.clone());
+            }
+        }
+        self.credit.books.decided.push(Decided {
+            asked,
+            before,
+            known,
+            reply,
+        });
     }
 
     /// Jobs that hold at a site end: their feed tells of it, or they never ran.
     fn end_some(&mut self, node: usize) {
         let now = self.batch_wall(node);
         let all = std::mem::take(&mut self.credit.holding);
-        for mut asked in all {
+        for asked in all {
             if asked.node != node || self.credit.random.below(3) > 0 {
                 self.credit.holding.push(asked);
                 continue;
             }
+            let mut record = asked.call.record;
             if self.credit.random.below(4) == 0 {
-                let job = asked.record.key.clone();
-                self.credit.books.held.remove(&job);
-                let _ = self.world.quota(node, QuotaCall::Release { job });
+                self.release(node, record.key);
                 continue;
             }
-            let asked_for = asked.record.end.since(asked.record.start);
+            let asked_for = record.end.since(record.start);
             let ran = Millis(self.credit.random.between(1, asked_for.0 * 3 / 2));
-            (asked.record.start, asked.record.end) = (now.before(ran), now);
-            let (record, vo) = (asked.record, Some(asked.vo));
+            (record.start, record.end) = (now.before(ran), now);
+            if let Some(booked) = self.credit.books.held.get_mut(&record.key) {
+                booked.is_ending = true;
+            }
+            let vo = Some(asked.vo);
             self.feeds.hand_in(node, Offer { record, vo });
         }
     }
-}
 
-fn is_granted(reply: &QuotaReply) -> bool {
-    matches!(reply, Ok(QuotaAnswer::Held { answer, .. }) if answer.verdict == Verdict::Granted)
+    /// A job did not run.
+    fn release(&mut self, node: usize, job: JobKey) {
+        self.credit.books.held.remove(&job);
+        let holding = &mut self.credit.holding;
+        holding.retain(|asked| asked.call.record.key != job);
+        let _ = self.world.quota(node, QuotaCall::Release { job });
+        self.look(Some(node), StepKind::Quota, false);
+    }
 }

@@ -32,6 +32,9 @@ pub struct Args {
     /// Only faults of this layer.
     #[arg(long)]
     pub layer: Option<Layer>,
+    /// Run the Grids that `check` draws, and wider draws, instead of small ones of which the faults make the most.
+    #[arg(long)]
+    pub as_check: bool,
     /// Print the outcome as JSON.
     #[arg(long)]
     pub json: bool,
@@ -102,17 +105,18 @@ pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     use crate::campaign::{Part, Results};
     use crate::check::pool;
-    use crate::mutants::hunt::hunt;
+    use crate::mutants::hunt::{hunt, hunt_as_check};
 
     let chosen = args.chosen()?;
     let set_up = format!(
-        "{} seeds from {}, layer {:?}, only {:?}",
-        args.seeds, args.seed, args.layer, args.only
+        "{} seeds from {}, layer {:?}, only {:?}, as check {}",
+        args.seeds, args.seed, args.layer, args.only, args.as_check
     );
     let (number, of) = (args.shard.number as u64, args.shard.of as u64);
     let part = Part::begin(set_up, number, number + 1, Some(of));
     // A panic of the code under test is an outcome, and is told in the table.
     std::panic::set_hook(Box::new(|_| {}));
+    let hunt = if args.as_check { hunt_as_check } else { hunt };
     let job = |index: usize| hunt(chosen[index], fairmesh_cluster::Seed(args.seed), args.seeds);
     let mut hunted = Vec::new();
     let threads = args.threads.unwrap_or_else(pool::threads);

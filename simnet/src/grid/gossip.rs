@@ -176,6 +176,8 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
     let spec = VoSpec {
         name: paper::VOS[vo].to_owned(),
         members: (0..spec.sites).map(|site| (site, spec.cores)).collect(),
+        gpus: None,
+        mem_gib: None,
         shares: entries
             .map(|entry| (entry.path.to_owned(), entry.share().into()))
             .collect(),
@@ -194,6 +196,8 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         limits: false,
         delegates: false,
         snapshots: false,
+        alone: false,
+        thresholds: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

@@ -95,7 +95,8 @@ impl Invariant for Agreement {
                 continue;
             };
             let held: Vec<(VoId, Holding)> = site.held().collect();
-            for (vo, held) in &held {
+            // What is held counts when the site has come to it.
+            for (vo, held) in held.iter().filter(|(vo, _)| !site.is_counting(*vo)) {
                 let life = seen.world.node(node).life();
                 *checks += self.check_counters((node, life), site, (*vo, held))?;
             }

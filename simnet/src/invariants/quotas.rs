@@ -14,7 +14,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{JobKey, SiteId, VoId};
+use fairmesh_model::{JobKey, Millis, MonoTime, SiteId, VoId};
 use fairmesh_site::Site;
 use fairmesh_site::rights::{Cell, Grants, Ledger, SliceId, State, Totals};
 
@@ -22,8 +22,37 @@ use super::{Invariant, Seen, Violation};
 use crate::check::Booked;
 use crate::world::StepKind;
 
+/// For so long after its start a node is looked at after each step: what it lost comes back within that, if at all.
+const STARTS_FOR: Millis = Millis(60_000);
+
 /// The checker.
-pub(super) struct Quotas;
+#[derive(Default)]
+pub(super) struct Quotas {
+    /// How often each node had started, and when the last start was seen.
+    started: BTreeMap<usize, (u32, MonoTime)>,
+}
+
+impl Quotas {
+    /// Whether a node was started a moment ago.
+    fn has_just_started(&mut self, seen: &Seen<'_>, node: usize) -> bool {
+        let (life, now) = (seen.world.node(node).life(), seen.world.now());
+        let started = self.started.entry(node).or_insert((life, MonoTime(0)));
+        if started.0 != life {
+            *started = (life, now);
+        }
+        started.0 > 1 && now < started.1.after(STARTS_FOR)
+    }
+}
+
+/// Whether the charter that a node goes by lists it alone: then it waits for nobody.
+fn is_alone(seen: &Seen<'_>, node: usize, vo: VoId) -> bool {
+    let site = seen.world.site(node);
+    let documents = site.map(|site| site.documents(vo)).unwrap_or_default();
+    let held = seen.oracle.documents.in_force(documents);
+    let own = seen.world.node(node).id;
+    let charter = held.get(&vo).map(|held| held.charter);
+    charter.is_none_or(|charter| charter.sites.iter().all(|member| member.site == own))
+}
 
 /// The ledgers of a VO at honest nodes that run.
 fn ledgers<'a>(seen: &'a Seen<'_>, vo: VoId) -> Vec<(usize, &'a Ledger)> {
@@ -169,6 +198,20 @@ fn check_known(
     Ok(checks)
 }
 
+/// The same of a site that its charter does not list alone.
+fn check_known_by(
+    seen: &Seen<'_>,
+    vo: VoId,
+    node: usize,
+    lost: &BTreeSet<usize>,
+) -> Result<u64, Violation> {
+    let known = check_known(&ledgers(seen, vo), node, lost);
+    match known {
+        Err(_) if is_alone(seen, node, vo) => Ok(0),
+        known => known,
+    }
+}
+
 /// What was answered stays true.
 fn check_books(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
     let mut checks = 0;
@@ -286,6 +329,19 @@ fn has_quotas(seen: &Seen<'_>) -> bool {
 impl Invariant for Quotas {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         let due = seen.deep || matches!(seen.kind, StepKind::Quota | StepKind::Started);
+        // Who is no member, or takes no part for a while, is not heard before rights thaw.
+        let faults = seen.world.faults();
+        let all_stay = faults.of("remove") + faults.of("unmount") == 0;
+        let node = seen
+            .node
+            .filter(|node| seen.books.has_quotas && !seen.is_liar(*node));
+        if let Some(node) = node.filter(|node| self.has_just_started(seen, *node))
+            && all_stay
+        {
+            for vo in seen.vos {
+                *checks += check_known_by(seen, *vo, node, &seen.books.lost)?;
+            }
+        }
         if !due || !has_quotas(seen) {
             return Ok(());
         }
@@ -299,11 +355,9 @@ impl Invariant for Quotas {
             if !seen.books.lost.contains(&node) {
                 *checks += check_books(seen, node, site)?;
             }
-            // Who is no member, or takes no part for a while, is not heard before rights thaw.
-            let faults = seen.world.faults();
-            if faults.of("remove") + faults.of("unmount") == 0 {
+            if all_stay {
                 for vo in seen.vos {
-                    *checks += check_known(&ledgers(seen, *vo), node, &seen.books.lost)?;
+                    *checks += check_known_by(seen, *vo, node, &seen.books.lost)?;
                 }
             }
         }
@@ -314,7 +368,7 @@ impl Invariant for Quotas {
         self.after_step(seen, checks)?;
         for vo in seen.vos {
             for node in seen.nodes() {
-                *checks += check_known(&ledgers(seen, *vo), node, &BTreeSet::new())?;
+                *checks += check_known_by(seen, *vo, node, &BTreeSet::new())?;
             }
             *checks += check_tables(seen, *vo)?;
         }
@@ -325,8 +379,7 @@ impl Invariant for Quotas {
 #[cfg(test)]
 mod tests {
     use fairmesh_model::{
-        Allocation, AllocationSlice, CoreMillis, Incarnation, Millis, PartOf, Role, Signed,
-        WallTime,
+        Allocation, AllocationSlice, CoreMillis, Incarnation, PartOf, Role, Signed, WallTime,
     };
     use fairmesh_site::rights::Row;
 

@@ -40,6 +40,8 @@ struct Grids {
     lie: Option<&'static str>,
     /// Whether there are quotas in each.
     has_quotas: bool,
+    /// Whether they are what `check` draws.
+    are_of_check: bool,
 }
 
 /// Whether seeds pass without a fault, for those of which that was asked.
@@ -47,7 +49,12 @@ static SOUND: Mutex<BTreeMap<(Seed, Grids), bool>> = Mutex::new(BTreeMap::new())
 
 /// Runs seeds from `first` on with the fault until one fails that passes without it.
 pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
-    hunt_with(of, first, seeds_max, None)
+    hunt_with(of, first, seeds_max, (None, false))
+}
+
+/// The same in the Grids that `check` draws.
+pub fn hunt_as_check(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
+    hunt_with(of, first, seeds_max, (None, true))
 }
 
 /// The same, where only the invariant that the fault is meant for is looked at: another may be quicker
@@ -55,11 +62,22 @@ pub fn hunt(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
 pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hunted {
     let mut names = TABLE.iter().map(|entry| entry.name);
     let name = names.find(|name| *name == of.meant).unwrap_or(LIVENESS);
-    hunt_with(of, first, seeds_max, Some(name))
+    hunt_with(of, first, seeds_max, (Some(name), false))
 }
 
 fn run_of(seed: Seed, grids: Grids) -> Run {
     match grids.own {
+        None if grids.are_of_check => {
+            let options = Options::draw_wide(seed);
+            let lie = grids.lie.and_then(liar::named);
+            Run::new(
+                seed,
+                match lie {
+                    Some(lie) => options.with_lies(seed, Choice::One(lie)),
+                    None => options,
+                },
+            )
+        }
         None => {
             let options = options_of(seed, grids.lie);
             let options = match grids.has_quotas {
@@ -121,8 +139,14 @@ fn options_for(name: &str, seed: Seed) -> Options {
         "clocks" => faults.clock_jumps += 8,
         "owner" => faults.departures += 8,
         "prices" => faults.reconfigurations += 4,
+        "descriptions" => faults.descriptions += 8,
+        "adverts" => {
+            // Longer than a list counts.
+            options.running_s = 900;
+            options.adverts = true;
+        }
         "privacy" => faults.removals += 8,
-        "quotas" => {
+        "quotas" | "verdicts" | "holds" => {
             faults.crashes_within += 8;
             options = options.with_quotas(seed);
         }
@@ -147,7 +171,7 @@ fn hunt_with(
     of: &'static Mutant,
     first: Seed,
     seeds_max: u64,
-    own: Option<&'static str>,
+    (own, are_of_check): (Option<&'static str>, bool),
 ) -> Hunted {
     let mut hunted = Hunted {
         name: of.name.clone(),
@@ -156,11 +180,12 @@ fn hunt_with(
         found: None,
     };
     let lie = of.lie.as_deref();
-    let has_quotas = of.meant == "quotas";
+    let has_quotas = ["quotas", "verdicts", "holds"].contains(&of.meant.as_str());
     let grids = Grids {
         own,
         lie,
         has_quotas,
+        are_of_check,
     };
     for index in 0..seeds_max {
         let seed = Seed(first.0.wrapping_add(index));

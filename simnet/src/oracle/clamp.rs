@@ -1,9 +1,9 @@
 //! What counts of the usage that a site has published: no more than it can have run.
 //!
-//! Invariant: where the charges of a site in a span come to more than what its charter lets it charge in
-//! that time, and a sixteenth, each account's net charge is cut to `charge × limit ÷ sum`, rounded down; a site
-//! that the charter does not list charges nothing, but for the one that answers. Only charges are cut:
-//! answers are made of nothing else.
+//! Invariant: where the accounts of a site say more of a span than its charter declares for that time, and a
+//! sixteenth, in charge, CPU time, GPU time or memory, each account's number of that column is cut to
+//! `number × limit ÷ sum`, rounded down. What was taken back is gone first: from the charge, and the same part of what
+//! was held, rounded down. A site that the charter does not list charges and holds nothing, except the one that answers.
 
 use std::collections::BTreeMap;
 
@@ -20,55 +20,104 @@ const MEM_GIB: u128 = 64;
 /// Power of a core and of a GPU, watts.
 const WATTS: [u128; 2] = [100, 2_000];
 
-/// The rows of which `own` makes its answers, where `charter_of` is the charter that it goes by.
+/// Charge, CPU time, GPU time, memory.
+type Columns = [u128; 4];
+
+const NO_LIMIT: Columns = [u128::MAX; 4];
+
+/// The rows of which `own` makes its answers, where `charter_of` is the charter that it goes by. Charges are net.
 pub fn clamped<'a>(
     rows: &[Row],
     own: SiteId,
     charter_of: impl Fn(VoId) -> Option<&'a Charter>,
 ) -> Vec<Row> {
     let mut sums: BTreeMap<(SiteId, &AccountKey, Span), Counters> = BTreeMap::new();
-    let mut charged: BTreeMap<(SiteId, Option<VoId>, Span), u128> = BTreeMap::new();
     for row in rows {
         let sum = sums.entry((row.site, &row.account, row.span)).or_default();
         *sum = sum.plus(row.counters);
     }
-    let net = |of: &Counters| of.charge.saturating_sub(of.refunds);
+    let mut totals: BTreeMap<(SiteId, Option<VoId>, Span), Columns> = BTreeMap::new();
     for ((site, account, span), counters) in &sums {
-        let charged = charged.entry((*site, account.0, *span));
-        *charged.or_default() += u128::from(net(counters));
+        let total = totals.entry((*site, account.0, *span)).or_default();
+        let left = left(counters).into_iter();
+        total.iter_mut().zip(left).for_each(|(sum, of)| *sum += of);
     }
     let rows = sums.into_iter().map(|((site, account, span), counters)| {
         let charter = account.0.and_then(&charter_of);
-        let sum = charged[&(site, account.0, span)];
-        let limit = charter.map_or(Some(u128::MAX), |charter| limit(charter, site, span));
-        let limit = limit.unwrap_or(if site == own { u128::MAX } else { 0 });
-        let charge = if sum <= limit {
-            net(&counters)
-        } else {
-            u64::try_from(u128::from(net(&counters)) * limit / sum).unwrap_or(u64::MAX)
+        let limit = charter.map_or(NO_LIMIT, |charter| limit(charter, (site, own), span));
+        let total = totals[&(site, account.0, span)];
+        let is_over = total.iter().zip(limit).any(|(sum, limit)| *sum > limit);
+        let of = |column: usize| {
+            let number = left(&counters)[column];
+            let (sum, limit) = (total[column], limit[column]);
+            let cut = if sum > limit {
+                number * limit / sum
+            } else {
+                number
+            };
+            u64::try_from(cut).expect("less than the number")
+        };
+        let net = counters.charge.saturating_sub(counters.refunds);
+        let counters = Counters {
+            charge: if is_over { of(0) } else { net },
+            refunds: 0,
+            ..counters
+        };
+        let counters = match is_over {
+            false => counters,
+            true => Counters {
+                cpu_ms: of(1),
+                gpu_ms: of(2),
+                mem_mib_s: of(3),
+                ..counters
+            },
         };
         Row {
             site,
             account: account.clone(),
             span,
-            counters: Counters {
-                charge,
-                refunds: 0,
-                ..counters
-            },
+            counters,
         }
     });
     rows.collect()
 }
 
-/// The most that a site may charge in a span; `None` where the charter does not list it.
-fn limit(charter: &Charter, site: SiteId, span: Span) -> Option<u128> {
+/// What is left of an account's numbers without what was taken back.
+fn left(counters: &Counters) -> Columns {
+    let Counters {
+        charge, refunds, ..
+    } = *counters;
+    let net = u128::from(charge.saturating_sub(refunds));
+    let part = |held: u64| match refunds {
+        0 => u128::from(held),
+        _ => u128::from(held) * net / u128::from(charge.max(1)),
+    };
+    let Counters {
+        cpu_ms,
+        gpu_ms,
+        mem_mib_s,
+        ..
+    } = *counters;
+    [net, part(cpu_ms), part(gpu_ms), part(mem_mib_s)]
+}
+
+/// The most that a site may have charged and held in a span, as `own` sees it.
+fn limit(charter: &Charter, (site, own): (SiteId, SiteId), span: Span) -> Columns {
     let ms = match span {
         Span::Day(_) => DAY_MS,
         Span::Window(_) => charter.window.millis().0,
     };
-    let cores = charged_cores(&charter.charging, charter.member(site)?);
-    Some(cores * u128::from(ms) * 17 / 16)
+    let ms = u128::from(ms) * 17 / 16;
+    let Some(member) = charter.member(site) else {
+        let most = if site == own { u128::MAX } else { 0 };
+        return [most, most, u128::MAX, u128::MAX];
+    };
+    let gpus = member.gpus.map_or(u128::MAX, |gpus| u128::from(gpus) * ms);
+    let mem = member
+        .mem_gib
+        .map_or(u128::MAX, |gib| u128::from(gib) * 1_024 * ms / 1_000);
+    let charged = charged_cores(&charter.charging, member) * ms;
+    [charged, u128::from(member.cores) * ms, gpus, mem]
 }
 
 /// How many cores' time the dearest jobs that fill a site cost.

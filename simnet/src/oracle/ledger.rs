@@ -119,6 +119,8 @@ pub(super) struct Ledger {
     pub most: Sums,
     /// Until when counters of a VO, or of own accounts, reach whose jobs' marks are lost.
     pub recovered: BTreeMap<Option<VoId>, Recovered>,
+    /// What was certainly taken back of each account.
+    pub taken_back: BTreeMap<AccountKey, u64>,
     jobs: BTreeMap<JobKey, Job>,
 }
 
@@ -253,6 +255,8 @@ impl Ledger {
                     .iter()
                     .map(|(window, of)| (*window, refund(of.charge)));
                 self.least.add(account, &of.collect());
+                let charge: u64 = windows.values().map(|of| of.charge).sum();
+                *self.taken_back.entry(account.clone()).or_default() += charge;
             }
         }
     }

@@ -1,9 +1,10 @@
 //! The oracle on rows that were worked out by hand.
 
-use fairmesh_model::{Counters, JobKey, Origin, Placement, WallTime, WindowLength};
+use fairmesh_model::{Counters, JobKey, Origin, Placement, Span, WallTime, Window, WindowLength};
 
+use super::answers::Row;
 use super::*;
-use crate::vo::{START, path};
+use crate::vo::{START, Vo, VoSpec, path, site_id};
 
 const HOUR_MS: u64 = 3_600_000;
 
@@ -204,4 +205,68 @@ fn a_final_record_alone_decides_what_its_job_costs() {
             "{last:?}, after no answer"
         );
     }
+}
+
+#[test]
+fn each_column_is_cut_to_its_own_limit() {
+    let spec = VoSpec {
+        members: vec![(0, 2)],
+        gpus: Some(1),
+        ..VoSpec::small("grid", 0)
+    };
+    let founded = Vo::found(0, spec).expect("a valid VO");
+    let row = |account: &str, counters: Counters| Row {
+        site: site_id(0),
+        account: (Some(founded.id), path(account)),
+        span: Span::Window(Window(7)),
+        counters,
+    };
+    let all = |amount: u64| Counters {
+        charge: amount,
+        cpu_ms: amount,
+        ..Counters::default()
+    };
+    // Half of what Ann used was taken back.
+    let ann = Counters {
+        refunds: 4_500_000,
+        gpu_ms: 3_825_000,
+        ..all(9_000_000)
+    };
+    let bob = Counters {
+        gpu_ms: 3_825_000,
+        mem_mib_s: 1 << 40,
+        ..all(4_500_000)
+    };
+    let rows = [row("/ann", ann), row("/bob", bob)];
+    let charter = founded.charter.claimed();
+    let counted = clamp::clamped(&rows, site_id(0), |_| Some(charter));
+    let columns = counted.iter().map(|row| row.counters);
+    let columns: Vec<_> = columns
+        .map(|of| (of.charge, of.cpu_ms, of.gpu_ms, of.mem_mib_s))
+        .collect();
+    // Two cores and a GPU, for an hour and a sixteenth; nothing is declared of memory.
+    let right = [
+        (3_825_000, 3_825_000, 1_275_000, 0),
+        (3_825_000, 3_825_000, 2_550_000, 1 << 40),
+    ];
+    assert_eq!(columns, right);
+}
+
+#[test]
+fn of_a_history_that_ends_only_the_last_windows_are_certain() {
+    let mut oracle = Oracle::new(1);
+    let terms = terms("/ann", 1);
+    let record = record(1, (0, 3 * HOUR_MS), false);
+    oracle.offered(0, &record, &terms, false);
+    oracle.acknowledged(0, &record);
+    assert_eq!(oracle.certain_total(0, Some(vo())), 3 * HOUR_MS);
+    let reach = Reach {
+        history: Millis(2 * HOUR_MS),
+        window: Millis(HOUR_MS),
+    };
+    oracle.short.insert(Some(vo()), reach);
+    oracle.now = record.end;
+    // Windows begin at whole hours, and the job 20 minutes later.
+    let in_windows = START.0 % HOUR_MS + HOUR_MS;
+    assert_eq!(oracle.certain_total(0, Some(vo())), in_windows);
 }

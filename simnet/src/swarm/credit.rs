@@ -8,6 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use super::Options;
 
+/// Crowds come for so many hours at most.
+const CROWD_HOURS_MAX: u64 = 6;
+
+/// Longest time between a crowd and the moment at which one of it goes; those who wait do so for two seconds.
+const CROWD_MS: u64 = 2_500;
+
 /// What authorities and jobs do about quotas in a run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -30,6 +36,24 @@ pub struct QuotaOptions {
     /// Whether what a site may have of a slice is bounded.
     #[serde(default)]
     pub bounds: bool,
+    /// Whether allocations differ in more than their amounts: members, prices, holds, who settles what is owed.
+    #[serde(default)]
+    pub terms: bool,
+    /// How often several jobs of one user ask at a site at once, which has enough for one of them.
+    #[serde(default)]
+    pub crowds: u64,
+    /// How often an owner decides otherwise about quotas.
+    #[serde(default)]
+    pub owners: u64,
+    /// Jobs that are held while a site's clock is a month behind: these holds reach their time in the run.
+    #[serde(default)]
+    pub aged: u64,
+    /// Whether the first charter of each VO lists its first member alone, and the second one all.
+    #[serde(default)]
+    pub alone: bool,
+    /// Whether owners let accounts with nothing left stand after all others.
+    #[serde(default)]
+    pub bands: bool,
 }
 
 impl QuotaOptions {
@@ -37,6 +61,28 @@ impl QuotaOptions {
     pub(super) fn draw(seed: Seed, minutes: u64) -> Option<Self> {
         let mut random = seed.stream("swarm quotas");
         (random.below(3) == 0).then(|| Self::of(seed, &mut random, minutes))
+    }
+
+    /// What stands apart, so that it shifts nothing of the rest.
+    fn of_judge(random: &mut Stream, minutes: u64) -> Self {
+        let hours = minutes.div_ceil(60).min(CROWD_HOURS_MAX);
+        Self {
+            grants: 0,
+            core_hours: 0,
+            slice_minutes: 0,
+            holds_per_hour: 0,
+            revocations: 0,
+            drains: 0,
+            parts: 0,
+            bounds: false,
+            terms: random.below(3) > 0,
+            crowds: random.below(3) * hours,
+            owners: random.below(2) * random.between(1, 4),
+            // Clocks that were ever wrong excuse much.
+            aged: u64::from(random.below(4) == 0) * random.between(1, 6),
+            alone: random.below(3) == 0,
+            bands: false,
+        }
     }
 
     /// Quotas of a run of so many minutes.
@@ -51,6 +97,8 @@ impl QuotaOptions {
             drains: random.below(3),
             parts: of_parts.below(2) * of_parts.between(1, 6),
             bounds: of_parts.below(2) == 1,
+            bands: seed.stream("swarm bands").below(2) == 1,
+            ..Self::of_judge(&mut seed.stream("swarm terms of quotas"), minutes)
         }
     }
 }
@@ -79,6 +127,14 @@ pub(crate) enum QuotaStep {
     Drain(usize),
     /// Leaders pass a part on.
     Pass,
+    /// Several jobs of one user ask at a site at once.
+    Crowd(usize),
+    /// The first job of the last crowd does not run.
+    Leave(usize),
+    /// An owner decides otherwise.
+    Owner(usize),
+    /// A job is held by a clock that is a month behind.
+    Age(usize),
 }
 
 /// What happens when, in a run of `ms` at so many sites.
@@ -108,6 +164,18 @@ pub(crate) fn plan_credit(
     let mut random = seed.stream("swarm part times");
     for _ in 0..options.parts {
         planned.push((random.between(ms / 8, ms), QuotaStep::Pass));
+    }
+    let mut random = seed.stream("swarm crowd times");
+    for _ in 0..options.crowds {
+        let (at, site) = (random.below(ms), random.index(sites));
+        planned.push((at, QuotaStep::Crowd(site)));
+        planned.push((at + random.below(CROWD_MS), QuotaStep::Leave(site)));
+    }
+    for _ in 0..options.owners {
+        planned.push((random.below(ms), QuotaStep::Owner(random.index(sites))));
+    }
+    for _ in 0..options.aged {
+        planned.push((random.below(ms), QuotaStep::Age(random.index(sites))));
     }
     planned
 }

@@ -17,6 +17,20 @@ use super::{
 /// Batches that all nodes together take in one run, about.
 const BATCHES_TAKEN: u64 = 4_000;
 
+/// Of so many Grids one has a pace of its own, and documents that expire.
+const SLOW_OF: u64 = 4;
+
+/// Of so many Grids one has histories that end within a run; one has more accounts than a slice of a table holds.
+const SHORT_OF: u64 = 4;
+const CROWD_OF: u64 = 8;
+
+/// Accounts of a crowd: more than a slice of a table holds.
+const CROWD: (u64, u64) = (1_030, 1_200);
+
+/// Sites and minutes of a Grid that has a crowd, at most: every look at a node costs more there.
+const CROWD_SITES_MAX: usize = 6;
+const CROWD_MINUTES_MAX: u64 = 120;
+
 /// Longest and shortest safety phase.
 const MINUTES: (u64, u64) = (60, 2 * 24 * 60);
 
@@ -25,6 +39,20 @@ impl Options {
     pub fn draw(seed: Seed) -> Self {
         let sites = seed.stream("swarm sites").between(2, 12);
         Self::draw_of(seed, usize::try_from(sites).expect("few"), None)
+    }
+
+    /// The same, but wider: sweeps of few entries, histories that end within a run, crowds, and paces of their own. No
+    /// campaign draws these yet: some of the seeds fail, because a site with a crowd that sweeps one entry a step is
+    /// judged before it has counted.
+    pub fn draw_wide(seed: Seed) -> Self {
+        let mut drawn = Self::draw(seed);
+        drawn.sweep_entries = draw_sweep(&mut seed.stream("swarm sweeps"));
+        let drawn = drawn.with_own_histories(&mut seed.stream("swarm histories"));
+        let drawn = drawn.with_crowd(&mut seed.stream("swarm crowd"));
+        match seed.stream("swarm slow").below(SLOW_OF) {
+            0 => drawn.with_pace(seed),
+            _ => drawn,
+        }
     }
 
     /// Draws a Grid of so many sites, and how long it is watched unless it is given.
@@ -40,6 +68,10 @@ impl Options {
         let mut snapshots = seed.stream("swarm snapshots");
         for vo in &mut vos {
             vo.snapshots = snapshots.below(3) == 0;
+        }
+        let mut thresholds = seed.stream("swarm thresholds");
+        for vo in &mut vos {
+            vo.thresholds = thresholds.below(3) == 0;
         }
         let timing = draw_timing(&mut random);
         let minutes = minutes.unwrap_or_else(|| draw_minutes(&mut random, &vos, timing));
@@ -61,6 +93,7 @@ impl Options {
             local,
             sweep_entries: all_at_once(),
             build_entries: [0, all_at_once()][seed.stream("swarm works").index(2)],
+            adverts: seed.stream("swarm adverts").below(2) == 1,
             degree: 0,
             timing,
             load: draw_load(&mut seed.stream("swarm load")),
@@ -76,7 +109,8 @@ impl Options {
         let drawn = drawn.with_levels(&mut seed.stream("swarm levels"));
         let drawn = drawn.with_lines(&mut seed.stream("swarm lines"));
         let drawn = drawn.with_mounts(&mut seed.stream("swarm mounts"));
-        drawn.with_finals(&mut seed.stream("swarm finals"))
+        let drawn = drawn.with_finals(&mut seed.stream("swarm finals"));
+        drawn.with_capacities(&mut seed.stream("swarm capacities"))
     }
 }
 
@@ -165,6 +199,50 @@ impl Options {
         self
     }
 
+    /// With charters that declare less than what sites report, of which any job takes a part. Jobs that ask for credit
+    /// are not to be refused for it.
+    fn with_capacities(mut self, random: &mut Stream) -> Self {
+        for vo in &mut self.vos {
+            let cores = [64, 64, 256][random.index(3)];
+            vo.gpus = [None, Some(4), Some(16)][random.index(3)];
+            vo.mem_gib = [None, Some(512), Some(4_096)][random.index(3)];
+            if random.below(2) == 0 && self.quotas.is_none() {
+                vo.cores = cores;
+            }
+        }
+        if random.below(4) == 0 {
+            // Then all that a site describes is what queues cost, as long as they cost anything.
+            self.local.machine_classes = 0;
+        }
+        self
+    }
+
+    /// With VOs and owners whose histories end within a run, or within a month of it, each after a time of its own.
+    /// What a wrong clock takes for old would count no more, and marks of jobs that hold credit go with the history.
+    fn with_own_histories(mut self, random: &mut Stream) -> Self {
+        const HOURS: [u64; 6] = [0, 0, 1, 6, 24, 30 * 24];
+        if random.below(SHORT_OF) > 0 || self.quotas.is_some() {
+            return self;
+        }
+        let vos = self.vos.iter_mut().map(|vo| &mut vo.history_hours);
+        for hours in vos.chain([&mut self.local.history_hours]) {
+            *hours = HOURS[random.index(HOURS.len())];
+        }
+        let faults = &mut self.faults;
+        (faults.clock_jumps, faults.clock_years, faults.clock_drifts) = (0, 0, 0);
+        self
+    }
+
+    /// With jobs of more accounts, in one span, than a slice of a table holds: few sites, for an hour or two.
+    fn with_crowd(mut self, random: &mut Stream) -> Self {
+        let crowd = random.between(CROWD.0, CROWD.1);
+        if random.below(CROWD_OF) == 0 && self.sites <= CROWD_SITES_MAX {
+            self.load.crowd = crowd;
+            self.minutes = self.minutes.min(CROWD_MINUTES_MAX);
+        }
+        self
+    }
+
     /// With histories that are longer than anything lasts here.
     pub(super) fn with_long_histories(mut self) -> Self {
         let vos = self.vos.iter_mut().map(|vo| &mut vo.history);
@@ -204,6 +282,10 @@ impl Options {
     /// With other lies than those that are drawn.
     pub fn with_lies(mut self, seed: Seed, choice: liar::Choice) -> Self {
         self.liars = liar::draw(seed, self.sites, choice);
+        if !self.liars.is_empty() {
+            // What liars claim of the past counts, so that it can be seen that they are named for it.
+            self.vos.iter_mut().for_each(|vo| vo.history_hours = 0);
+        }
         self
     }
 }
@@ -233,6 +315,10 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
     }
     VoOptions {
         members,
+        history_hours: 0,
+        cores: 0,
+        gpus: None,
+        mem_gib: None,
         groups: 1 + random.index(3),
         users: 1 + random.index(4),
         window_s: pick(random, &[900, 3_600, 3_600, 86_400]),
@@ -261,6 +347,7 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
         charging: ChargingOption::CpuTime,
         weighs_energy: false,
         expires_hours: 0,
+        thresholds: false,
         preemptible_percent: 100,
     }
 }
@@ -290,6 +377,11 @@ fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
         machine_classes: 1 + random.index(3),
         ..LocalOptions::default()
     }
+}
+
+/// Entries that are recomputed in one step: all, or few.
+fn draw_sweep(random: &mut Stream) -> usize {
+    [all_at_once(), all_at_once(), 1, 2][random.index(4)]
 }
 
 fn draw_load(random: &mut Stream) -> LoadOptions {
@@ -374,5 +466,7 @@ fn draw_faults(coins: &mut Stream, minutes: u64) -> FaultOptions {
         removals: some(2),
         reconfigurations: some(4),
         departures: some(3),
+        descriptions: some(4),
+        unread: some(3),
     }
 }

@@ -13,6 +13,7 @@ use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{Millis, RunningJob, UsageRecord, WallTime};
 
 use super::{LoadOptions, Options, VoOptions};
+use crate::vo::job;
 
 mod finals;
 mod job;
@@ -136,6 +137,26 @@ impl Feeds {
             return None;
         }
         Some(last[random.index(last.len())].record.clone())
+    }
+
+    /// Jobs of a minute, each of another user of the first VO.
+    pub(crate) fn crowd(&mut self, site: usize, now: WallTime, mounted: &[usize]) -> Vec<Offer> {
+        let ran = (now.before(Millis(120_000)), now.before(Millis(60_000)));
+        let of_vo = |vo: &usize| {
+            let vo = *vo;
+            let account = VoOptions::name(vo);
+            (0..self.load.crowd).map(move |user| {
+                let (name, user) = (format!("crowd {site}-{user}"), format!("x{user}"));
+                let record = job(name, &account, ("g0", &user), ran, 1);
+                Offer {
+                    record,
+                    vo: Some(vo),
+                }
+            })
+        };
+        let offers: Vec<Offer> = mounted.first().into_iter().flat_map(of_vo).collect();
+        self.feeds[site].pending.extend(offers.iter().cloned());
+        offers
     }
 
     /// What a site has not been answered to.

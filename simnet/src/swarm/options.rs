@@ -9,15 +9,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Discounts, Distance, Factor, HistoryRule, Millis, PolicyMount,
-    Scope, Share, UsageMode, Weight, WindowLength,
+    Scope, Share, UsageMode, VoId, Weight, WindowLength,
 };
-use fairmesh_site::{Charging, Timing};
+use fairmesh_site::{AdvertRules, Charging, Timing};
 use serde::{Deserialize, Serialize};
 
 use super::QuotaOptions;
 use super::lines::{OTHERS, WeightsOption, start_day};
 use crate::liar::{LIAR_CORES, Liar};
 use crate::network::{LinkSpec, NetworkSpec};
+use crate::oracle::Reach;
 use crate::vo::{DAY, OwnerSpec, VALIDITY, Vo, VoSpec};
 use crate::world::{Planned, WorldSpec};
 
@@ -65,6 +66,9 @@ pub struct Options {
     /// Entries of a share tree that a site builds at once.
     #[serde(default = "all_at_once")]
     pub build_entries: usize,
+    /// Whether VOs learn of free CPUs.
+    #[serde(default)]
+    pub adverts: bool,
     /// Connections that a site holds at most; 0 for the network's default.
     pub degree: usize,
     /// Intervals.
@@ -123,6 +127,8 @@ pub struct LinkOptions {
 pub struct LocalOptions {
     /// How usage of this site is weighed by its age.
     pub history: HistoryOption,
+    /// Hours that this history reaches back; 0 as long as all histories of the Grid.
+    pub history_hours: u64,
     /// What jobs of the site's own accounts are charged.
     pub charging: ChargingOption,
     /// Classes of machines that sites have, at most three.
@@ -153,6 +159,7 @@ impl Default for LocalOptions {
     fn default() -> Self {
         Self {
             history: HistoryOption::None,
+            history_hours: 0,
             charging: ChargingOption::CpuTime,
             machine_classes: 0,
             limits: false,
@@ -201,6 +208,8 @@ pub struct LoadOptions {
     pub contradict_permille: u64,
     /// They report the energy that they used.
     pub energy_permille: u64,
+    /// Accounts of which jobs are reported at once, at one time in the run and one site.
+    pub crowd: u64,
 }
 
 /// How often each kind of fault happens in the run, at nodes and times that the seed draws.
@@ -240,6 +249,10 @@ pub struct FaultOptions {
     pub reconfigurations: u64,
     /// A site leaves a VO for a while.
     pub departures: u64,
+    /// A site declares other machines and prices, or none.
+    pub descriptions: u64,
+    /// A VO that mounts another's policy is no reader of it for a while, in which the policy changes.
+    pub unread: u64,
 }
 
 /// A VO.
@@ -256,6 +269,18 @@ pub struct VoOptions {
     pub window_s: u64,
     /// How usage is weighed by its age.
     pub history: HistoryOption,
+    /// Hours that its history reaches back; 0 as long as all histories of the Grid.
+    #[serde(default)]
+    pub history_hours: u64,
+    /// Cores that its charter declares for each site; 0 for far more than the load can hold.
+    #[serde(default)]
+    pub cores: u32,
+    /// GPUs that it declares for each.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<u32>,
+    /// Memory that it declares for each, GiB.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mem_gib: Option<u32>,
     /// What running jobs count for.
     pub mode: ModeOption,
     /// Whether every other entry may have a quarter more than its share at most.
@@ -304,6 +329,9 @@ pub struct VoOptions {
     /// expired stays in force.
     #[serde(default)]
     pub expires_hours: u64,
+    /// Whether three keys sign its documents, and charters change how many of them must.
+    #[serde(default)]
+    pub thresholds: bool,
     /// What preemptible jobs are charged, of a hundred.
     #[serde(default = "in_full")]
     pub preemptible_percent: u32,
@@ -408,7 +436,7 @@ impl Options {
 
     /// What all owners decide.
     pub(crate) fn owner(&self) -> OwnerSpec {
-        let horizon = self.windows_kept(self.local_window_s);
+        let horizon = self.windows_kept(self.local_window_s, self.local.history_hours);
         OwnerSpec {
             timing: self.timing(),
             local_window: window(self.local_window_s),
@@ -426,6 +454,11 @@ impl Options {
             others: self.local.others.then_some(OTHERS),
             renamed: self.local.renamed,
             since: self.local.periods.then(|| start_day(0)),
+            advert: self.adverts.then(|| AdvertRules {
+                interval: AdvertRules::default().interval.times(self.stretch),
+                ..AdvertRules::default()
+            }),
+            bands: self.quotas.is_some_and(|quotas| quotas.bands),
             local_share: match self.local.own_last {
                 true => Weight::ZERO,
                 false => OwnerSpec::default().local_share,
@@ -437,7 +470,8 @@ impl Options {
     /// The VOs, with their first documents.
     pub(crate) fn found(&self) -> Vec<Vo> {
         let found = |(index, vo): (usize, &VoOptions)| {
-            let mut spec = vo.spec(index, self.windows_kept(vo.window_s));
+            let mut spec = vo.spec(index, self.windows_kept(vo.window_s, vo.history_hours));
+            spec.alone = self.quotas.is_some_and(|quotas| quotas.alone);
             for (site, cores) in &mut spec.members {
                 if self.liars.iter().any(|liar| liar.site == *site) {
                     *cores = LIAR_CORES;
@@ -470,13 +504,29 @@ impl Options {
         all.map(|(index, spec)| founded(index, spec)).collect()
     }
 
-    /// Windows of so many seconds that histories reach back.
-    fn windows_kept(&self, window_s: u64) -> u32 {
-        let history_s = match self.history_hours {
-            0 => HISTORY_DAYS * 86_400,
-            hours => hours * 3_600,
+    /// Windows of so many seconds that a history of its own `hours`, or of those of the Grid, reaches back.
+    fn windows_kept(&self, window_s: u64, hours: u64) -> u32 {
+        let history_s = match (hours, self.history_hours) {
+            (0, 0) => HISTORY_DAYS * 86_400,
+            (0, hours) | (hours, _) => hours * 3_600,
         };
         u32::try_from((history_s / window_s).max(1)).unwrap_or(u32::MAX)
+    }
+
+    /// The histories that may end within a run.
+    pub(crate) fn short_histories(&self, vos: &[Vo]) -> BTreeMap<Option<VoId>, Reach> {
+        let of_vos = vos.iter().zip(&self.vos);
+        let of_vos = of_vos.map(|(vo, of)| (Some(vo.id), of.window_s, of.history_hours));
+        let local = (None, self.local_window_s, self.local.history_hours);
+        let reach = |(vo, window_s, hours): (Option<VoId>, u64, u64)| {
+            let window = Millis::from_secs(window_s);
+            let windows = self.windows_kept(window_s, hours).into();
+            let history = window.times(windows);
+            (vo, Reach { history, window })
+        };
+        let all = of_vos.chain([local]);
+        let short = all.filter(|(.., hours)| hours + self.history_hours > 0);
+        short.map(reach).collect()
     }
 
     /// Shortest time between two ticks of one node.
@@ -543,11 +593,15 @@ impl VoOptions {
             0 => VALIDITY,
             hours => Millis(DAY.0 + hours * 3_600_000),
         };
+        let cores = if self.cores == 0 { CORES } else { self.cores };
         VoSpec {
             valid,
             delegates: self.delegates,
+            thresholds: self.thresholds,
             snapshots: self.snapshots,
-            members: self.members.iter().map(|site| (*site, CORES)).collect(),
+            members: self.members.iter().map(|site| (*site, cores)).collect(),
+            gpus: self.gpus,
+            mem_gib: self.mem_gib,
             shares: self.shares(),
             was: self.was(),
             since: self.since(),

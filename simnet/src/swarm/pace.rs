@@ -23,6 +23,9 @@ const WRONG_CLOCKS: usize = 3;
 impl Options {
     /// With a pace of its own, documents that may expire, and batch systems whose clocks may be wrong.
     pub fn with_pace(mut self, seed: Seed) -> Self {
+        if self.stretch > 1 {
+            return self;
+        }
         let mut random = seed.stream("swarm pace");
         let mut draw = random.below(20);
         let drawn = STRETCHES.iter().find(|(_, seeds)| {

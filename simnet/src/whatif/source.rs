@@ -235,6 +235,8 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
     let spec = VoSpec {
         name: ALIAS.to_owned(),
         members: cores.iter().copied().enumerate().collect(),
+        gpus: None,
+        mem_gib: None,
         shares: shares
             .filter(|(path, _)| !path.is_root())
             .map(|(path, entry)| (path.to_string(), entry.share))
@@ -254,6 +256,8 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         limits: false,
         delegates: false,
         snapshots: false,
+        alone: false,
+        thresholds: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

@@ -9,12 +9,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{Charter, DocumentError, Factor, PriceList, RunningJob, WallTime};
+use fairmesh_model::{Charter, DocumentError, Factor, MemberSite, PriceList, RunningJob, WallTime};
 use fairmesh_policy::SitePolicy;
 use fairmesh_site::SiteConfig;
 
 use super::{Action, Percent, World, policy};
-use crate::vo::{START, Vo, mounting, site_id};
+use crate::vo::{START, Vo, machines_of, mounting, site_id};
 
 impl World {
     /// Does it now. An error is a document that could not be signed, or was not taken. Whether a node
@@ -87,7 +87,8 @@ impl World {
                 // It is refused; that is the point.
                 let _ = self.publish(node, &bytes);
                 let vo = &self.vos[bytes.len() % self.vos.len()];
-                let usurped = vo.usurped().expect("they are well-formed");
+                let knows_newest = self.has_newest_charter(node, vo);
+                let usurped = vo.usurped(knows_newest).expect("they are well-formed");
                 for bytes in usurped {
                     let _ = self.publish(node, &bytes);
                 }
@@ -129,6 +130,7 @@ impl World {
                 sync,
                 vo_share,
                 long_queue_percent,
+                machine_classes,
                 ..
             } => {
                 let timing = &mut config.timing;
@@ -145,6 +147,14 @@ impl World {
                     });
                     config.policy =
                         SitePolicy::new(entries.collect()).expect("only shares changed");
+                }
+                if let Some(classes) = *machine_classes {
+                    let (machines, hosts) = machines_of(node, classes);
+                    config.charging.hosts = hosts;
+                    config.charging.prices = Arc::new(PriceList {
+                        machines: machines.machines,
+                        ..PriceList::clone(&config.charging.prices)
+                    });
                 }
                 if let Some(percent) = *long_queue_percent {
                     let cost = Factor::from_millionths(percent.saturating_mul(10_000));
@@ -183,6 +193,7 @@ impl World {
         let issued = self.true_wall();
         let first: BTreeMap<usize, u32> = self.vos[vo].spec.members.iter().copied().collect();
         let readers = self.vos[vo].spec.readers.clone();
+        let (gpus, mem_gib) = (self.vos[vo].spec.gpus, self.vos[vo].spec.mem_gib);
         let mut charter = |change: &dyn Fn(&mut Charter)| {
             self.vos[vo].next_charter(|charter| {
                 charter.issued = issued;
@@ -191,9 +202,16 @@ impl World {
         };
         let signed = match action {
             Action::Charter {
-                distance, unread, ..
+                distance,
+                unread,
+                thresholds,
+                ..
             } => charter(&|charter| {
                 charter.distance = *distance;
+                if let Some((charters, policies)) = *thresholds {
+                    charter.authority.threshold = charters;
+                    charter.policy.threshold = policies;
+                }
                 charter.readers = match unread {
                     true => BTreeSet::new(),
                     false => readers.clone(),
@@ -207,7 +225,11 @@ impl World {
                 // A member that lies is not declared more than it was.
                 let cores = |site| first.get(site).or(first.values().next()).copied();
                 let admitted = sites.iter();
-                let admitted = admitted.map(|site| Vo::member(*site, cores(site).unwrap_or(1)));
+                let admitted = admitted.map(|site| MemberSite {
+                    gpus,
+                    mem_gib,
+                    ..Vo::member(*site, cores(site).unwrap_or(1))
+                });
                 charter.sites.extend(admitted);
             }),
             Action::Policy { .. } => self.vos[vo].next_policy(|policy| {

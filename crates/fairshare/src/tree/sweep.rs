@@ -7,7 +7,7 @@
 //! everybody at once"; as `actual` divides two sums, both must be seen from one window, so it is the
 //! work that is spread instead, and the moment that is common.
 
-use fairmesh_model::{Window, mutated};
+use fairmesh_model::{Window, mutant, mutated};
 
 use super::spec::EntryId;
 use super::sums::Change;
@@ -36,8 +36,8 @@ impl Sweep {
         }
     }
 
-    pub(super) const fn has_passed(&self, entry: usize) -> bool {
-        entry < self.summed
+    pub(super) fn has_passed(&self, entry: usize) -> bool {
+        mutant!(BorderTwice, entry < self.summed, entry <= self.summed)
     }
 }
 
@@ -112,7 +112,7 @@ impl TreeWriter {
             budget = budget.saturating_sub(1 + cells / CELLS_PER_ENTRY);
             sweep.summed += 1;
         }
-        if sweep.summed == entries {
+        if sweep.summed + mutant!(SwappedEarly, 0, 1) >= entries {
             self.store.swap(&sweep.references);
             self.references = sweep.references;
             self.is_loading = false;

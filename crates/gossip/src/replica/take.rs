@@ -117,7 +117,7 @@ impl Replica {
         let Some(delta) = delta else {
             return Ok(Absorbed::Bare(head));
         };
-        let most = PUSH_UNPACKED_BYTES_MAX;
+        let most = mutant!(BombUnpacked, PUSH_UNPACKED_BYTES_MAX, usize::MAX);
         let taken = self.take_deltas(kinds, (from, seen.now.mono), &head, &[delta], most)?;
         let taken = taken.map_or(Absorbed::Gap, Absorbed::Changed);
         self.rest_after(site, &taken, seen.now.mono);

@@ -39,7 +39,7 @@ impl VoPolicies {
         let Some((last, _)) = listing.filter(|(_, charter)| lists(charter)).last() else {
             return Vec::new();
         };
-        let is_reader = self.chain.head().is_some_and(lists);
+        let is_reader = self.chain.head().is_some_and(lists) || mutated!(FormerReadersServed);
         let documents = self.documents().enumerate();
         let shown = documents.filter(|(at, (kind, ..))| match kind {
             DocumentKind::Charter => is_reader || *at <= last + 1,

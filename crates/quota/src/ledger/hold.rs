@@ -308,6 +308,7 @@ impl Ledger {
             .copied()
             .unwrap_or(0)
             .saturating_sub(of_old);
+        let owed = mutant!(DebtForgotten, self.owed(account), 0);
         Case {
             is_exempt: request.is_exempt,
             owner: request.owner,
@@ -315,7 +316,7 @@ impl Ledger {
             may_wait: request.may_wait,
             is_idle: request.is_idle,
             short,
-            overdraft: CoreMillis(promised.saturating_add(self.owed(account))),
+            overdraft: CoreMillis(promised.saturating_add(owed)),
             overdraft_max: CoreMillis(most.get(&self.me).copied().unwrap_or(0)),
         }
     }

@@ -17,6 +17,10 @@ use super::{passing, play, prices, worked};
 /// Name, and what is wrong.
 const TABLE: &[(&str, &str)] = &[
     (
+        "AloneTrusted",
+        "a site that was alone for a moment after a loss does not wait for members that come",
+    ),
+    (
         "BandsOfAll",
         "whoever has nothing left stands among those who have",
     ),
@@ -43,6 +47,10 @@ const TABLE: &[(&str, &str)] = &[
     (
         "ExcessUnchecked",
         "what a job costs beyond its hold is used whether it is there or not",
+    ),
+    (
+        "DebtForgotten",
+        "what is owed already does not count against the limit of the overdraft",
     ),
     ("FeeForgotten", "importance costs nothing"),
     (

@@ -28,6 +28,7 @@ pub(super) const ROWS: &[(&str, fn())] = &[
     ("soft", a_site_owes_its_part_of_the_overdraft),
     ("asking", what_is_owed_is_asked_for_with_what_is_needed),
     ("owners", owners_have_the_last_word),
+    ("an old charter", a_site_that_was_alone_hears_its_members),
     ("replacing", a_hold_is_replaced_or_stays),
     ("expiring holds", a_hold_that_nobody_speaks_of_expires),
     ("credits", an_error_is_given_back_once),
@@ -49,6 +50,7 @@ pub(super) const ROWS: &[(&str, fn())] = &[
         "loss",
         jobs_that_end_while_rights_are_frozen_are_charged_later,
     ),
+    ("alone", a_site_that_was_alone_for_a_moment_waits_for_others),
 ];
 
 fn ledger(me: u8, slices: Vec<AllocationSlice>, split: &[u64]) -> (Ledger, Vec<SliceId>) {
@@ -392,6 +394,17 @@ fn a_site_owes_its_part_of_the_overdraft() {
         ledger.hold(WallTime(2), &request(3, 10)).verdict,
         Verdict::OverQuota
     );
+}
+
+#[test]
+fn a_site_that_was_alone_hears_its_members() {
+    let (grants, _) = grants(vec![allocation(vec![slice(100, 0, DAY)], &[1, 1])]);
+    let nothing = Default::default();
+    let mut ledger = Ledger::restore(site(0), members(1), grants, nothing, false);
+    ledger.tick(WallTime(1));
+    assert!(!ledger.is_frozen(), "an old charter lists nobody else");
+    ledger.set_members(members(2));
+    assert!(ledger.is_frozen(), "the next one does");
 }
 
 #[test]
@@ -1067,4 +1080,15 @@ fn what_is_owed_of_many_slices_with_many_members_is_settled_soon() {
     ledger.correct(WallTime(30), &job(1), CoreMillis(40));
     ledger.tick(WallTime(31));
     assert_eq!(owed(&ledger), 0);
+}
+
+#[test]
+fn a_site_that_was_alone_for_a_moment_waits_for_others() {
+    let (grants, ids) = grants(vec![allocation(vec![slice(100, 0, DAY)], &[1, 1])]);
+    let nothing = (BTreeMap::new(), BTreeMap::new());
+    let mut ledger = Ledger::restore(site(0), members(1), grants, nothing, false);
+    ledger.tick(WallTime(1));
+    assert_eq!(ledger.spendable(ids[0]), 50, "it waits for nobody");
+    ledger.set_members(members(2));
+    assert!(ledger.is_frozen(), "the other may hold what it has spent");
 }

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{AccountPath, Now, UsageRecord, VoId, WallTime};
+use fairmesh_model::{AccountPath, Now, UsageRecord, VoId, WallTime, mutated};
 
 use super::{Occupancy, add};
 use crate::config::Charging;
@@ -133,7 +133,8 @@ impl Site {
 
     /// The last list, and what was told last, unless that was too long ago.
     pub(super) fn lately(&self, now: Now) -> (Option<&Listed>, Option<&Told>) {
-        let is_fresh = |at| now.wall.since(at) <= self.config.timing.silence;
+        let silence = self.config.timing.silence;
+        let is_fresh = |at| now.wall.since(at) <= silence || mutated!(FreeNeverOld);
         let (listed, told) = (self.sources.listed.as_ref(), self.sources.told.as_ref());
         (
             listed.filter(|of| is_fresh(of.at)),

@@ -187,6 +187,7 @@ impl Site {
             cores: record.cores,
             wall,
         };
+        let queue_max = mutant!(QueueTimeForgotten, QUEUE_MAX, Millis(0));
         let request = HoldRequest {
             charge: CoreMillis(rate.counters(wall).charge),
             job: call.record.key,
@@ -195,7 +196,7 @@ impl Site {
             price: self.vos[&vo].quota.poster.price(),
             least: self.least_price(vo),
             importance: call.importance,
-            until: now.wall.after(QUEUE_MAX).after(wall).after(MARGIN),
+            until: now.wall.after(queue_max).after(wall).after(MARGIN),
             owner: owner.and_then(|owner| owner.mode),
             is_exempt,
             may_wait: call.may_wait,
@@ -310,7 +311,11 @@ impl Site {
         if !has_news && !quota.waiting.iter().any(is_due) {
             return;
         }
-        for call in std::mem::take(&mut quota.waiting) {
+        let mut calls = std::mem::take(&mut quota.waiting);
+        if mutated!(LastCallFirst) {
+            calls.reverse();
+        }
+        for call in calls {
             let is_over = is_due(&call);
             if !is_over && !has_news {
                 self.wait_again(vo, call);

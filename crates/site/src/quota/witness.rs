@@ -170,7 +170,7 @@ impl Site {
                 continue;
             };
             match bytes.map(|bytes| unframed(WITNESS, bytes, BYTES_MAX)) {
-                Some(Some(false)) => {
+                Some(Some(false)) if !mutated!(RefusalWitnesses) => {
                     round.open.insert(from, Asked::Before);
                     self.gossip.probe(from);
                 }

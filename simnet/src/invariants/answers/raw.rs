@@ -105,6 +105,8 @@ fn check_site(
         let (nothing, no_windows) = (BTreeMap::new(), BTreeMap::new());
         let spans = counted.get(&(id, vo, path)).unwrap_or(&nothing);
         let least = least.get(path).filter(|_| must_know).unwrap_or(&no_windows);
+        let least = least.range(oracle.first_window(vo)..);
+        let least = &least.map(|(window, of)| (*window, *of)).collect();
         let most = most.get(path).unwrap_or(&no_windows);
         let sums = side_by_side(spans, least, most, window_ms, oracle.is_displaced(of));
         for (when, [least, counted, most]) in sums {
