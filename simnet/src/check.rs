@@ -14,6 +14,7 @@ use std::rc::Rc;
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
+use fairmesh_site::Site;
 
 use crate::invariants::{
     Invariant, LIVENESS, Lag, Liveness, NO_PANIC, SEES_TIME_WITHIN, Seen, Steps, TABLE, Violation,
@@ -29,6 +30,7 @@ mod credit;
 mod heal;
 mod lie;
 pub mod outcome;
+mod owner;
 pub mod pool;
 pub mod seeds;
 pub mod shrink;
@@ -39,13 +41,17 @@ use credit::Credit;
 pub(crate) use credit::place;
 pub use credit::{Asked, Booked, Books, Decided};
 pub use outcome::{Failure, Outcome, RunStats};
+pub(crate) use owner::owner_of;
 use watch::{Facts, SharedFacts, Watch};
 
 /// Steps between two checks that cost more.
 const DEEP_EVERY: u64 = 96;
 
-/// Within this time after the heal every site has counted what it holds, also where it counts one entry a tick.
-const COUNTS_WITHIN: Millis = Millis(3_600_000);
+/// Within so many ticks after the heal every site has counted what it holds, also if it counts one table a tick.
+const COUNTS_WITHIN_TICKS: u64 = 3_600;
+
+/// Ticks between two looks at a Grid of which a site counts a few entries a tick.
+const LOOK_TICKS: u64 = 4;
 
 /// Looks between steps at random moments, and at windows that begin, of each length, at most.
 const GLANCES: u64 = 120;
@@ -422,7 +428,9 @@ impl Run {
         }
         self.facts.replace(facts.behind());
         for seen in facts.heads.iter().filter(|seen| seen.own) {
-            self.oracle.published.signed(&seen.head);
+            let (site, incarnation) = (seen.head.site, seen.head.incarnation);
+            let stream = StreamId { site, incarnation };
+            self.oracle.published.signed(seen.head.vo, stream);
         }
         self.check_all((node, kind, deep), &facts, check);
     }
@@ -471,15 +479,23 @@ impl Run {
         sites.any(|site| self.ids.iter().any(|vo| site.has_unpublished(*vo)))
     }
 
-    /// Whether an honest site holds heads of which not everything is counted yet.
-    fn is_counting(&self) -> bool {
+    /// Whether an honest site may still count: its heads change numbers, or it feeds its next tree.
+    fn is_counting(&self, now: MonoTime, healed: MonoTime) -> bool {
+        let within = self.options.tick().times(COUNTS_WITHIN_TICKS);
         let honest = (0..self.options.sites).filter(|node| !self.blinded.contains(node));
         let mut sites = honest.filter_map(|node| self.world.site(node));
-        sites.any(|site| self.ids.iter().any(|vo| site.is_counting(*vo)))
+        let counts = |vo: &VoId, site: &Site| site.is_counting(*vo);
+        now.since(healed) < within
+            && sites.any(|site| site.is_feeding() || self.ids.iter().any(|vo| counts(vo, site)))
     }
 
     fn look_for_one_view(&mut self, now: MonoTime, mut liveness: Liveness) {
-        self.look_at = now.after(LOOK_EVERY.times(self.options.stretch));
+        let is_counting = self.is_counting(now, liveness.healed);
+        let is_slow = is_counting && self.options.counts_in_steps();
+        self.look_at = match is_slow && now > liveness.flushed {
+            true => now.after(self.options.tick().times(LOOK_TICKS)),
+            false => now.after(LOOK_EVERY.times(self.options.stretch)),
+        };
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
             for node in 0..self.options.sites {
                 self.tell_the_rest(node);
@@ -490,13 +506,12 @@ impl Run {
         let vos = self.world.founded_vos();
         let difference = Liveness::difference(&self.world, vos, &self.blinded);
         let lacked = self.lag.look(now, &self.world, vos, &self.blinded);
-        let looked = liveness.look(now, difference, lacked);
+        let looked = liveness.look(now, difference, (lacked, is_slow));
         self.phase = Phase::Healed(liveness);
-        let counts_within = COUNTS_WITHIN.times(self.options.stretch);
         match looked {
             Ok(false) => {}
             Ok(true) if liveness.may_wait(now) && self.is_unsigned() => {}
-            Ok(true) if now.since(liveness.healed) < counts_within && self.is_counting() => {}
+            Ok(true) if is_counting => {}
             Ok(true) => {
                 let took = liveness.one_since().since(liveness.healed);
                 self.stats.healed_ms = Some(took.0);

@@ -29,6 +29,7 @@ pub mod check;
 mod experiments;
 pub mod merge;
 pub mod mutants;
+pub mod options;
 mod output;
 pub mod paper;
 pub mod placement;
@@ -50,6 +51,8 @@ pub struct Cli {
 enum Command {
     /// Draws a world from each of many seeds, breaks it, heals it, and checks every invariant.
     Check(check::Args),
+    /// Draws the options of many seeds, and prints how often each option has which value.
+    Options(options::Args),
     /// Plants faults in the code under test, one by one, and tells what finds each.
     Mutants(mutants::Args),
     /// Puts the result files of a campaign together, and prints what one run would have.
@@ -81,6 +84,7 @@ impl Cli {
             Command::Mutants(args) => mutants::run(args),
             Command::Run(args) => run::run(args),
             Command::Replay(args) => replay::run(args),
+            Command::Options(args) => Ok(options::run(args)),
             Command::Paper(args) => paper::run(args),
             Command::Quotas(args) => quotas::run(args),
             Command::Whatif(args) => whatif::run(args),

@@ -7,8 +7,9 @@
 //! definitions of the papers ([`answers`]).
 //!
 //! Invariant: `certain` ≤ what the Grid counts ≤ `most`, and a record counts once in either however
-//! often it was offered. It shares ids, documents and reports with `fairmesh-model` and calls no
-//! other crate; what it reads of a configuration are plain fields ([`owner`]).
+//! often it was offered. It shares ids, documents and reports with `fairmesh-model` and uses no
+//! other crate of this repository and no other module of this one; what it needs to know of a configuration are plain
+//! data ([`owner`]). A test checks its imports.
 //! Deliberately not here: when faults happen, and the comparison itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -29,6 +30,7 @@ pub mod place;
 mod published;
 pub mod rights;
 mod sums;
+mod table;
 pub mod tree;
 pub mod weight;
 
@@ -36,7 +38,7 @@ pub use documents::{Documents, HeldVos};
 use ledger::Ledger;
 pub use ledger::Recovered;
 pub use ledger::{Cells, Terms};
-pub use published::{Published, held_on_disk};
+pub use published::{HeldCells, Published};
 
 /// An account of a site's ledger: of a VO, or the site's own.
 pub type AccountKey = (Option<VoId>, AccountPath);

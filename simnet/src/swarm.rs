@@ -9,9 +9,11 @@
 
 mod credit;
 mod draw;
+mod drawn;
 mod faults;
 mod hunted;
 mod lines;
+mod listed;
 mod load;
 mod options;
 mod pace;
@@ -19,6 +21,7 @@ mod steered;
 
 pub use credit::QuotaOptions;
 pub(crate) use credit::{QuotaStep, plan_credit};
+pub use drawn::Drawn;
 pub(crate) use faults::plan_faults;
 pub use lines::WeightsOption;
 pub(crate) use load::{Feeds, Offer};

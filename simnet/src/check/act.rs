@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fairmesh_model::{HistoryRule, RunningJob, UsageMode, UsageRecord, VoId, WallTime};
+use fairmesh_site::Table;
 
-use super::{Planned, Run};
+use super::{Planned, Run, owner_of};
 use crate::disk::Losses;
 use crate::invariants::clocks_were_wrong;
-use crate::oracle::owner::Owner;
-use crate::oracle::{Amounts, Documents, HeldVos, Recovered, Terms, held_on_disk};
+use crate::oracle::{Amounts, Documents, HeldCells, HeldVos, Recovered, Terms};
 use crate::swarm::Offer;
 use crate::vo::{OwnerSpec, Vo, mounting};
 use crate::world::{Action, StepKind};
@@ -100,7 +100,7 @@ impl Run {
         self.note_odd("correction");
         self.world.take_waiting(node);
         let is_liar = self.is_liar(node);
-        let owner = Owner::of(&self.world.node(node).config);
+        let owner = owner_of(&self.world.node(node).config);
         let terms = Documents::terms(&owner, &self.in_force(node), &record);
         if !is_liar {
             self.oracle.correcting(node, &record.key, terms.as_ref());
@@ -156,7 +156,7 @@ impl Run {
         node: usize,
         records: impl Iterator<Item = &'a UsageRecord>,
     ) -> Vec<Option<Rc<Terms>>> {
-        let owner = Owner::of(&self.world.node(node).config);
+        let owner = owner_of(&self.world.node(node).config);
         let held = self.in_force(node);
         let rules = |record| {
             let terms = Documents::terms(&owner, &held, record);
@@ -373,7 +373,7 @@ impl Run {
     pub(super) fn note_dropped(&mut self) {
         for (site, vo) in self.world.take_dropped() {
             if self.is_fragile(site) {
-                let held = held_on_disk(&self.world, &self.blinded);
+                let held = self.held_on_disk();
                 let mut survived = self.oracle.published.said(self.world.node(site).id, &held);
                 survived.remove(&self.ids[vo]);
                 self.oracle.lost_elsewhere(site, &survived);
@@ -419,7 +419,7 @@ impl Run {
         self.whole[node] = false;
         self.credit.lost(node);
         self.forgot(node, keeps_side);
-        let held = held_on_disk(&self.world, &self.blinded);
+        let held = self.held_on_disk();
         let removed = self.removed.iter().any(|(site, _)| *site == node);
         // A side file keeps what no peer is known to hold; a peer that has lost its store since may
         // have held the rest alone.
@@ -448,17 +448,26 @@ impl Run {
         self.lost_streams.insert(node, streams);
         for (other, streams) in &self.lost_streams {
             if *other != node {
-                let of_then = held.iter().filter(|(place, _)| streams.contains(*place));
-                let of_then: BTreeMap<_, _> = of_then
-                    .map(|(place, cells)| (*place, cells.clone()))
-                    .collect();
-                let survived = self
-                    .oracle
-                    .published
-                    .said(self.world.node(*other).id, &of_then);
+                let (id, held) = (self.world.node(*other).id, held.of(streams));
+                let survived = self.oracle.published.said(id, &held);
                 self.oracle.lost_elsewhere(*other, &survived);
             }
         }
+    }
+
+    /// What can be read of all heads from any disk except those of liars that break requests or leave them unanswered:
+    /// what those hold helps no other site.
+    fn held_on_disk(&self) -> HeldCells {
+        let mut held = HeldCells::default();
+        let nodes = self.world.nodes().iter();
+        for node in nodes.filter(|node| !self.blinded.contains(&node.index)) {
+            for (table, key, part) in node.disk.rows() {
+                if table == Table::Parts {
+                    held.add(&key, &part);
+                }
+            }
+        }
+        held
     }
 
     fn forgot(&mut self, node: usize, keeps_side: bool) {

@@ -9,10 +9,9 @@
 use fairmesh_model::Millis;
 use fairmesh_site::{Site, Timing};
 
-use super::{LOOK_EVERY, Liveness, Phase, Run};
+use super::{LOOK_EVERY, Liveness, Phase, Run, owner_of};
 use crate::invariants::Slowest;
 use crate::oracle::Documents;
-use crate::oracle::owner::Owner;
 use crate::swarm::VoOptions;
 use crate::world::{Action, StepKind};
 
@@ -86,10 +85,7 @@ impl Run {
     /// still to say what it holds of the site.
     pub(super) fn tell_all_again(&mut self, node: usize) {
         let mut offers = self.feeds.before_loss(node, &self.mounted(node));
-        let (owner, held) = (
-            Owner::of(&self.world.node(node).config),
-            self.in_force(node),
-        );
+        let (owner, held) = (owner_of(&self.world.node(node).config), self.in_force(node));
         offers.retain(|offer| {
             let terms = Documents::terms(&owner, &held, &offer.record);
             terms.is_some_and(|now| self.oracle.is_charged_by(node, &offer.record.key, &now))

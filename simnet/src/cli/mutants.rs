@@ -32,7 +32,7 @@ pub struct Args {
     /// Only faults of this layer.
     #[arg(long)]
     pub layer: Option<Layer>,
-    /// Run the Grids that `check` draws, and wider draws, instead of small ones of which the faults make the most.
+    /// Run the Grids that `check` draws, instead of small ones of which the faults make the most.
     #[arg(long)]
     pub as_check: bool,
     /// Print the outcome as JSON.

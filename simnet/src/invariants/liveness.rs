@@ -17,6 +17,7 @@
 //! go of what weighs nothing, changes what is held and no number: that a site may do at any time, an hour
 //! after its start with what feeds have told it of days ago. Credit is passed on as demand fades, a head each
 //! time, for up to [`RESTS_WITHIN`]: then each head must reach everybody in three sync intervals ([`Lag`](super::Lag)).
+//! A site that counts a few entries a tick takes its time: while it does, numbers may differ, but not what is held.
 //! A Grid in which somebody has credit to tell of that no head says yet is not at rest, however alike all views are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,12 +152,13 @@ impl Liveness {
     }
 
     /// Takes a look. True once views have been one for as long as they must; what is wrong where
-    /// they are not, though it is time. `lacked`: since when somebody has lacked a head, if anybody does.
+    /// they are not, though it is time. `lacked`: since when a site has lacked a head, if one does; `is_counting`:
+    /// whether a site still counts what it holds, a few entries a tick, so that its numbers are not final.
     pub fn look(
         &mut self,
         now: MonoTime,
         difference: Option<Difference>,
-        lacked: Option<MonoTime>,
+        (lacked, is_counting): (Option<MonoTime>, bool),
     ) -> Result<bool, Violation> {
         let was_one = std::mem::replace(&mut self.is_one, difference.is_none());
         if was_one != self.is_one {
@@ -169,7 +171,7 @@ impl Liveness {
         let Some(Difference { node, how, apart }) = difference else {
             return Ok(now >= self.end && now.since(self.since) >= self.still);
         };
-        if now <= self.due {
+        if now <= self.due || (is_counting && apart == Apart::Numbers) {
             return Ok(false);
         }
         let is_credit = apart == Apart::Counters && now < self.credit_until;
@@ -366,11 +368,11 @@ mod tests {
     /// What becomes of views that were one when they had to be, and of which one differs again for a minute.
     fn differs_for_a_minute(apart: Apart) -> Result<bool, Violation> {
         let mut liveness = healed(false);
-        assert!(!liveness.look(after(liveness.due, 1), None, None)?);
+        assert!(!liveness.look(after(liveness.due, 1), None, (None, false))?);
         for secs in [10, 40, 70] {
-            assert!(!liveness.look(after(liveness.due, secs), differs(apart), None)?);
+            assert!(!liveness.look(after(liveness.due, secs), differs(apart), (None, false))?);
         }
-        liveness.look(liveness.end, None, None)
+        liveness.look(liveness.end, None, (None, false))
     }
 
     fn after(time: MonoTime, secs: u64) -> MonoTime {
@@ -405,7 +407,7 @@ mod tests {
             let mut looks = (1..until).step_by(30).map(|secs| {
                 let now = after(liveness.due, secs);
                 let lacked = after(liveness.due, secs.saturating_sub(lacks_for));
-                liveness.look(now, differs(Apart::Counters), Some(lacked))
+                liveness.look(now, differs(Apart::Counters), (Some(lacked), false))
             });
             looks.all(|looked| matches!(looked, Ok(false)))
         };

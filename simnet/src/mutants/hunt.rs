@@ -68,7 +68,7 @@ pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hun
 fn run_of(seed: Seed, grids: Grids) -> Run {
     match grids.own {
         None if grids.are_of_check => {
-            let options = Options::draw_wide(seed);
+            let options = Options::draw(seed);
             let lie = grids.lie.and_then(liar::named);
             Run::new(
                 seed,

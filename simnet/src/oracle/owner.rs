@@ -1,15 +1,14 @@
 //! What an owner has decided about a site, as plain data.
 //!
-//! Invariant: this copies fields of the configuration and calls nothing that decides anything: whose
-//! a job is, and what an entry weighs, is worked out here, from the rules as they are written.
+//! Invariant: the data come from outside, and nothing here reads a configuration: whose a job is, and what an entry
+//! weighs, is computed here from the rules as they are documented.
 
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
     AccountPath, ChargingRule, Date, Discounts, Distance, HistoryRule, Origin, PriceList, Scope,
-    Share, VoId, WindowLength,
+    Share, VoId, Weight, WindowLength,
 };
-use fairmesh_site::{Pattern, SiteConfig};
 use num_rational::BigRational;
 
 use super::AccountKey;
@@ -21,8 +20,12 @@ use super::cost::ratio;
 pub struct OwnerEntry {
     /// Where it is.
     pub path: AccountPath,
-    /// What it weighs among its siblings, after the owner's weights and caps of all of them.
-    pub weight: BigRational,
+    /// What its line states.
+    pub share: Weight,
+    /// The part of it that the owner leaves to a VO.
+    pub percent: Share,
+    /// The most of its level that it gets.
+    pub cap: Share,
     /// The most that it may have.
     pub at_most: Share,
     /// By whose usage those right below it are compared, if he says so here.
@@ -35,6 +38,32 @@ pub struct OwnerEntry {
     pub was: Vec<AccountPath>,
     /// The first day of which usage counts for it.
     pub since: Option<Date>,
+}
+
+/// What one word of a job must be.
+#[derive(Debug, Clone)]
+pub enum Pattern {
+    /// Exactly this.
+    Exact(String),
+    /// Any word that begins with this.
+    Prefix(String),
+}
+
+/// An identity rule: the account of jobs whose words meet all conditions.
+#[derive(Debug, Clone)]
+pub struct IdentityRule {
+    /// On the local user.
+    pub user: Option<Pattern>,
+    /// On the batch account.
+    pub account: Option<Pattern>,
+    /// On the local group.
+    pub group: Option<Pattern>,
+    /// On the Grid identity.
+    pub subject: Option<Pattern>,
+    /// The VO of the account, if it is not the site's own.
+    pub vo: Option<VoId>,
+    /// The account, with words of the job in braces.
+    pub path: String,
 }
 
 /// The owner's decisions.
@@ -52,44 +81,17 @@ pub struct Owner {
     pub discounts: Discounts,
     /// Machines and queues.
     pub prices: PriceList,
-    /// Which class a machine is of, by its name.
-    hosts: Vec<(Pattern, String)>,
-    rules: Vec<fairmesh_site::Rule>,
+    /// The classes of machines, by their names.
+    pub hosts: Vec<(Pattern, String)>,
+    /// The identity rules, in order.
+    pub rules: Vec<IdentityRule>,
 }
 
 impl Owner {
-    /// Copies a configuration.
-    pub fn of(config: &SiteConfig) -> Self {
-        let weights = weights(config);
-        let entries = config.policy.entries().filter_map(|(path, entry)| {
-            let mount = entry.mount.as_ref();
-            Some(OwnerEntry {
-                path: path.clone(),
-                weight: weights.get(path)?.clone(),
-                at_most: entry.at_most,
-                usage: entry.usage,
-                distance: entry.distance,
-                vo: mount.and_then(|mount| config.vos.get(&mount.alias).copied()),
-                was: entry.was.clone(),
-                since: entry.since,
-            })
-        });
-        Self {
-            entries: entries.collect(),
-            history: config.local_history,
-            window: config.local_window,
-            charging: config.charging.local_rule,
-            discounts: config.charging.local_discounts,
-            prices: PriceList::clone(&config.charging.prices),
-            hosts: config.charging.hosts.clone(),
-            rules: config.identity.rules().to_vec(),
-        }
-    }
-
-    /// Whose a job is: the first rule that holds and makes a path of the job's own words. What no
-    /// rule maps belongs to the root of the site's tree.
+    /// The account of a job: that of the first rule whose conditions hold and which makes a path of the job's words.
+    /// A job that no rule maps belongs to the root of the site's tree.
     pub fn account(&self, origin: &Origin) -> AccountKey {
-        let of_rule = |rule: &fairmesh_site::Rule| {
+        let of_rule = |rule: &IdentityRule| {
             let words = [
                 ("{user}", &rule.user, &origin.user),
                 ("{account}", &rule.account, &origin.account),
@@ -100,7 +102,7 @@ impl Owner {
             for (place, pattern, word) in words {
                 if !pattern
                     .as_ref()
-                    .is_none_or(|pattern| holds(pattern, word.as_deref()))
+                    .is_none_or(|pattern| pattern.holds(word.as_deref()))
                 {
                     return None;
                 }
@@ -119,46 +121,42 @@ impl Owner {
     pub fn class_of<'a>(&'a self, machine: Option<&'a str>) -> Option<&'a str> {
         let machine = machine?;
         let is_class = self.prices.machines.contains_key(machine);
-        let host = self
-            .hosts
-            .iter()
-            .find(|(host, _)| holds(host, Some(machine)));
+        let mut hosts = self.hosts.iter();
+        let host = hosts.find(|(host, _)| host.holds(Some(machine)));
         match host {
             _ if is_class || (host.is_none() && !self.hosts.is_empty()) => Some(machine),
             Some((_, class)) => Some(class),
             None => None,
         }
     }
+
+    /// What each entry weighs among its siblings, after the owner's weights and caps of all of them; the root too.
+    pub fn weights(&self) -> BTreeMap<AccountPath, BigRational> {
+        let mut levels: BTreeMap<Option<AccountPath>, BTreeMap<AccountPath, Part>> =
+            BTreeMap::new();
+        for entry in &self.entries {
+            let part = Part {
+                weight: ratio(entry.share.units(), 1) * fraction(entry.percent),
+                cap: fraction(entry.cap),
+            };
+            let level = levels.entry(entry.path.parent()).or_default();
+            level.insert(entry.path.clone(), part);
+        }
+        levels.into_values().flat_map(capped).collect()
+    }
 }
 
-/// What each entry weighs that is not dropped, the root too.
-fn weights(config: &SiteConfig) -> BTreeMap<AccountPath, BigRational> {
-    let mut levels: BTreeMap<Option<AccountPath>, BTreeMap<AccountPath, Part>> = BTreeMap::new();
-    for (path, entry) in config.policy.entries() {
-        let mount = entry.mount.as_ref();
-        if mount.is_some_and(|mount| mount.drop) {
-            continue;
+impl Pattern {
+    fn holds(&self, word: Option<&str>) -> bool {
+        match (self, word) {
+            (_, None) => false,
+            (Self::Exact(exact), Some(word)) => exact == word,
+            (Self::Prefix(prefix), Some(word)) => word.starts_with(prefix),
         }
-        let percent = |of: Option<Share>| fraction(of.unwrap_or(Share::WHOLE));
-        let part = Part {
-            weight: ratio(entry.share.units(), 1) * percent(mount.and_then(|mount| mount.weight)),
-            cap: percent(mount.and_then(|mount| mount.cap)),
-        };
-        let level = levels.entry(path.parent()).or_default();
-        level.insert(path.clone(), part);
     }
-    levels.into_values().flat_map(capped).collect()
 }
 
 /// A percentage as a part of one.
 pub(super) fn fraction(share: Share) -> BigRational {
     ratio(u64::from(share.units()), u64::from(Share::ONE))
-}
-
-fn holds(pattern: &Pattern, word: Option<&str>) -> bool {
-    match (pattern, word) {
-        (_, None) => false,
-        (Pattern::Exact(exact), Some(word)) => exact == word,
-        (Pattern::Prefix(prefix), Some(word)) => word.starts_with(prefix),
-    }
 }

@@ -1,22 +1,17 @@
-//! What is stored of each site's heads, on any disk, added up once more by the simplest code that can.
+//! What is stored of each site's heads, on any disk, summed up by the simplest code that can.
 //!
 //! Of one cell in several heads the largest form counts, and of a day and its windows the larger. From
 //! this follows what a lost store leaves where others hold only a part of it.
 //!
-//! Invariant: nothing here asks a site. Deliberately not here: whether a head was honest.
+//! Invariant: nothing here asks a site; rows are read from the bytes that are stored. Deliberately not here: whether a
+//! head was honest, and which disks are read (`check`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{
-    AccountPath, HashSecret, Incarnation, SiteId, Span, StreamId, VoId, WindowLength,
-};
-use fairmesh_site::gossip::Head;
-use fairmesh_site::{HeadId, Table};
-use fairmesh_usage::{Paths, Slice, Table as UsageTable, check};
+use fairmesh_model::{AccountPath, Incarnation, SiteId, Span, StreamId, VoId, WindowLength};
 
 use super::Amounts;
-use crate::node::SimNode;
-use crate::world::World;
+use super::table::{charges, span};
 
 /// The kind of parts that hold usage.
 const USAGE: u8 = 1;
@@ -27,8 +22,52 @@ const PLACED: u64 = 1 << 63;
 /// Cells of one incarnation of a site in a VO.
 type Cells = BTreeMap<(AccountPath, Span), u64>;
 
-/// Cells by VO and incarnation.
-pub(crate) type HeldCells = BTreeMap<(VoId, StreamId), Cells>;
+/// Cells that are held, by VO and incarnation.
+#[derive(Debug, Default)]
+pub struct HeldCells(BTreeMap<(VoId, StreamId), Cells>);
+
+impl HeldCells {
+    /// Reads a stored part of a head: its key is the VO, the site, the incarnation and the part's name. A part of
+    /// another kind adds nothing.
+    pub fn add(&mut self, key: &[u8], part: &[u8]) {
+        let read = || {
+            let (vo, rest) = key.split_first_chunk()?;
+            let (site, rest) = rest.split_first_chunk()?;
+            let (_, name) = rest.split_first_chunk::<8>()?;
+            let [USAGE, name @ ..] = name else {
+                return None;
+            };
+            let of = (VoId::from_bytes(*vo), SiteId::from_bytes(*site));
+            Some((of, span(name)?, charges(part)?))
+        };
+        let Some(((vo, site), span, charges)) = read() else {
+            return;
+        };
+        for (incarnation, path, charge) in charges {
+            let incarnation = Incarnation(incarnation.0 & !PLACED);
+            let cells = self
+                .0
+                .entry((vo, StreamId { site, incarnation }))
+                .or_default();
+            let cell = cells.entry((path, span)).or_default();
+            *cell = (*cell).max(charge);
+        }
+    }
+
+    /// Those of some incarnations.
+    #[must_use]
+    pub fn of(&self, streams: &BTreeSet<(VoId, StreamId)>) -> Self {
+        let of_these = self
+            .0
+            .iter()
+            .filter(|(stream, _)| streams.contains(*stream));
+        Self(
+            of_these
+                .map(|(stream, cells)| (*stream, cells.clone()))
+                .collect(),
+        )
+    }
+}
 
 /// All incarnations that have signed anything.
 #[derive(Debug, Default)]
@@ -44,16 +83,14 @@ impl Published {
     }
 
     /// A site has signed a head.
-    pub fn signed(&mut self, head: &Head) {
-        let (site, incarnation) = (head.site, head.incarnation);
-        self.signed
-            .insert((head.vo, StreamId { site, incarnation }));
+    pub fn signed(&mut self, vo: VoId, stream: StreamId) {
+        self.signed.insert((vo, stream));
     }
 
     /// What cells that are held say of a site.
     pub fn said(&self, site: SiteId, held: &HeldCells) -> BTreeMap<VoId, Amounts> {
         let mut sums: BTreeMap<VoId, Amounts> = BTreeMap::new();
-        for ((vo, _), cells) in held.iter().filter(|((_, of), _)| of.site == site) {
+        for ((vo, _), cells) in held.0.iter().filter(|((_, of), _)| of.site == site) {
             let Some(window) = self.windows.get(vo) else {
                 continue;
             };
@@ -83,40 +120,4 @@ impl Published {
             .filter(move |(_, stream)| stream.site == site)
             .copied()
     }
-}
-
-/// What can be read of all heads from any disk but those of `liars`: whoever breaks what it is asked for, or
-/// answers nothing, helps nobody with what it holds.
-pub fn held_on_disk(world: &World, liars: &BTreeSet<usize>) -> HeldCells {
-    let mut held = HeldCells::new();
-    let gives = |node: &&SimNode| !liars.contains(&node.index);
-    for node in world.nodes().iter().filter(gives) {
-        for (table, key, value) in node.disk.rows() {
-            if table != Table::Parts {
-                continue;
-            }
-            let Some((id, [USAGE, slice @ ..])) = HeadId::of_key(&key) else {
-                continue;
-            };
-            let slice = Slice::from_bytes(slice).filter(|_| check(&value).is_ok());
-            let Some(slice) = slice else {
-                continue;
-            };
-            let mut paths = Paths::new(HashSecret::new(7));
-            let cells = UsageTable::read(value.into(), &mut paths);
-            for (incarnation, path, counters) in cells.cells() {
-                let incarnation = Incarnation(incarnation.0 & !PLACED);
-                let stream = StreamId {
-                    site: id.site,
-                    incarnation,
-                };
-                let cells = held.entry((id.vo, stream)).or_default();
-                let cell = cells
-                    .entry((paths.path(path).clone(), slice.span))
-                    .or_default();
-                *cell = (*cell).max(counters.charge);
-            }
-        }
-    }
-    held
 }

@@ -121,9 +121,11 @@ impl Tree {
     ) -> Self {
         let mut tree = Self::default();
         let mut said = BTreeMap::new();
+        let weights = owner.weights();
         for entry in &owner.entries {
             if !entry.path.is_root() {
-                let target = Target::new(entry.weight.clone(), entry.at_most, entry.since);
+                let weight = weights[&entry.path].clone();
+                let target = Target::new(weight, entry.at_most, entry.since);
                 tree.targets.insert(entry.path.clone(), target);
                 tree.former.claim(&entry.path, entry.was.iter().cloned());
             }

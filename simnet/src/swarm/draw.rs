@@ -24,6 +24,9 @@ const SLOW_OF: u64 = 4;
 const SHORT_OF: u64 = 4;
 const CROWD_OF: u64 = 8;
 
+/// Of so many Grids marks of jobs become unreadable in one; in another one nodes and batch systems have one clock.
+const RARE_OF: u64 = 16;
+
 /// Accounts of a crowd: more than a slice of a table holds.
 const CROWD: (u64, u64) = (1_030, 1_200);
 
@@ -31,26 +34,28 @@ const CROWD: (u64, u64) = (1_030, 1_200);
 const CROWD_SITES_MAX: usize = 6;
 const CROWD_MINUTES_MAX: u64 = 120;
 
+/// Entries that a site recomputes in one step, at least, if there is a crowd or ticks are minutes apart: with one or two
+/// it would count for days what the others publish in hours.
+pub(super) const SWEEP_OF_MANY: usize = 64;
+
 /// Longest and shortest safety phase.
 const MINUTES: (u64, u64) = (60, 2 * 24 * 60);
 
 impl Options {
-    /// Draws a Grid of 2 to 12 sites.
+    /// Draws a Grid of 2 to 12 sites, some of which sweep few entries at a time, have histories that end within a run,
+    /// a crowd of accounts, a pace of their own, or rare faults.
     pub fn draw(seed: Seed) -> Self {
         let sites = seed.stream("swarm sites").between(2, 12);
-        Self::draw_of(seed, usize::try_from(sites).expect("few"), None)
-    }
-
-    /// The same, but wider: sweeps of few entries, histories that end within a run, crowds, and paces of their own. No
-    /// campaign draws these yet: some of the seeds fail, because a site with a crowd that sweeps one entry a step is
-    /// judged before it has counted.
-    pub fn draw_wide(seed: Seed) -> Self {
-        let mut drawn = Self::draw(seed);
+        let mut drawn = Self::draw_of(seed, usize::try_from(sites).expect("few"), None);
         drawn.sweep_entries = draw_sweep(&mut seed.stream("swarm sweeps"));
         let drawn = drawn.with_own_histories(&mut seed.stream("swarm histories"));
-        let drawn = drawn.with_crowd(&mut seed.stream("swarm crowd"));
-        match seed.stream("swarm slow").below(SLOW_OF) {
-            0 => drawn.with_pace(seed),
+        let mut drawn = drawn.with_crowd(&mut seed.stream("swarm crowd"));
+        if seed.stream("swarm slow").below(SLOW_OF) == 0 {
+            drawn = drawn.with_pace(seed);
+        }
+        match seed.stream("swarm rare faults").below(RARE_OF) {
+            0 => drawn.with_bad_marks(),
+            1 => drawn.with_one_clock(),
             _ => drawn,
         }
     }
@@ -239,6 +244,7 @@ impl Options {
         if random.below(CROWD_OF) == 0 && self.sites <= CROWD_SITES_MAX {
             self.load.crowd = crowd;
             self.minutes = self.minutes.min(CROWD_MINUTES_MAX);
+            self.sweep_entries = self.sweep_entries.max(SWEEP_OF_MANY);
         }
         self
     }
@@ -373,7 +379,7 @@ fn draw_charging(random: &mut Stream, vos: &mut [VoOptions]) -> LocalOptions {
     ];
     LocalOptions {
         history: histories[random.index(3)],
-        charging: RULES[random.index(3)],
+        charging: RULES[random.index(RULES.len())],
         machine_classes: 1 + random.index(3),
         ..LocalOptions::default()
     }

@@ -1,8 +1,8 @@
 //! What Grids of hunts have beside what a campaign draws.
 //!
-//! Some faults show only where histories are shorter than what jobs go back, where batch systems share
-//! the wrong clocks of their nodes, where little but what runs counts, or where stores cannot read what
-//! jobs were charged. A campaign's draws stay as they are, so that its seeds are the same runs as before.
+//! Some faults show only where histories are shorter than what jobs go back, where little but what runs counts, where
+//! batch systems share the wrong clocks of their nodes, or where stores cannot read what jobs were charged. A campaign
+//! draws the last two in a few of its Grids.
 //!
 //! Invariant: what is drawn here shifts nothing of what is drawn elsewhere. Deliberately not here: which
 //! seeds of a hunt have what (`mutants::hunt`).

@@ -529,6 +529,11 @@ impl Options {
         short.map(reach).collect()
     }
 
+    /// Whether sites recompute fewer entries in a step than a tree may have.
+    pub(crate) fn counts_in_steps(&self) -> bool {
+        self.sweep_entries < all_at_once()
+    }
+
     /// Shortest time between two ticks of one node.
     pub(crate) fn tick(&self) -> Millis {
         Millis(self.timing.tick_ms * self.stretch)
@@ -571,52 +576,6 @@ impl VoOptions {
     /// The VO's name, and the batch account of its jobs.
     pub(crate) fn name(index: usize) -> String {
         format!("vo-{index}")
-    }
-
-    /// What entries say of how those below them are compared.
-    fn says(&self) -> BTreeMap<String, (Option<Scope>, Option<Distance>)> {
-        let (local, global) = (Some(Scope::Local), Some(Scope::Global));
-        let (root, first) = match self.local_levels {
-            LocalLevels::Unsaid => (None, None),
-            LocalLevels::All => (local, None),
-            LocalLevels::OfFirstGroup => (None, local),
-            LocalLevels::AllButOfFirstGroup => (local, global),
-        };
-        let distance = |distance| self.distances.then_some(distance);
-        let root = (root, distance(Distance::Relative));
-        let first = (first, distance(MIXED));
-        BTreeMap::from([("/".to_owned(), root), ("/g0".to_owned(), first)])
-    }
-
-    fn spec(&self, index: usize, windows: u32) -> VoSpec {
-        let valid = match self.expires_hours {
-            0 => VALIDITY,
-            hours => Millis(DAY.0 + hours * 3_600_000),
-        };
-        let cores = if self.cores == 0 { CORES } else { self.cores };
-        VoSpec {
-            valid,
-            delegates: self.delegates,
-            thresholds: self.thresholds,
-            snapshots: self.snapshots,
-            members: self.members.iter().map(|site| (*site, cores)).collect(),
-            gpus: self.gpus,
-            mem_gib: self.mem_gib,
-            shares: self.shares(),
-            was: self.was(),
-            since: self.since(),
-            history: self.history.rule(windows),
-            usage_mode: self.mode.mode(),
-            limits: self.limits,
-            says: self.says(),
-            charging: self.charging.rule(self.weighs_energy),
-            discounts: Discounts {
-                preemptible: percent(self.preemptible_percent),
-                ..Discounts::NONE
-            },
-            window: window(self.window_s),
-            ..VoSpec::small(&Self::name(index), 0)
-        }
     }
 }
 

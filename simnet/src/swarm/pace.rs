@@ -10,6 +10,7 @@
 use fairmesh_cluster::Seed;
 
 use super::Options;
+use super::draw::SWEEP_OF_MANY;
 
 /// The factors, and of how many seeds in twenty each is drawn.
 const STRETCHES: [(u64, u64); 4] = [(1, 12), (10, 4), (40, 2), (150, 2)];
@@ -42,8 +43,9 @@ impl Options {
         for vo in &mut self.vos {
             vo.expires_hours = if expires { days * 12 } else { 0 };
         }
-        self.batch_clocks = random.below(3) == 0;
+        self.batch_clocks = random.below(3) == 0 && !self.one_clock;
         if self.stretch > 1 {
+            self.sweep_entries = self.sweep_entries.max(SWEEP_OF_MANY);
             self = self.with_long_histories();
         }
         self

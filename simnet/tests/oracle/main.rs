@@ -8,5 +8,7 @@
 )]
 
 mod costs;
+mod imports;
+mod tables;
 mod trees;
 mod vectors;

@@ -12,9 +12,8 @@ use fairmesh_site::rights::price::{Hours, Pricing};
 use fairmesh_site::{HoldCall, OwnerQuota, Pattern, SiteConfig};
 
 use super::Asked;
-use crate::check::Run;
+use crate::check::{Run, owner_of};
 use crate::oracle::Documents;
-use crate::oracle::owner::Owner;
 use crate::oracle::rights::Job;
 use crate::vo::{DAY, path};
 use crate::world::StepKind;
@@ -117,7 +116,7 @@ impl Run {
         let (place, now) = (self.world.node(node), self.world.now_at(node));
         let (config, id) = (&place.config, self.ids[vo]);
         let record = &call.record;
-        let terms = Documents::terms(&Owner::of(config), &self.in_force(node), record);
+        let terms = Documents::terms(&owner_of(config), &self.in_force(node), record);
         let wall = record.end.since(record.start);
         let owner = config.quotas.get(&id);
         let user = record.origin.user.as_deref().unwrap_or_default();

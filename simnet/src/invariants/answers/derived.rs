@@ -11,6 +11,7 @@ use fairmesh_fairshare::{Context, EntryId, EntryKind, Order, Projection, Snapsho
 use fairmesh_model::{AccountPath, Counters, Millis, Share, VoId};
 
 use super::{Look, bands, name};
+use crate::check::owner_of;
 use crate::invariants::Violation;
 use crate::oracle::answers::{Answer, Given, Level, Row, Rules, answers};
 use crate::oracle::clamp::clamped;
@@ -31,7 +32,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
     if held.any(|vo| look.site.is_counting(*vo)) && !look.at_rest {
         return Ok(0);
     }
-    let owner = Owner::of(&look.seen.world.node(look.node).config);
+    let owner = owner_of(&look.seen.world.node(look.node).config);
     let tree = Tree::of(&owner, &look.held, &look.read);
     let (local, vos) = rules(look, &owner);
     // While sums are worked out anew, step by step, all of them are still those of the windows before.

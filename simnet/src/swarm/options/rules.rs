@@ -1,4 +1,4 @@
-//! The rules of charters that options stand for.
+//! The VOs and their rules that options stand for.
 //!
 //! Invariant: one option is one rule, whatever else is drawn.
 //! Deliberately not here: which options are drawn (`draw`).
@@ -62,6 +62,55 @@ impl ModeOption {
             Self::Historical => UsageMode::Historical,
             Self::Active => UsageMode::Active,
             Self::Predictive => UsageMode::Predictive,
+        }
+    }
+}
+
+impl VoOptions {
+    /// What entries say of how those below them are compared.
+    fn says(&self) -> BTreeMap<String, (Option<Scope>, Option<Distance>)> {
+        let (local, global) = (Some(Scope::Local), Some(Scope::Global));
+        let (root, first) = match self.local_levels {
+            LocalLevels::Unsaid => (None, None),
+            LocalLevels::All => (local, None),
+            LocalLevels::OfFirstGroup => (None, local),
+            LocalLevels::AllButOfFirstGroup => (local, global),
+        };
+        let distance = |distance| self.distances.then_some(distance);
+        let root = (root, distance(Distance::Relative));
+        let first = (first, distance(MIXED));
+        BTreeMap::from([("/".to_owned(), root), ("/g0".to_owned(), first)])
+    }
+
+    /// The VO of this number, whose history reaches back so many windows.
+    pub(super) fn spec(&self, index: usize, windows: u32) -> VoSpec {
+        let valid = match self.expires_hours {
+            0 => VALIDITY,
+            hours => Millis(DAY.0 + hours * 3_600_000),
+        };
+        let cores = if self.cores == 0 { CORES } else { self.cores };
+        VoSpec {
+            valid,
+            delegates: self.delegates,
+            thresholds: self.thresholds,
+            snapshots: self.snapshots,
+            members: self.members.iter().map(|site| (*site, cores)).collect(),
+            gpus: self.gpus,
+            mem_gib: self.mem_gib,
+            shares: self.shares(),
+            was: self.was(),
+            since: self.since(),
+            history: self.history.rule(windows),
+            usage_mode: self.mode.mode(),
+            limits: self.limits,
+            says: self.says(),
+            charging: self.charging.rule(self.weighs_energy),
+            discounts: Discounts {
+                preemptible: percent(self.preemptible_percent),
+                ..Discounts::NONE
+            },
+            window: window(self.window_s),
+            ..VoSpec::small(&Self::name(index), 0)
         }
     }
 }
