@@ -19,11 +19,13 @@ use crate::liar::Liar;
 use crate::oracle::Oracle;
 use crate::world::{StepKind, World};
 
+mod adverts;
 mod agreement;
 mod answers;
 mod audit;
 mod clocks;
 mod coverage;
+mod descriptions;
 mod expired;
 mod fresh;
 mod holds;
@@ -180,7 +182,7 @@ pub const LIVENESS: &str = "liveness";
 pub const NO_PANIC: &str = "no-panic";
 
 /// All that are checked by looking at a moment.
-pub const TABLE: [Entry; 22] = [
+pub const TABLE: [Entry; 24] = [
     Entry {
         name: "agreement",
         says: "who holds the same documents and batches has the same counters, at any two times",
@@ -208,7 +210,7 @@ pub const TABLE: [Entry; 22] = [
     },
     Entry {
         name: "policies",
-        says: "versions of charters and share policies in force never fall, over restarts too",
+        says: "charters and share policies in force are those that were signed; versions never fall, over restarts too",
         make: |nodes| Box::new(policies::Policies::new(nodes)),
     },
     Entry {
@@ -280,6 +282,16 @@ pub const TABLE: [Entry; 22] = [
         name: "audit",
         says: "what members publish of corrections is what was taken back, and once",
         make: |_| Box::new(audit::Audit),
+    },
+    Entry {
+        name: "descriptions",
+        says: "at rest each node shows of a site what its owner declares now, and nothing that no owner may declare",
+        make: |_| Box::new(descriptions::Descriptions),
+    },
+    Entry {
+        name: "adverts",
+        says: "what heads say of free CPUs is of a time in which the site was told, and of its machines",
+        make: |_| Box::new(adverts::Adverts),
     },
     Entry {
         name: "verdicts",

@@ -2,7 +2,7 @@
 //!
 //! A liar is a member with its own key and a node that runs the real code. It lies through what it
 //! feeds to that node (`check::lie`), through what it does to the messages that leave it (`script`),
-//! or with forged statements of the protocol (`wire`, the one file that knows its format).
+//! or with forged statements of the protocol (`wire` and `bomb`, which know its format).
 //!
 //! Invariant: whatever liars do, honest sites stay identical, count each other exactly, keep their
 //! bounds of memory and disk, and let a liar move no more than its declared capacity. Each lie is a row
@@ -14,6 +14,7 @@ use std::fmt;
 use fairmesh_cluster::{Seed, Stream};
 use serde::{Deserialize, Serialize};
 
+mod bomb;
 mod caught;
 mod rights;
 mod script;
@@ -112,6 +113,7 @@ pub(crate) enum Forged {
     WithheldParts,
     Largest,
     AskAgain,
+    Bomb,
 }
 
 impl Forged {
@@ -122,16 +124,16 @@ impl Forged {
 
     /// Whether it is in what a push changes of the head before: who does not hold that one cannot read it.
     const fn is_change(self) -> bool {
-        use Forged::{EmptyCells, FutureUsage, OldUsage, OverClaim, TakenBack};
+        use Forged::{Bomb, EmptyCells, FutureUsage, OldUsage, OverClaim, TakenBack};
         matches!(
             self,
-            EmptyCells | OverClaim | FutureUsage | OldUsage | TakenBack
+            Bomb | EmptyCells | OverClaim | FutureUsage | OldUsage | TakenBack
         )
     }
 }
 
 /// All lies.
-pub const LIES: [Lie; 30] = [
+pub const LIES: [Lie; 31] = [
     told(
         Told::OverReport,
         "over-report",
@@ -311,6 +313,12 @@ pub const LIES: [Lie; 30] = [
         "ask-again",
         "answers every pull with the wish to be asked again",
         Named::Not("who was started anew has forgotten what it was told, too"),
+    ),
+    forged(
+        Forged::Bomb,
+        "bomb",
+        "pushes kilobytes that unpack to megabytes, and signs what they unpack to",
+        Named::Not("a head may be larger than a push: it is pulled then"),
     ),
 ];
 

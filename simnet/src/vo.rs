@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::documents::VALID_MAX;
+use fairmesh_model::signed::Document;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, ChargingRule, Charter, Date, Discounts, Distance,
     DocumentError, HistoryRule, JobKey, MemberSite, Millis, Named, Origin, PolicyMount, Role,
@@ -20,7 +21,9 @@ use sha2::{Digest, Sha256};
 
 mod machines;
 mod owner;
+mod usurped;
 
+pub(crate) use machines::of_site as machines_of;
 pub use owner::{OwnerSpec, Relabel, mounting, site_config};
 
 /// 2026-01-05, a Monday, 12:20 UTC: where simulated time begins unless a scenario says otherwise.
@@ -31,6 +34,9 @@ pub const DAY: Millis = Millis(86_400_000);
 
 /// An hour.
 pub const HOUR: Millis = Millis(3_600_000);
+
+/// How many keys of an authority must sign, at least.
+pub const THRESHOLD_MIN: u32 = 2;
 
 /// How long documents are valid unless a story changes it.
 pub const VALIDITY: Millis = Millis(10 * 365 * 86_400_000);
@@ -117,6 +123,8 @@ pub struct VoSpec {
     pub snapshots: bool,
     /// Whether the first charter lists the first member alone, and the second one all.
     pub alone: bool,
+    /// Whether the authority has three keys instead of two, so that the number of keys that must sign can change.
+    pub thresholds: bool,
     /// An entry that another VO's policy divides: what is below it in `shares` is left out.
     pub mounts: Option<(String, PolicyMount)>,
     /// VOs that may mount its policies.
@@ -159,6 +167,7 @@ impl VoSpec {
             delegates: false,
             snapshots: false,
             alone: false,
+            thresholds: false,
             mounts: None,
             readers: BTreeSet::new(),
             issued: START.before(DAY),
@@ -185,17 +194,20 @@ pub struct Vo {
     /// The newest snapshot, where there are any.
     pub snapshot: Option<Signed<Snapshot>>,
     online: Arc<SigningKey>,
-    authority: Arc<[SigningKey; 2]>,
+    authority: Arc<[SigningKey]>,
 }
 
 impl Vo {
     /// Signs the first charter and the first policy of VO `index`.
     pub fn found(index: usize, spec: VoSpec) -> Result<Self, DocumentError> {
-        let authority = Arc::new([authority_key(index), key("second authority", index)]);
+        let third = spec.thresholds.then(|| key("third authority", index));
+        let two = [authority_key(index), key("second authority", index)];
+        let authority: Arc<[SigningKey]> = two.into_iter().chain(third).collect();
         let role = Role {
             keys: authority.iter().map(SigningKey::key_id).collect(),
-            threshold: 2,
+            threshold: THRESHOLD_MIN,
         };
+        let keys: Vec<&SigningKey> = authority.iter().collect();
         let online = Arc::new(key("online", index));
         let mut first = first_charter(&spec, &role);
         first.snapshot = spec.snapshots.then(|| Role::single(online.key_id()));
@@ -203,11 +215,11 @@ impl Vo {
         first
             .sites
             .truncate(if spec.alone { 1 } else { members.len() });
-        let charter = Signed::sign(first, &authority.each_ref())?;
+        let charter = Signed::sign(first, &keys)?;
         let id = charter.vo();
         let delegate = key("delegate", index);
         let (policy, below) = first_policies(&spec, id, &delegate);
-        let policy = Signed::sign(policy, &authority.each_ref())?;
+        let policy = Signed::sign(policy, &keys)?;
         let delegated = below.map(|below| Signed::sign(below, &[&delegate]));
         let issued = spec.issued;
         let mut vo = Self {
@@ -265,34 +277,6 @@ impl Vo {
         charters.chain(policies).chain(snapshot)
     }
 
-    /// What nobody may take: the next policy, and a charter without most members, which one of two keys
-    /// has signed, and a charter that takes the VO over, which its own keys have signed alone.
-    pub fn usurped(&self) -> Result<[Vec<u8>; 3], DocumentError> {
-        let mut policy = self.policy.claimed().clone();
-        policy.version += 1;
-        for entry in policy.shares.values_mut() {
-            entry.share = Weight::ZERO;
-        }
-        let policy = Signed::sign(policy, &[&self.authority[0]])?;
-        let next = Charter {
-            version: self.charter.claimed().version + 1,
-            vo: Some(self.id),
-            previous: Some(self.charter.hash()),
-            ..self.charter.claimed().clone()
-        };
-        let mut halved = next.clone();
-        halved.sites.truncate(1);
-        let halved = Signed::sign(halved, &[&self.authority[1]])?;
-        let usurper = key("usurper", 0);
-        let charter = Charter {
-            authority: Role::single(usurper.key_id()),
-            policy: Role::single(usurper.key_id()),
-            ..next
-        };
-        let charter = Signed::sign(charter, &[&usurper])?;
-        Ok([policy.bytes(), halved.bytes(), charter.bytes()].map(|bytes| bytes.to_vec()))
-    }
-
     /// Signs the next charter, as the last one with `change`, and returns its bytes.
     pub fn next_charter(
         &mut self,
@@ -305,7 +289,11 @@ impl Vo {
             ..self.charter.claimed().clone()
         };
         change(&mut charter);
-        self.charter = Signed::sign(charter, &self.authority.each_ref())?;
+        let before = self.charter.claimed().authority.threshold;
+        let count = before.max(charter.authority.threshold);
+        // Which keys sign changes from charter to charter.
+        let keys = self.keys(charter.version, count);
+        self.charter = Signed::sign(charter, &keys)?;
         Ok(self.charter.bytes().to_vec())
     }
 
@@ -317,8 +305,20 @@ impl Vo {
         let mut policy = self.policy.claimed().clone();
         policy.version += 1;
         change(&mut policy);
-        self.policy = Signed::sign(policy, &self.authority.each_ref())?;
+        self.policy = self.sign(policy)?;
         Ok(self.policy.bytes().to_vec())
+    }
+
+    /// Signs a document with all keys of the authority: it stays in force whatever the threshold becomes.
+    pub fn sign<T: Document>(&self, body: T) -> Result<Signed<T>, DocumentError> {
+        Signed::sign(body, &self.authority.iter().collect::<Vec<_>>())
+    }
+
+    /// So many keys of the authority, from one that `turn` chooses.
+    fn keys(&self, turn: u64, count: u32) -> Vec<&SigningKey> {
+        let first = usize::try_from(turn).unwrap_or(0) % self.authority.len();
+        let from_first = self.authority.iter().cycle().skip(first);
+        from_first.take(count as usize).collect()
     }
 
     /// The charter's entry of a site.

@@ -2,7 +2,7 @@
 //!
 //! Invariant: it is what the configuration in force says, and the price that a hold would have now. Deliberately not here: its form (`kinds`).
 
-use fairmesh_model::VoId;
+use fairmesh_model::{VoId, mutated};
 
 use crate::kinds::{DESCRIPTION, Description, description_parts};
 use crate::site::Site;
@@ -21,7 +21,7 @@ impl Site {
             held.quota.described = held.quota.posted();
             held.quota.described
         });
-        let hosts = charging.hosts.iter();
+        let hosts = charging.hosts.iter().filter(|_| !mutated!(HostsUnsaid));
         let description = Description {
             prices: charging.prices.clone(),
             hosts: hosts

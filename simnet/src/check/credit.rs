@@ -22,7 +22,7 @@ use fairmesh_site::{HoldCall, QuotaCall, QuotaReply};
 use super::Run;
 use crate::oracle::rights::Place;
 use crate::swarm::{Offer, QuotaStep, VoOptions};
-use crate::vo::{HOUR, allocation, authority_key, job, key, path, site_id};
+use crate::vo::{HOUR, allocation, job, path, site_id};
 use crate::world::StepKind;
 
 pub use books::{Asked, Booked, Books, Decided};
@@ -166,8 +166,8 @@ impl Run {
             true => terms::other(&mut self.credit.of_terms, body, self.options.vos[vo].users),
             false => body,
         };
-        let keys = [authority_key(vo), key("second authority", vo)];
-        let signed = Signed::sign(body, &keys.each_ref()).expect("a valid allocation");
+        let signed = self.world.founded_vos()[vo].sign(body);
+        let signed = signed.expect("a valid allocation");
         self.hand_in(vo, &signed);
         self.credit.granted.push(signed);
     }
@@ -187,12 +187,11 @@ impl Run {
             slice.end = slice.end.min(now.max(slice.start.after(Millis(1))));
         }
         let vo = self.number_of(body.vo);
-        let keys = match &body.part_of {
-            Some(_) => vec![parts::leader_key(vo)],
-            None => vec![authority_key(vo), key("second authority", vo)],
+        let signed = match &body.part_of {
+            Some(_) => Signed::sign(body, &[&parts::leader_key(vo)]),
+            None => self.world.founded_vos()[vo].sign(body),
         };
-        let keys: Vec<_> = keys.iter().collect();
-        let signed = Signed::sign(body, &keys).expect("a valid allocation");
+        let signed = signed.expect("a valid allocation");
         self.hand_in(vo, &signed);
         self.credit.granted[at] = signed;
     }

@@ -22,8 +22,8 @@ const ACCOUNTS: usize = 100;
 /// Jobs that each take the whole of a site, at one time.
 const JOBS: usize = 16;
 
-/// Queues of an endless price list.
-const QUEUES: usize = 200;
+/// Queues of an endless price list, and of one that no owner may declare.
+const QUEUES: [usize; 2] = [200, 1_025];
 
 /// Fifty years.
 const YEARS_MS: i64 = 50 * 365 * 86_400_000;
@@ -111,12 +111,13 @@ impl Run {
     fn say_prices(&mut self, node: usize) {
         self.false_jobs += 1;
         let mut config = self.world.node(node).config.clone();
+        let count = QUEUES[usize::from(self.false_jobs.is_multiple_of(2))];
         let queue = |index: usize| {
             let name = format!("queue-{}-{index}", self.false_jobs);
             (name, Factor::from_millionths(1_500_000))
         };
         config.charging.prices = Arc::new(PriceList {
-            queues: (0..QUEUES).map(queue).collect(),
+            queues: (0..count).map(queue).collect(),
             ..PriceList::clone(&config.charging.prices)
         });
         self.world.reconfigure(node, config);

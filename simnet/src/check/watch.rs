@@ -11,14 +11,17 @@ use std::rc::Rc;
 
 use fairmesh_cluster::Stream;
 use fairmesh_model::{
-    Charter, ContentHash, Incarnation, JobKey, SharePolicy, Signed, SiteId, VoId,
+    Charter, ContentHash, Incarnation, JobKey, SharePolicy, Signed, SiteId, VoId, WallTime,
 };
 use fairmesh_site::gossip::Head;
 use fairmesh_site::gossip::wire::{Probe, Push, Request, Response, Summary};
-use fairmesh_site::{Effect, Event, JobMark, Site, Table, Write};
+use fairmesh_site::{Advert, Effect, Event, HeadId, JobMark, Site, Table, Write, read_advert};
 
 use crate::vo::Vo;
 use crate::world::{RestartPlan, Tamper};
+
+/// The kind of parts that hold adverts.
+const ADVERT: u8 = 6;
 
 /// A head that a site stores or pushes: its own, which it has just signed, or another's.
 #[derive(Debug, Clone)]
@@ -58,9 +61,22 @@ pub struct ServedSeen {
     pub is_member: bool,
 }
 
+/// What a site says of its free CPUs in a head that it signs.
+#[derive(Debug, Clone)]
+pub struct AdvertSeen {
+    /// Who.
+    pub node: usize,
+    /// When the head was signed, by its clock.
+    pub signed: WallTime,
+    /// What it says.
+    pub advert: Advert,
+}
+
 /// What was seen since the last step.
 #[derive(Debug, Default)]
 pub struct Facts {
+    /// Adverts in heads that their own nodes have signed, in order.
+    pub adverts: Vec<AdvertSeen>,
     /// Heads, in order.
     pub heads: Vec<HeadSeen>,
     /// Probes, in order.
@@ -80,6 +96,8 @@ pub struct Facts {
     pub is_still: bool,
     /// Liars that have lied so far, so that others could read it.
     pub lied: BTreeSet<usize>,
+    /// Nodes that have taken from a push what it should not unpack to.
+    pub unpacked: BTreeSet<usize>,
 }
 
 impl Facts {
@@ -87,6 +105,7 @@ impl Facts {
     pub(crate) fn of_others(mut self, node: usize) -> Self {
         self.heads.retain(|seen| seen.node != node);
         self.probes.retain(|seen| seen.node != node);
+        self.adverts.retain(|seen| seen.node != node);
         self.served.retain(|seen| seen.node != node);
         self.in_vain.retain(|(asker, ..)| *asker != node);
         self.asked.retain(|asker| *asker != node);
@@ -121,6 +140,8 @@ pub struct Watch {
     /// The last head of each incarnation that each node has of itself, of each VO: the next one is told in
     /// terms of it.
     last: HashMap<(usize, VoId), BTreeMap<Incarnation, Signed<Head>>>,
+    /// What each node's own heads say of free CPUs.
+    adverts: HashMap<HeadId, Advert>,
 }
 
 impl Watch {
@@ -139,16 +160,48 @@ impl Watch {
             asked: None,
             in_vain: HashMap::new(),
             last: HashMap::new(),
+            adverts: HashMap::new(),
         }
     }
 
     fn note_writes(&mut self, node: usize, writes: &[Write]) {
+        self.note_adverts(node, writes);
         let heads = writes.iter().filter(|write| write.table == Table::Heads);
         for bytes in heads.filter_map(|write| write.value.as_ref()) {
             if let Ok(signed) = Signed::parse(bytes) {
                 self.note_head(node, signed);
             }
         }
+    }
+
+    /// An advert that has not changed is not written again with the next head.
+    fn note_adverts(&mut self, node: usize, writes: &[Write]) {
+        let own = |write: &Write| {
+            let (id, part) = HeadId::of_key(&write.key)?;
+            (self.node_of.get(&id.site) == Some(&node)).then(|| (id, part.first().copied()))
+        };
+        let own = writes.iter().filter_map(|write| Some((write, own(write)?)));
+        let mut signed = Vec::new();
+        for (write, (id, kind)) in own {
+            match (write.table, kind, write.value.as_deref()) {
+                (Table::Parts, Some(ADVERT), Some(bytes)) => {
+                    let advert = read_advert(bytes).expect("the site has written it");
+                    self.adverts.insert(id, advert);
+                }
+                (Table::Parts, Some(ADVERT), None) => drop(self.adverts.remove(&id)),
+                (Table::Heads, None, Some(head)) => signed.push((id, head)),
+                _ => {}
+            }
+        }
+        let seen = signed.into_iter().filter_map(|(id, head)| {
+            let head = Signed::<Head>::parse(head).ok()?;
+            Some(AdvertSeen {
+                node,
+                signed: head.claimed().at,
+                advert: self.adverts.get(&id)?.clone(),
+            })
+        });
+        self.facts.borrow_mut().adverts.extend(seen);
     }
 
     fn note_head(&mut self, node: usize, signed: Signed<Head>) {

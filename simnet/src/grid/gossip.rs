@@ -197,6 +197,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         delegates: false,
         snapshots: false,
         alone: false,
+        thresholds: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

@@ -18,6 +18,7 @@ use crate::oracle::HeldVos;
 use crate::oracle::answers::{Row, Running};
 use crate::world::World;
 
+mod bands;
 mod derived;
 mod raw;
 

@@ -2,7 +2,7 @@
 //!
 //! Invariant checked, at honest nodes: the sum that they compute of a VO is at most what honest feeds
 //! have offered and the declared capacity of liars over all that history reaches back; their disks stay
-//! under a named bound; no honest site is said to contradict itself; and where a lie must be named, at
+//! under a named bound; no push is unpacked beyond 4 MiB (docs/gossip.md); no honest site is said to contradict itself; and where a lie must be named, at
 //! rest one of them has told its operator who lies, by the notice that the table of lies says.
 
 use fairmesh_model::{Millis, VoId};
@@ -95,6 +95,10 @@ fn check_disk(seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
 
 impl Invariant for Bounded {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        if let Some(node) = seen.facts.unpacked.first() {
+            let message = "takes a head that only a push of more than 4 MiB, unpacked, has shown";
+            return Err(Violation::at(*node, message));
+        }
         if seen.liars.is_empty() || !seen.is_due(&mut self.passed, DEEP_BETWEEN) {
             return Ok(());
         }

@@ -17,7 +17,8 @@
 //! go of what weighs nothing, changes what is held and no number: that a site may do at any time, an hour
 //! after its start with what feeds have told it of days ago. Credit is passed on as demand fades, a head each
 //! time, for up to [`RESTS_WITHIN`]: then each head must reach everybody in three sync intervals ([`Lag`](super::Lag)).
-//! A site that counts a few entries a tick takes its time: while it does, numbers may differ, but not what is held.
+//! A site that counts a few entries a tick takes its time: while it does, numbers may differ, but not what is held, except
+//! for what has been on its way for less than three sync intervals.
 //! A Grid in which somebody has credit to tell of that no head says yet is not at rest, however alike all views are.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -174,8 +175,10 @@ impl Liveness {
         if now <= self.due || (is_counting && apart == Apart::Numbers) {
             return Ok(false);
         }
-        let is_credit = apart == Apart::Counters && now < self.credit_until;
-        if is_credit && now.since(lacked.unwrap_or(self.since)) < self.spread {
+        // Views have differed for other reasons then: what is judged is how long a head is on its way.
+        let may_differ = is_counting || now < self.credit_until;
+        let is_on_its_way = now.since(lacked.unwrap_or(self.since)) < self.spread;
+        if apart == Apart::Counters && may_differ && is_on_its_way {
             return Ok(false);
         }
         self.breaks += usize::from(was_one);
@@ -240,11 +243,13 @@ impl Liveness {
                     }
                     Some((who, before)) if !says_the_same(before, &held) => {
                         let other = world.site(*who);
-                        // Numbers as of different windows tell nothing: one site has looked at its clock already.
+                        // Numbers as of different windows tell nothing: one site has looked at its clock already. Nor
+                        // do those of a site that has not yet counted a head that it holds.
                         let computes_same = before.documents == held.documents
                             && other.is_some_and(|other| {
                                 let view = site.view_digest(*vo);
                                 other.reference(*vo) != site.reference(*vo)
+                                    || [site, other].iter().any(|of| of.is_counting(*vo))
                                     || view.is_some() && view == other.view_digest(*vo)
                             });
                         return Some(Difference {
@@ -414,6 +419,19 @@ mod tests {
         assert!(looks(30, 3_500));
         assert!(!looks(30, 4_000), "it never comes to rest");
         assert!(!looks(200, 3_500), "a head does not arrive");
+    }
+
+    /// A site signed what it has free, while another still counted tables of hours ago, one a tick.
+    #[test]
+    fn a_head_may_be_on_its_way_while_a_site_counts() {
+        let mut liveness = healed(false);
+        let mut look = |secs, apart, lacked: u64| {
+            let lacked = Some(after(liveness.due, lacked));
+            liveness.look(after(liveness.due, secs), differs(apart), (lacked, true))
+        };
+        assert_eq!(look(1, Apart::Numbers, 1).ok(), Some(false));
+        assert_eq!(look(600, Apart::Counters, 599).ok(), Some(false));
+        look(900, Apart::Counters, 599).expect_err("it does not arrive");
     }
 
     /// Seed 3000730: a site heard of jobs that had ended days before, was started again, and merged their days

@@ -1,7 +1,8 @@
-//! Policy versions never fall.
+//! Policy versions never fall, and each document has its authority's signatures.
 //!
 //! Invariant checked: the version of the charter in force, of the share policy of each path and of the snapshot at a
-//! node never fall, over all its lives, as long as its store was not lost or replaced.
+//! node never fall, over all its lives, as long as its store was not lost or replaced. Charters and policies that it goes
+//! by are, to the byte, those that the authority has signed, with as many keys as the charter before asks for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -43,6 +44,11 @@ impl Policies {
             }
             checks += 1;
             let documents = site.documents(vo);
+            let is_signed = |bytes: &Arc<[u8]>| seen.oracle.documents.is_signed(bytes);
+            if !documents.iter().all(is_signed) {
+                let message = "goes by a document that its authority has not signed as it must";
+                return Err(Violation::at(node, message));
+            }
             let (policies, snapshot) = (newest(&documents), snapshot(&documents));
             let fell = known
                 .policies

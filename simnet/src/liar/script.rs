@@ -120,6 +120,9 @@ impl Tamper for Liars {
             effects
                 .iter()
                 .for_each(|of| liar.forger.sees_other(node, of));
+            if liar.forger.is_unpacked() {
+                self.facts.borrow_mut().unpacked.insert(node);
+            }
         }
         let Some(liar) = self.of.get_mut(&node) else {
             return;

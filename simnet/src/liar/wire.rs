@@ -21,8 +21,8 @@ use fairmesh_site::{Effect, HeadId, Table};
 use fairmesh_usage::cut;
 use serde_bytes::ByteBuf;
 
-use super::Forged;
 use super::caught::Caught;
+use super::{Forged, bomb};
 use crate::vo::{key, path, site_id, site_key};
 
 /// Ten years.
@@ -77,6 +77,8 @@ pub(super) struct Forger {
     kept: BTreeSet<ContentHash>,
     /// Who has been shown that it contradicts itself.
     pub(super) caught: Caught,
+    /// Its heads that were only ever pushed, by pushes that unpack to more than any may.
+    bombs: BTreeSet<ContentHash>,
     made: u64,
 }
 
@@ -100,6 +102,7 @@ impl Forger {
             others: BTreeMap::new(),
             kept: BTreeSet::new(),
             caught: Caught::default(),
+            bombs: BTreeSet::new(),
             made: 0,
         }
     }
@@ -116,6 +119,11 @@ impl Forger {
             self.kept.extend(kept.map(|head| ContentHash::of(head)));
             self.caught.keeps(node, own, write);
         }
+    }
+
+    /// Whether another node has kept a head that it can only have from a push that unpacks to more than any may.
+    pub(super) fn is_unpacked(&self) -> bool {
+        !self.bombs.is_disjoint(&self.kept)
     }
 
     /// Whether anybody can read what is forged of a VO: not what it changes of a head that no other node has ever had. Who
@@ -182,6 +190,10 @@ impl Forger {
         if what == Forged::Contradiction {
             let pushes = forged.iter().map(|(_, push)| push);
             pushes.for_each(|push| self.caught.forges(push));
+        }
+        if what == Forged::Bomb {
+            let heads = forged.iter().filter_map(|(_, push)| head_of(push));
+            self.bombs.extend(heads.map(|head| ContentHash::of(&head)));
         }
         forged
     }
@@ -254,6 +266,7 @@ impl Forging<'_> {
                 vec![push.and_then(|push| self.signed_anew(&push, |head| Head { at, ..head }))]
             }
             Forged::Running => vec![self.with(ahead, running())],
+            Forged::Bomb => vec![self.bomb(ahead)],
             Forged::Incarnations => {
                 let any = |_| self.with(random.between(1, u64::MAX >> 1), Parts::new());
                 let beside = |head| Head {
@@ -392,6 +405,22 @@ impl Forging<'_> {
         Some(Push::Head(head, delta).to_bytes())
     }
 
+    /// A push of kilobytes that unpack to megabytes, with the head of what they unpack to.
+    fn bomb(&self, incarnation: u64) -> Option<Vec<u8>> {
+        let held = self.parts();
+        let held = held.iter().map(|(name, bytes)| {
+            let len = u32::try_from(bytes.len()).expect("parts are short");
+            (name.clone(), ContentHash::of(bytes), len)
+        });
+        let rows: Vec<ManifestRow> = held.chain(bomb::rows(UNKNOWN)).collect();
+        let push = self.with(incarnation, Parts::new())?;
+        let root = root_of(&rows);
+        let head = head_of(&self.signed_anew(&push, |head| Head { root, ..head })?)?;
+        let last = self.last.claimed();
+        let delta = bomb::delta(UNKNOWN, (last.incarnation, last.seq));
+        Some(Push::Head(ByteBuf::from(head), Some(delta)).to_bytes())
+    }
+
     /// A head of another site, signed by it a millisecond later than it has: what its signature is not
     /// good for.
     fn altered(&self, random: &mut Stream) -> Option<Vec<u8>> {
@@ -476,6 +505,14 @@ impl Forging<'_> {
             bytes[from..].fill(0);
         }
         parts
+    }
+}
+
+/// The head in a push.
+fn head_of(push: &[u8]) -> Option<Vec<u8>> {
+    match Push::from_bytes(push) {
+        Ok(Push::Head(head, _)) => Some(head.into_vec()),
+        _ => None,
     }
 }
 

@@ -67,7 +67,17 @@ pub fn hunt_for_its_own(of: &'static Mutant, first: Seed, seeds_max: u64) -> Hun
 
 fn run_of(seed: Seed, grids: Grids) -> Run {
     match grids.own {
-        None if grids.are_of_check => Run::new(seed, Options::draw(seed)),
+        None if grids.are_of_check => {
+            let options = Options::draw(seed);
+            let lie = grids.lie.and_then(liar::named);
+            Run::new(
+                seed,
+                match lie {
+                    Some(lie) => options.with_lies(seed, Choice::One(lie)),
+                    None => options,
+                },
+            )
+        }
         None => {
             let options = options_of(seed, grids.lie);
             let options = match grids.has_quotas {
@@ -136,6 +146,12 @@ fn options_for(name: &str, seed: Seed) -> Options {
         "clocks" => faults.clock_jumps += 8,
         "owner" => faults.departures += 8,
         "prices" => faults.reconfigurations += 4,
+        "descriptions" => faults.descriptions += 8,
+        "adverts" => {
+            // Longer than a list counts.
+            options.running_s = 900;
+            options.adverts = true;
+        }
         "privacy" => faults.removals += 8,
         "quotas" | "verdicts" | "holds" => {
             faults.crashes_within += 8;

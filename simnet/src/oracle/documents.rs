@@ -56,6 +56,13 @@ impl Documents {
         }
     }
 
+    /// Whether an authority has signed a charter or a policy, to the byte; true of any other document.
+    pub fn is_signed(&self, bytes: &[u8]) -> bool {
+        let is_judged =
+            Signed::<Charter>::parse(bytes).is_ok() || Signed::<SharePolicy>::parse(bytes).is_ok();
+        !is_judged || self.by_bytes.contains_key(bytes)
+    }
+
     /// What is in force for who holds these documents.
     pub fn in_force<'a>(&'a self, held: impl IntoIterator<Item = impl AsRef<[u8]>>) -> HeldVos<'a> {
         let mut vos: HeldVos<'a> = BTreeMap::new();

@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    AccountPath, Allocation, AllocationId, ContentHash, Factor, QuotaMode, Settlement, Share,
-    SiteId, WallTime,
+    AccountPath, Allocation, AllocationId, ContentHash, Factor, Millis, QuotaMode, Settlement,
+    Share, SiteId, WallTime,
 };
 
 /// A slice: its allocation, and its place in that from 0.
@@ -348,6 +348,26 @@ impl Place {
         let live = self.allocations.live(account, &root, self.at);
         let mut rights = live.into_iter().filter(|(id, _)| everybody_may(*id));
         !is_next || self.owed(account) == 0 || !rights.any(|slice| self.left(slice) > 0)
+    }
+
+    /// Whether an account is within its quota: anything is left of what it may spend, or it is above all credit that
+    /// there is.
+    pub fn is_within(&self, account: &AccountPath) -> bool {
+        let paths = self.accounts();
+        let is_covered = account.ancestors().any(|above| paths.contains(&above));
+        let is_above = !is_covered && paths.iter().any(|path| path.starts_with(account));
+        let has_left = |paying: &AccountPath| {
+            let live = self.allocations.live(paying, account, self.at);
+            live.into_iter().any(|slice| self.left(slice) > 0)
+        };
+        is_above || account.ancestors().any(|paying| has_left(&paying))
+    }
+
+    /// Whether a slice begins or ends within a time before this moment.
+    pub fn has_just_turned(&self, time: Millis) -> bool {
+        let all = self.allocations.0.values();
+        let mut turns = all.flat_map(|body| body.slices.iter().flat_map(|of| [of.start, of.end]));
+        turns.any(|turn| turn <= self.at && self.at.since(turn) <= time)
     }
 
     /// What becomes of a job that does not wait.

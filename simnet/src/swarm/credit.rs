@@ -51,6 +51,9 @@ pub struct QuotaOptions {
     /// Whether the first charter of each VO lists its first member alone, and the second one all.
     #[serde(default)]
     pub alone: bool,
+    /// Whether owners let accounts with nothing left stand after all others.
+    #[serde(default)]
+    pub bands: bool,
 }
 
 impl QuotaOptions {
@@ -78,6 +81,7 @@ impl QuotaOptions {
             // Clocks that were ever wrong excuse much.
             aged: u64::from(random.below(4) == 0) * random.between(1, 6),
             alone: random.below(3) == 0,
+            bands: false,
         }
     }
 
@@ -93,6 +97,7 @@ impl QuotaOptions {
             drains: random.below(3),
             parts: of_parts.below(2) * of_parts.between(1, 6),
             bounds: of_parts.below(2) == 1,
+            bands: seed.stream("swarm bands").below(2) == 1,
             ..Self::of_judge(&mut seed.stream("swarm terms of quotas"), minutes)
         }
     }

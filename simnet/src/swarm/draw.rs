@@ -87,6 +87,10 @@ impl Options {
         for vo in &mut vos {
             vo.snapshots = snapshots.below(3) == 0;
         }
+        let mut thresholds = seed.stream("swarm thresholds");
+        for vo in &mut vos {
+            vo.thresholds = thresholds.below(3) == 0;
+        }
         let timing = draw_timing(&mut random);
         let minutes = minutes.unwrap_or_else(|| draw_minutes(&mut random, &vos, timing));
         let mut coins = seed.stream("swarm faults");
@@ -107,6 +111,7 @@ impl Options {
             local,
             sweep_entries: all_at_once(),
             build_entries: [0, all_at_once()][seed.stream("swarm works").index(2)],
+            adverts: seed.stream("swarm adverts").below(2) == 1,
             degree: 0,
             timing,
             load: draw_load(&mut seed.stream("swarm load")),
@@ -361,6 +366,7 @@ fn draw_vo(random: &mut Stream, sites: usize, index: u64) -> VoOptions {
         charging: ChargingOption::CpuTime,
         weighs_energy: false,
         expires_hours: 0,
+        thresholds: false,
         preemptible_percent: 100,
     }
 }
@@ -470,5 +476,7 @@ fn draw_faults(coins: &mut Stream, minutes: u64) -> FaultOptions {
         removals: some(2),
         reconfigurations: some(4),
         departures: some(3),
+        descriptions: some(4),
+        unread: some(3),
     }
 }

@@ -21,7 +21,7 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned
         return listed.clone();
     }
     let f = options.faults;
-    let kinds: [(&str, u64, Draw); 24] = [
+    let kinds: [(&str, u64, Draw); 26] = [
         ("partitions", f.partitions, |d| d.partition()),
         ("islands", f.islands, |d| d.island()),
         ("bridges", f.bridges, |d| d.bridge()),
@@ -46,6 +46,8 @@ pub(crate) fn plan_faults(seed: Seed, options: &Options, ms: u64) -> Vec<Planned
         ("removals", f.removals, |d| d.removal()),
         ("departures", f.departures, |d| d.departure()),
         ("reconfigurations", f.reconfigurations, |d| d.reconfigure()),
+        ("descriptions", f.descriptions, |d| d.redescribe()),
+        ("unread", f.unread, |d| d.unread()),
     ];
     let mut planned = Vec::new();
     for (name, count, draw) in kinds {
@@ -292,15 +294,50 @@ impl Drawn<'_> {
 
     fn charter(&mut self) {
         let (vo, node) = self.member();
-        let vo = VoOptions::name(vo);
+        let changes = self.options.vos[vo].thresholds;
+        let thresholds = changes.then(|| {
+            let of_authority = [self.random.between(2, 3), self.random.between(2, 3)];
+            let [charters, policies] = of_authority.map(|of| u32::try_from(of).expect("small"));
+            (charters, policies)
+        });
         let distance = [Distance::Absolute, Distance::Relative][self.random.index(2)];
         let unread = self.random.index(3) == 0;
+        self.sign(vo, node, (distance, unread, thresholds));
+    }
+
+    fn sign(
+        &mut self,
+        vo: usize,
+        node: usize,
+        (distance, unread, thresholds): (Distance, bool, Option<(u32, u32)>),
+    ) {
+        let vo = VoOptions::name(vo);
         self.once(Action::Charter {
             node,
             vo,
             distance,
             unread,
+            thresholds,
         });
+    }
+
+    /// A VO that mounts another's policy is taken off its list, the policy changes, and the reader comes back.
+    fn unread(&mut self) {
+        let vos = &self.options.vos;
+        let is_read = |vo: &usize| vos[*vo].may_be_read && vos[*vo - 1].mounts_next;
+        let read: Vec<usize> = (1..vos.len()).filter(is_read).collect();
+        if read.is_empty() {
+            return;
+        }
+        let vo = read[self.random.index(read.len())];
+        let of = &self.options.vos[vo];
+        let node = of.members[self.random.index(of.members.len())];
+        self.sign(vo, node, (Distance::Absolute, true, None));
+        self.at += self.a_while();
+        let changed = next_policy(of, VoOptions::name(vo), node, &mut self.random);
+        self.once(changed);
+        self.at += self.a_while();
+        self.sign(vo, node, (Distance::Absolute, false, None));
     }
 
     fn removal(&mut self) {
@@ -329,6 +366,23 @@ impl Drawn<'_> {
             sync: Some(Millis::from_secs(sync_s)),
             vo_share: None,
             long_queue_percent: Some(long),
+            machine_classes: None,
+        });
+    }
+
+    /// A site has other machines and prices from now on, or neither, and then describes nothing.
+    fn redescribe(&mut self) {
+        let long = [0, 0, 150][self.random.index(3)];
+        let classes = [0, 0, 1, 2, 3][self.random.index(5)];
+        let nodes = self.nodes();
+        self.once(Action::Reconfigure {
+            nodes,
+            publish: None,
+            heartbeat: None,
+            sync: None,
+            vo_share: None,
+            long_queue_percent: Some(long),
+            machine_classes: Some(classes),
         });
     }
 }

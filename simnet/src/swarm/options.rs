@@ -11,7 +11,7 @@ use fairmesh_model::{
     AccountPath, ChargingRule, Discounts, Distance, Factor, HistoryRule, Millis, PolicyMount,
     Scope, Share, UsageMode, VoId, Weight, WindowLength,
 };
-use fairmesh_site::{Charging, Timing};
+use fairmesh_site::{AdvertRules, Charging, Timing};
 use serde::{Deserialize, Serialize};
 
 use super::QuotaOptions;
@@ -66,6 +66,9 @@ pub struct Options {
     /// Entries of a share tree that a site builds at once.
     #[serde(default = "all_at_once")]
     pub build_entries: usize,
+    /// Whether VOs learn of free CPUs.
+    #[serde(default)]
+    pub adverts: bool,
     /// Connections that a site holds at most; 0 for the network's default.
     pub degree: usize,
     /// Intervals.
@@ -246,6 +249,10 @@ pub struct FaultOptions {
     pub reconfigurations: u64,
     /// A site leaves a VO for a while.
     pub departures: u64,
+    /// A site declares other machines and prices, or none.
+    pub descriptions: u64,
+    /// A VO that mounts another's policy is no reader of it for a while, in which the policy changes.
+    pub unread: u64,
 }
 
 /// A VO.
@@ -322,6 +329,9 @@ pub struct VoOptions {
     /// expired stays in force.
     #[serde(default)]
     pub expires_hours: u64,
+    /// Whether three keys sign its documents, and charters change how many of them must.
+    #[serde(default)]
+    pub thresholds: bool,
     /// What preemptible jobs are charged, of a hundred.
     #[serde(default = "in_full")]
     pub preemptible_percent: u32,
@@ -445,6 +455,11 @@ impl Options {
             others: self.local.others.then_some(OTHERS),
             renamed: self.local.renamed,
             since: self.local.periods.then(|| start_day(0)),
+            advert: self.adverts.then(|| AdvertRules {
+                interval: AdvertRules::default().interval.times(self.stretch),
+                ..AdvertRules::default()
+            }),
+            bands: self.quotas.is_some_and(|quotas| quotas.bands),
             local_share: match self.local.own_last {
                 true => Weight::ZERO,
                 false => OwnerSpec::default().local_share,

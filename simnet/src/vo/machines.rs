@@ -9,7 +9,7 @@ use fairmesh_model::{Factor, MachineClass, PriceList};
 use fairmesh_site::Pattern;
 
 /// The first so many classes of a site's machines, and how their machines are named.
-pub(super) fn of_site(site: usize, classes: usize) -> (PriceList, Vec<(Pattern, String)>) {
+pub(crate) fn of_site(site: usize, classes: usize) -> (PriceList, Vec<(Pattern, String)>) {
     let nth = u32::try_from(site).expect("few sites");
     let class = |count, cpus, gib: u64, gpus, disk_gib: u64, millionths| MachineClass {
         count,

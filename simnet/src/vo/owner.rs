@@ -6,10 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, Date, Distance, HistoryRule, Scope, Share, ShareRule, Weight, WindowLength,
+    AccountPath, Date, Distance, HistoryRule, Scope, Share, ShareRule, VoId, Weight, WindowLength,
 };
 use fairmesh_policy::{Mount, SiteEntry, SitePolicy};
-use fairmesh_site::{Charging, IdentityMap, Pattern, Rule, SiteConfig, Timing};
+use fairmesh_site::{
+    AdvertRules, Charging, IdentityMap, OwnerQuota, Pattern, Rule, SiteConfig, Timing,
+};
 
 use super::{Vo, a_quarter_more, machines, path, site_id};
 
@@ -49,6 +51,10 @@ pub struct OwnerSpec {
     pub machine_classes: usize,
     /// Which identity rules come before the usual ones ([`Relabel`]).
     pub relabel: Relabel,
+    /// Whether accounts with nothing left of a VO's quota stand after all others.
+    pub bands: bool,
+    /// What VOs learn of free CPUs.
+    pub advert: Option<AdvertRules>,
     /// How often.
     pub timing: Timing,
 }
@@ -124,6 +130,8 @@ impl Default for OwnerSpec {
             together: false,
             distance: None,
             relabel: Relabel::Usual,
+            bands: false,
+            advert: None,
             timing: Timing::default(),
         }
     }
@@ -174,14 +182,24 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
         identity: IdentityMap::new(rules),
         introducers,
-        advert: None,
+        advert: owner.advert.clone(),
         forward: None,
-        quotas: Default::default(),
+        quotas: quotas(vos, owner),
         local_history: owner.local_history,
         local_window: owner.local_window,
         charging: owner.charging.clone(),
         timing: owner.timing,
     }
+}
+
+/// What the owner says of VOs' quotas.
+fn quotas(vos: &[&Vo], owner: &OwnerSpec) -> BTreeMap<VoId, OwnerQuota> {
+    let bands = OwnerQuota {
+        bands: true,
+        ..OwnerQuota::default()
+    };
+    let of_vos = vos.iter().filter(|_| owner.bands);
+    of_vos.map(|vo| (vo.id, bands.clone())).collect()
 }
 
 /// The owner's tree.

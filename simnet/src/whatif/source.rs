@@ -257,6 +257,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         delegates: false,
         snapshots: false,
         alone: false,
+        thresholds: false,
         issued: START,
         valid: crate::vo::VALIDITY,
     };

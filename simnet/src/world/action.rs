@@ -123,7 +123,7 @@ pub enum Action {
         keeps_side: bool,
     },
     /// The owner changes what is named; `long_queue_percent` is the price of the queue `long`, and 0
-    /// takes it off the list.
+    /// takes it off the list. `machine_classes` is how many classes of machines the owner declares.
     Reconfigure {
         nodes: Vec<usize>,
         #[serde(
@@ -148,6 +148,8 @@ pub enum Action {
         vo_share: Option<Percent>,
         #[serde(skip_serializing_if = "Option::is_none")]
         long_queue_percent: Option<u32>,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        machine_classes: Option<usize>,
     },
     /// The owner leaves a VO.
     Unmount {
@@ -182,7 +184,8 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         since: BTreeMap<String, Day>,
     },
-    /// A VO signs a charter that compares siblings differently, and lists its readers or none.
+    /// A VO signs a charter that compares siblings differently, and lists its readers or none. `thresholds` are the numbers
+    /// of keys that must sign its next charters, and its next policies.
     Charter {
         node: usize,
         #[serde(default = "usual_vo")]
@@ -190,6 +193,8 @@ pub enum Action {
         distance: Distance,
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         unread: bool,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        thresholds: Option<(u32, u32)>,
     },
     /// A VO signs a charter without these sites.
     Remove {

@@ -14,7 +14,7 @@ use fairmesh_policy::SitePolicy;
 use fairmesh_site::SiteConfig;
 
 use super::{Action, Percent, World, policy};
-use crate::vo::{START, Vo, mounting, site_id};
+use crate::vo::{START, Vo, machines_of, mounting, site_id};
 
 impl World {
     /// Does it now. An error is a document that could not be signed, or was not taken. Whether a node
@@ -87,7 +87,8 @@ impl World {
                 // It is refused; that is the point.
                 let _ = self.publish(node, &bytes);
                 let vo = &self.vos[bytes.len() % self.vos.len()];
-                let usurped = vo.usurped().expect("they are well-formed");
+                let knows_newest = self.has_newest_charter(node, vo);
+                let usurped = vo.usurped(knows_newest).expect("they are well-formed");
                 for bytes in usurped {
                     let _ = self.publish(node, &bytes);
                 }
@@ -129,6 +130,7 @@ impl World {
                 sync,
                 vo_share,
                 long_queue_percent,
+                machine_classes,
                 ..
             } => {
                 let timing = &mut config.timing;
@@ -145,6 +147,14 @@ impl World {
                     });
                     config.policy =
                         SitePolicy::new(entries.collect()).expect("only shares changed");
+                }
+                if let Some(classes) = *machine_classes {
+                    let (machines, hosts) = machines_of(node, classes);
+                    config.charging.hosts = hosts;
+                    config.charging.prices = Arc::new(PriceList {
+                        machines: machines.machines,
+                        ..PriceList::clone(&config.charging.prices)
+                    });
                 }
                 if let Some(percent) = *long_queue_percent {
                     let cost = Factor::from_millionths(percent.saturating_mul(10_000));
@@ -192,9 +202,16 @@ impl World {
         };
         let signed = match action {
             Action::Charter {
-                distance, unread, ..
+                distance,
+                unread,
+                thresholds,
+                ..
             } => charter(&|charter| {
                 charter.distance = *distance;
+                if let Some((charters, policies)) = *thresholds {
+                    charter.authority.threshold = charters;
+                    charter.policy.threshold = policies;
+                }
                 charter.readers = match unread {
                     true => BTreeSet::new(),
                     false => readers.clone(),

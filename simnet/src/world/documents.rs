@@ -13,10 +13,11 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_site::Table;
+use fairmesh_site::{Site, Table};
 
 use super::World;
 use crate::node::SimNode;
+use crate::vo::Vo;
 
 /// A document that an authority has signed.
 #[derive(Debug)]
@@ -122,6 +123,14 @@ impl World {
         }
     }
 
+    /// Whether a node goes by the newest charter of a VO.
+    pub(super) fn has_newest_charter(&self, node: usize, vo: &Vo) -> bool {
+        let newest = vo.charter.claimed().version;
+        let held = self.site(node).into_iter().flat_map(Site::held);
+        let mut of_vo = held.filter(|(of, _)| *of == vo.id);
+        of_vo.any(|(_, held)| held.charter_version == newest)
+    }
+
     /// The node that goes by the newest charter of a VO.
     fn newest_at(&self, vo: usize) -> Option<usize> {
         let id = self.vos[vo].id;
@@ -141,7 +150,7 @@ mod tests {
     use fairmesh_cluster::Seed;
 
     use super::*;
-    use crate::vo::{OwnerSpec, Vo, VoSpec};
+    use crate::vo::{OwnerSpec, VoSpec};
     use crate::world::WorldSpec;
 
     /// Found by `simnet check --lies withstood --seed 101353`: a policy was handed in at a liar while the only

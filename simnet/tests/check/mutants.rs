@@ -13,7 +13,7 @@ use simnet::mutants::hunt::{hunt, hunt_for_its_own};
 const SEEDS_MAX: u64 = 12;
 
 /// For each invariant the fault that is meant for it and is found soonest.
-const OWN: [(&str, &str); 23] = [
+const OWN: [(&str, &str); 25] = [
     ("agreement", "DigestKeepsOld"),
     ("nothing-lost", "LedgerUnwritten"),
     ("nothing-twice", "MarksUnread"),
@@ -34,6 +34,8 @@ const OWN: [(&str, &str); 23] = [
     ("coverage", "SignedYounger"),
     ("fresh", "HeartbeatsRare"),
     ("audit", "AuditAddedUp"),
+    ("descriptions", "HostsUnsaid"),
+    ("adverts", "FreeNeverOld"),
     ("verdicts", "LastCallFirst"),
     ("holds", "QueueTimeForgotten"),
     (LIVENESS, "DocumentDropped"),

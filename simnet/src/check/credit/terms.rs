@@ -199,7 +199,8 @@ impl Run {
             ..OwnerQuota::default()
         };
         let mut config = self.world.node(node).config.clone();
-        config.quotas.insert(vo, owner);
+        let bands = config.quotas.get(&vo).is_some_and(|of| of.bands);
+        config.quotas.insert(vo, OwnerQuota { bands, ..owner });
         self.world.reconfigure(node, config);
         self.look(Some(node), StepKind::Reconfigured, true);
     }

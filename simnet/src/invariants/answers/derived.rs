@@ -10,7 +10,7 @@ use fairmesh_fairshare::projection::{BitsProjection, RankProjection};
 use fairmesh_fairshare::{Context, EntryId, EntryKind, Order, Projection, Snapshot};
 use fairmesh_model::{AccountPath, Counters, Millis, Share, VoId};
 
-use super::{Look, name};
+use super::{Look, bands, name};
 use crate::check::owner_of;
 use crate::invariants::Violation;
 use crate::oracle::answers::{Answer, Given, Level, Row, Rules, answers};
@@ -85,7 +85,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
             .find(|path| look.site.view().reader().entry(path).is_none());
         return Err(look.wrong(format!("has no {missing:?} in its tree")));
     }
-    Ok(checks)
+    Ok(checks + bands::check(look, &snapshot, &owner, &right)?)
 }
 
 /// What counts of each account in a span, in all columns, is what the charter's capacities leave of it.

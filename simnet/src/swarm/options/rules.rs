@@ -92,6 +92,7 @@ impl VoOptions {
         VoSpec {
             valid,
             delegates: self.delegates,
+            thresholds: self.thresholds,
             snapshots: self.snapshots,
             members: self.members.iter().map(|site| (*site, cores)).collect(),
             gpus: self.gpus,
