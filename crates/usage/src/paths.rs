@@ -225,27 +225,46 @@ mod tests {
         paths.set_place(ann, 7);
         paths.release(ann);
         assert_eq!((paths.place(ann), paths.len()), (Some(7), 1));
+        assert!(!paths.is_empty());
         paths.release(ann);
+        assert!(paths.is_empty());
         let ben = paths.acquire("/ben");
         assert_eq!(
             (ben, paths.place(ben), paths.path(ben).as_str()),
             (ann, None, "/ben")
         );
         assert_eq!(paths.len(), 1);
+        paths.set_place(ben, 8);
+        paths.clear_places();
+        assert_eq!(paths.place(ben), None);
+    }
+
+    #[test]
+    fn a_set_has_the_ids_that_were_put_into_it_and_no_others() {
+        let ids = [0, 1, 63, 64, 65, 127, 128, 700];
+        let mut set = PathSet::default();
+        for (count, id) in ids.into_iter().enumerate() {
+            set.insert(PathId(id));
+            let held = (0..1_000).filter(|id| set.contains(PathId(*id)));
+            assert_eq!(held.collect::<Vec<_>>(), ids[..=count]);
+        }
     }
 
     #[test]
     fn a_path_keeps_its_id_while_ids_move_to_a_larger_table() {
         let mut paths = Paths::new(HashSecret::new(7));
-        let mut ids = std::collections::BTreeMap::new();
+        let (mut ids, mut in_use) = (std::collections::BTreeMap::new(), 0);
         for number in 0..5_000u32 {
             let name = format!("/u{number}");
             ids.insert(number, paths.acquire(&name));
+            in_use += 1;
             // Some go, so that their ids stand for others, and their places in the tables are empty.
             let goes = number.wrapping_mul(2_654_435_761) % (number + 1);
             if let Some(id) = ids.remove(&goes).filter(|_| number % 3 > 0) {
                 paths.release(id);
+                in_use -= 1;
             }
+            assert_eq!(paths.len(), in_use);
             let asked = goes / 2;
             if let Some(id) = ids.get(&asked) {
                 assert_eq!(paths.acquire(&format!("/u{asked}")), *id);

@@ -91,6 +91,7 @@ impl Credit {
     pub(super) fn lost(&mut self, node: usize) {
         self.books.lost.insert(node);
         let all = self.books.held.values_mut();
+        let all = all.chain(self.books.charged.values_mut());
         let of_node = all.filter(|booked| booked.node == node);
         of_node.for_each(|booked| booked.is_lost = true);
     }

@@ -3,12 +3,12 @@
 //! Source: docs/placement.md, "What a site says of itself".
 //!
 //! Invariant checked: a head that a site signs says of free CPUs what was so no longer ago than sites may be silent. At
-//! rest every other member takes all CPUs for free, as nothing runs: those of the machines that the owner declares, or,
-//! where there are none, those that a charter lists for the site.
+//! rest every other member takes all CPUs for free, as nothing runs, but for fewer than make a head of their own: those of
+//! the machines that the owner declares, or, where there are none, those that a charter lists for the site.
 //! Deliberately not here: what is promised to VOs, which no owner here does.
 
-use fairmesh_model::SiteId;
-use fairmesh_site::Site;
+use fairmesh_model::{Share, SiteId};
+use fairmesh_site::{AdvertRules, Site};
 
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
@@ -22,7 +22,7 @@ impl Invariant for Adverts {
             let config = &seen.world.node(of.node).config;
             let (signed, at) = (of.signed, of.advert.at);
             let silence = config.timing.silence;
-            let message = if config.advert.is_none() {
+            let message = if rules(seen, of.node).is_none() {
                 "says how much is free, which its owner does not want".to_owned()
             } else if at > signed || signed.since(at) > silence {
                 let (signed, at, silence) = (signed.0, at.0, silence.0);
@@ -48,7 +48,13 @@ impl Invariant for Adverts {
                     let of = seen.world.index_of(of).expect("a charter lists it");
                     let right = seen.world.site(of).map(|site| total(seen, of, site));
                     let (free, total) = (advert.free, advert.total);
-                    if free != total || advert.waiting > 0 || right != Some(total) {
+                    let taken = u128::from(total.abs_diff(free));
+                    let is_little = rules(seen, of).is_some_and(|rules| {
+                        let change = u128::from(total) * u128::from(rules.change.units());
+                        taken * u128::from(Share::ONE) < change
+                    });
+                    let is_free = taken == 0 || is_little;
+                    if !is_free || advert.waiting > 0 || right != Some(total) {
                         let message = format!(
                             "takes {free} of {total} CPUs of site {of} for free; nothing runs, and it has {right:?}"
                         );
@@ -60,6 +66,10 @@ impl Invariant for Adverts {
         }
         Ok(())
     }
+}
+
+fn rules<'a>(seen: &'a Seen<'_>, node: usize) -> Option<&'a AdvertRules> {
+    seen.world.node(node).config.advert.as_ref()
 }
 
 /// CPUs of the machines that the owner declares; where there are none, the most that a charter lists.

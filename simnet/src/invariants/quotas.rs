@@ -8,15 +8,16 @@
 //! whose end was acknowledged is charged. At rest all nodes show the same of each slice, and granted = used + held +
 //! left + on the way + passed on.
 //!
-//! Where stores were lost, jobs' names are: the books are not held against such a node. Of two losses what only the
-//! two knew of each other is lost (docs/quotas.md), so sums are not held against a Grid that had two; and what a backup
-//! of one of the two brings back the other one has to know at rest only.
+//! Where a store was lost, names of jobs are: what was answered before is not held against its node. Of two losses what
+//! only the two knew of each other is lost (docs/quotas.md): what they had sent, and no row says any more, may be spent
+//! once more, and no more than that; and what a backup of one of the two brings back the other one has to know at rest
+//! only.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{JobKey, Millis, MonoTime, SiteId, VoId};
 use fairmesh_site::Site;
-use fairmesh_site::rights::{Cell, Grants, Ledger, SliceId, State, Totals};
+use fairmesh_site::rights::{Cell, Grants, Ledger, Row, SliceId, State, Totals};
 
 use super::{Invariant, Seen, Violation};
 use crate::check::Booked;
@@ -30,7 +31,12 @@ const STARTS_FOR: Millis = Millis(60_000);
 pub(super) struct Quotas {
     /// How often each node had started, and when the last start was seen.
     started: BTreeMap<usize, (u32, MonoTime)>,
+    /// The most that each site's own row has said of what it sent to another one.
+    sent: Sent,
 }
+
+/// An amount, by slice, and by who sent it to whom.
+type Sent = BTreeMap<(SliceId, SiteId, SiteId), u64>;
 
 impl Quotas {
     /// Whether a node was started a moment ago.
@@ -119,30 +125,48 @@ fn check_bounds(node: usize, ledger: &Ledger) -> Result<u64, Violation> {
     Ok(checks)
 }
 
-/// Of each slice no more is used than was granted.
-fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
-    if seen.books.lost.len() > 1 {
-        return Ok(0);
-    }
+/// What a site's row is, joined with what others hold of it: a backup brings back holds that were given back since.
+fn joined(ledgers: &[(usize, &Ledger)], id: SliceId, site: SiteId) -> Row {
+    let rows = ledgers.iter().filter_map(|(_, of)| of.row_of(id, site));
+    rows.fold(Row::default(), |mut joined, row| {
+        joined.join(row.clone());
+        joined
+    })
+}
+
+/// What a row says of what its site sent to others.
+fn sent_of(row: &Row) -> impl Iterator<Item = (SiteId, u64)> + '_ {
+    row.cells().filter_map(|(cell, amount)| match cell {
+        Cell::Sent(to) => Some((to, amount)),
+        _ => None,
+    })
+}
+
+/// What was sent of a slice that no row says any more.
+fn forgotten(ledgers: &[(usize, &Ledger)], sent: &Sent, id: SliceId) -> u128 {
+    let of_slice = sent.iter().filter(|((of, ..), _)| *of == id);
+    let gone = of_slice.map(|((_, from, to), most)| {
+        let known = joined(ledgers, id, *from).get(Cell::Sent(*to));
+        u128::from(most.saturating_sub(known))
+    });
+    gone.sum()
+}
+
+/// Of each slice no more is used than was granted, and than is forgotten of what was sent.
+fn check_spent(seen: &Seen<'_>, vo: VoId, sent: &Sent) -> Result<u64, Violation> {
     let ledgers = ledgers(seen, vo);
     let mut used: BTreeMap<SliceId, (u128, u128)> = BTreeMap::new();
     for (_, ledger) in &ledgers {
-        for (id, row) in ledger.own_rows() {
-            // Joined with what others hold of it: a backup brings back holds that were given back since.
-            let mut row = row.clone();
-            let held = ledgers
-                .iter()
-                .filter_map(|(_, of)| of.row_of(id, ledger.me()));
-            held.for_each(|of| row.join(of.clone()));
+        for (id, _) in ledger.own_rows() {
+            let row = joined(&ledgers, id, ledger.me());
             let (sum, to_liars) = used.entry(id).or_default();
             *sum += u128::from(row.used()) + u128::from(row.held()) + row.passed();
-            let sent = row.cells().map(|(cell, amount)| match cell {
-                Cell::Sent(to) if seen.lies(to) => u128::from(amount),
-                _ => 0,
-            });
-            *to_liars += sent.sum::<u128>();
+            let lied = sent_of(&row).filter(|(to, _)| seen.lies(*to));
+            *to_liars += lied.map(|(_, amount)| u128::from(amount)).sum::<u128>();
         }
     }
+    // Of one loss all others know together what was sent.
+    let may_forget = seen.books.lost.len() > 1;
     for (id, (used, to_liars)) in &used {
         let mut all = ledgers.iter().map(|(_, ledger)| ledger);
         let Some(ledger) = all.find(|ledger| ledger.grants().slice(*id).is_some()) else {
@@ -152,7 +176,10 @@ fn check_spent(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
         let of_liars = initial.filter(|(site, _)| seen.lies(*site));
         let of_liars: u128 = of_liars.map(|(_, amount)| u128::from(amount)).sum();
         let again = ledgers.len().saturating_sub(1) as u128;
-        let most = granted(&ledgers, *id) + (of_liars + to_liars) * again;
+        let mut most = granted(&ledgers, *id) + (of_liars + to_liars) * again;
+        if may_forget && *used > most {
+            most += forgotten(&ledgers, sent, *id);
+        }
         if *used > most {
             let message = format!("{used} core-ms of slice {} are spent, of {most}", id.index);
             return Err(Violation::of_all(message));
@@ -216,7 +243,9 @@ fn check_known_by(
 fn check_books(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
     let mut checks = 0;
     let of_node = |of: &BTreeMap<JobKey, Booked>| {
-        let here = of.iter().filter(|(_, booked)| booked.node == node);
+        let here = of
+            .iter()
+            .filter(|(_, booked)| booked.node == node && !booked.is_lost);
         here.map(|(job, booked)| (job.clone(), booked.vo))
             .collect::<Vec<_>>()
     };
@@ -239,17 +268,25 @@ fn check_books(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violati
         }
     }
     for vo in seen.vos {
-        if let Some(ledger) = site.ledger(*vo) {
-            checks += check_marks(node, ledger)? + check_bounds(node, ledger)?;
+        // Where rights are frozen their rows may be with other members alone.
+        if let Some(ledger) = site.ledger(*vo).filter(|ledger| !ledger.is_frozen()) {
+            checks += check_marks(seen, node, ledger)? + check_bounds(node, ledger)?;
         }
     }
     Ok(checks)
 }
 
-/// What open marks hold is held.
-fn check_marks(node: usize, ledger: &Ledger) -> Result<u64, Violation> {
+/// What open marks hold is held. A backup brings back marks of jobs that have ended since.
+fn check_marks(seen: &Seen<'_>, node: usize, ledger: &Ledger) -> Result<u64, Violation> {
     let mut held: BTreeMap<SliceId, u64> = BTreeMap::new();
-    let open = ledger.marks().filter(|(_, mark)| mark.state == State::Held);
+    let is_lost = seen.books.lost.contains(&node);
+    let is_of_now = |job| match seen.books.held.get(job) {
+        Some(booked) => !booked.is_lost,
+        None => !is_lost,
+    };
+    let open = ledger
+        .marks()
+        .filter(|(job, mark)| mark.state == State::Held && is_of_now(job));
     for part in open.flat_map(|(_, mark)| &mark.parts) {
         *held.entry(part.slice).or_default() += part.amount.0;
     }
@@ -281,8 +318,14 @@ fn shown(ledger: &Ledger, id: SliceId, node: usize, seen: &Seen<'_>) -> (Totals,
     (same, left)
 }
 
-fn check_tables(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
+fn check_tables(seen: &Seen<'_>, vo: VoId, sent: &Sent) -> Result<u64, Violation> {
     let ledgers = ledgers(seen, vo);
+    let is_said = |id| {
+        let mut own = ledgers
+            .iter()
+            .filter_map(|(_, of)| Some((of.me(), of.own_row(id)?)));
+        own.all(|(me, row)| ledgers.iter().all(|(_, of)| of.row_of(id, me) == Some(row)))
+    };
     let Some((first, of_first)) = ledgers.first() else {
         return Ok(0);
     };
@@ -291,15 +334,15 @@ fn check_tables(seen: &Seen<'_>, vo: VoId) -> Result<u64, Violation> {
         let (totals, left) = shown(of_first, id, *first, seen);
         checks += 1;
         let sum = totals.used + totals.held + left + totals.on_the_way + totals.passed_on;
-        if seen.books.lost.is_empty() && seen.liars.is_empty() && sum != totals.granted {
+        let is_known = || forgotten(&ledgers, sent, id) == 0;
+        if seen.liars.is_empty() && sum != totals.granted && is_known() {
             let message = format!("slice {}: {totals:?}, {left} left; that is {sum}", id.index);
             return Err(Violation::at(*first, message));
         }
         for (other, ledger) in &ledgers[1..] {
             let theirs = shown(ledger, id, *other, seen);
             // A charge that waited for a lost store's rights to thaw may be in no head yet.
-            let is_whole = seen.books.lost.is_empty() && seen.liars.is_empty();
-            if theirs != (totals, left) && is_whole {
+            if theirs != (totals, left) && seen.liars.is_empty() && is_said(id) {
                 let message = format!(
                     "slice {}: shows {theirs:?}, and site {first} {:?}",
                     id.index,
@@ -335,6 +378,16 @@ impl Invariant for Quotas {
         let node = seen
             .node
             .filter(|node| seen.books.has_quotas && !seen.is_liar(*node));
+        if let Some(site) = node.and_then(|node| seen.world.site(node)) {
+            for ledger in seen.vos.iter().filter_map(|vo| site.ledger(*vo)) {
+                for (id, row) in ledger.own_rows() {
+                    for (to, amount) in sent_of(row) {
+                        let most = self.sent.entry((id, ledger.me(), to)).or_default();
+                        *most = amount.max(*most);
+                    }
+                }
+            }
+        }
         if let Some(node) = node.filter(|node| self.has_just_started(seen, *node))
             && all_stay
         {
@@ -346,15 +399,13 @@ impl Invariant for Quotas {
             return Ok(());
         }
         for vo in seen.vos {
-            *checks += check_spent(seen, *vo)?;
+            *checks += check_spent(seen, *vo, &self.sent)?;
         }
         for node in seen.nodes() {
             let Some(site) = seen.world.site(node) else {
                 continue;
             };
-            if !seen.books.lost.contains(&node) {
-                *checks += check_books(seen, node, site)?;
-            }
+            *checks += check_books(seen, node, site)?;
             if all_stay {
                 for vo in seen.vos {
                     *checks += check_known_by(seen, *vo, node, &seen.books.lost)?;
@@ -370,7 +421,7 @@ impl Invariant for Quotas {
             for node in seen.nodes() {
                 *checks += check_known_by(seen, *vo, node, &BTreeSet::new())?;
             }
-            *checks += check_tables(seen, *vo)?;
+            *checks += check_tables(seen, *vo, &self.sent)?;
         }
         Ok(())
     }

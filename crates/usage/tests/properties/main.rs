@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crdts::{CmRDT, CvRDT, GCounter};
 use fairmesh_model::{AccountPath, Counters, HashSecret, Incarnation, Span, Window, WindowLength};
-use fairmesh_usage::{Capacity, Cell, Paths, Slice, Table, check, cut, join};
+use fairmesh_usage::{Capacity, Cell, Paths, Slice, Table, Total, check, cut, join, join_cells};
 use proptest::prelude::*;
 
 const HOUR: WindowLength = WindowLength::HOUR;
@@ -271,6 +271,90 @@ fn what_is_taken_back_leaves_its_room_to_others() {
     let mut sums = BTreeMap::from([((day, 1), job(2 * full, 0)), ((day, 2), job(1, full))]);
     assert_eq!(clamp(Capacity::of_cores(10), &mut sums).len(), 1);
     assert_eq!(sums[&(day, 1)].net(), full * 17 / 16);
+    let taken_back = sums[&(day, 2)];
+    assert_eq!((taken_back.charge, taken_back.refunds), (1, 1));
+}
+
+#[test]
+fn a_total_is_that_of_the_accounts_that_are_left() {
+    let counters = |number: u64| Counters::from_columns([9, 8, 7, 6, 5, 4].map(|of| of * number));
+    let mut totals = [Total::default(); 2];
+    for number in [1, 2, 3] {
+        totals[0].add(counters(number));
+    }
+    totals[0].remove(counters(2));
+    for number in [1, 3] {
+        totals[1].add(counters(number));
+    }
+    assert_eq!(totals[0], totals[1]);
+    // Of 9 core-ms 4 were taken back, and of 8 of CPU time so many of 9: 4 are left.
+    let mut total = Total::default();
+    total.add(counters(1));
+    assert_eq!(total.cpu_ms(), 4);
+}
+
+#[test]
+fn cells_that_join_keep_their_incarnations() {
+    let hour = Span::Window(Window(7));
+    let cell = |incarnation, charged| (Incarnation(incarnation), hour, 1u8, charge(charged));
+    let joined = join_cells([cell(1, 5), cell(2, 7), cell(1, 6)], HOUR);
+    let expected =
+        [(1, 6), (2, 7)].map(|(of, charged)| ((Incarnation(of), hour, 1), charge(charged)));
+    assert_eq!(joined, BTreeMap::from(expected));
+    let sums = join([cell(1, 5), cell(2, 7), cell(1, 6)], HOUR);
+    assert_eq!(sums, [((hour, 1), charge(13))]);
+}
+
+/// The bytes of a table as `columns` documents them, and other bytes for the same cells.
+#[test]
+fn a_set_of_cells_has_these_bytes_and_no_others() {
+    let path = |text| AccountPath::parse(text).expect("valid");
+    let (ann, ben) = (path("/a"), path("/b"));
+    let table = |cells: &[(&AccountPath, u64, [u64; 6])]| {
+        let rows = cells.iter();
+        let rows = rows
+            .map(|(path, of, columns)| (*path, Incarnation(*of), Counters::from_columns(*columns)));
+        let tables = cut(Span::Day(1), rows, 60_000);
+        tables[0].1.clone()
+    };
+    let a = [1, 1, 0, 2, b'/', b'a', 1, 5, 1];
+    // The mask: jobs are bit 4, and bit 6 says that CPU time is the charge.
+    for (columns, rest) in [
+        ([0, 0, 0, 0, 1, 0], &[16, 1][..]),
+        ([3, 3, 0, 0, 0, 0], &[65, 3]),
+        ([3, 4, 0, 0, 0, 0], &[3, 3, 4]),
+    ] {
+        assert_eq!(table(&[(&ann, 5, columns)]), [&a, rest].concat());
+    }
+    let jobs = [0, 0, 0, 0, 1, 0];
+    // Each incarnation has a cell of one of two paths, so it says which.
+    let two = [
+        1, 2, 0, 2, b'/', b'a', 1, 1, b'b', 2, 5, 1, 0, 6, 1, 1, 16, 1, 1,
+    ];
+    assert_eq!(table(&[(&ann, 5, jobs), (&ben, 6, jobs)]), two);
+    check(&two).expect("it is the form");
+    for (why, bytes) in [
+        (
+            "a path shares more than it says",
+            &[1, 2, 0, 2, b'/', b'a', 1, 2, b'a', b'b', 1, 5, 2, 16, 1, 1][..],
+        ),
+        (
+            "an incarnation comes twice",
+            &[
+                1, 2, 0, 2, b'/', b'a', 1, 1, b'b', 2, 5, 1, 0, 5, 1, 1, 16, 1, 1,
+            ],
+        ),
+        (
+            "an incarnation has no cell",
+            &[1, 1, 0, 2, b'/', b'a', 2, 5, 0, 6, 1, 16, 1],
+        ),
+        (
+            "CPU time is left out where there is none",
+            &[1, 1, 0, 2, b'/', b'a', 1, 5, 1, 16 + 64, 1],
+        ),
+    ] {
+        assert!(check(bytes).is_err(), "{why}");
+    }
 }
 
 #[test]
@@ -295,6 +379,23 @@ fn a_typical_table_takes_few_bytes_and_a_cell_of_nothing_is_refused() {
     );
     // One path, one incarnation with one cell, and no columns.
     assert!(check(&[1, 1, 0, 2, b'/', b'a', 1, 5, 1, 0]).is_err());
+}
+
+#[test]
+fn a_slice_is_one_of_two_to_the_power_of_its_depth() {
+    let ann = AccountPath::parse("/a").expect("valid");
+    let tables = cut(
+        Span::Day(1),
+        [(&ann, Incarnation(1), charge(1))].into_iter(),
+        600,
+    );
+    let whole = tables[0].0.to_bytes();
+    let named =
+        |depth: u8, index: u8| Slice::from_bytes(&[&whole, &[depth, 0, index][..]].concat());
+    for depth in 1..=7 {
+        assert!(named(depth, (1 << depth) - 1).is_some());
+        assert_eq!(named(depth, 1 << depth), None);
+    }
 }
 
 #[test]
