@@ -399,6 +399,20 @@ fn a_slice_is_one_of_two_to_the_power_of_its_depth() {
 }
 
 #[test]
+fn a_span_is_cut_into_twice_as_many_tables_where_one_would_have_more_than_1024_cells() {
+    let tables = |cells: u32| {
+        let path = |name: u32| AccountPath::parse(&format!("/{name:05}")).expect("valid");
+        let paths: Vec<AccountPath> = (0..cells).map(path).collect();
+        let cells = paths.iter().map(|path| (path, Incarnation(1), charge(1)));
+        cut(Span::Day(1), cells, usize::MAX).len()
+    };
+    assert_eq!(
+        [1, 1_024, 1_025, 2_049, 2_050, 4_100].map(tables),
+        [1, 1, 2, 2, 4, 8]
+    );
+}
+
+#[test]
 fn long_names_count_as_more_rows_than_they_have_cells() {
     let rows = |bytes: usize| {
         let path = |name: u32| AccountPath::parse(&format!("/{name:0>0$}", bytes - 1));
