@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crdts::{CmRDT, CvRDT, GCounter};
 use fairmesh_model::{AccountPath, Counters, HashSecret, Incarnation, Span, Window, WindowLength};
-use fairmesh_usage::{Capacity, Cell, Paths, Slice, Table, Total, check, cut, join, join_cells};
+use fairmesh_usage::{
+    Capacity, Cell, PathSet, Paths, Slice, Table, Total, check, cut, join, join_cells, named_cells,
+};
 use proptest::prelude::*;
 
 const HOUR: WindowLength = WindowLength::HOUR;
@@ -379,6 +381,34 @@ fn a_typical_table_takes_few_bytes_and_a_cell_of_nothing_is_refused() {
     );
     // One path, one incarnation with one cell, and no columns.
     assert!(check(&[1, 1, 0, 2, b'/', b'a', 1, 5, 1, 0]).is_err());
+}
+
+#[test]
+fn a_table_names_its_accounts_and_its_bytes_are_read_without_it() {
+    let [ann, ben] = ["/a", "/b"].map(|text| AccountPath::parse(text).expect("valid"));
+    let rows = [
+        (&ann, Incarnation(1), charge(3)),
+        (&ben, Incarnation(1), charge(4)),
+    ];
+    let [(_, both)] = &cut(Span::Day(1), rows.into_iter(), 600)[..] else {
+        panic!("one table");
+    };
+    let (_, of_ann) = &cut(Span::Day(1), rows.into_iter().take(1), 600)[0];
+    let mut paths = Paths::new(HashSecret::new(7));
+    let [both_read, ann_read] =
+        [both, of_ann].map(|bytes| Table::read(bytes.clone().into(), &mut paths));
+    assert_eq!(both_read.bytes_len(), both.len());
+    let (mut anns, mut bens) = (PathSet::default(), PathSet::default());
+    ann_read.list_in(&mut anns);
+    bens.insert(paths.acquire("/b"));
+    assert!(both_read.names_any(&anns) && both_read.names_any(&bens));
+    assert!(ann_read.names_any(&anns) && !ann_read.names_any(&bens));
+    // Who wants one account reads no other.
+    let cells = named_cells(both, |text| (text == "/b").then_some('b'));
+    assert_eq!(
+        cells.collect::<Vec<_>>(),
+        [(Incarnation(1), 'b', charge(4))]
+    );
 }
 
 #[test]
