@@ -57,7 +57,7 @@ const LOOK_TICKS: u64 = 4;
 const GLANCES: u64 = 120;
 
 /// How often views are compared while the Grid is to become one.
-const LOOK_EVERY: Millis = Millis(500);
+const LOOK_EVERY: Millis = Millis(1_000);
 
 /// Something that the run itself will do.
 #[derive(Debug, Clone)]
