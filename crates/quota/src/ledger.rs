@@ -343,7 +343,9 @@ impl Ledger {
             if let Some(all) = self.promised.get_mut(&before.account) {
                 *all = all.saturating_sub(promised);
             }
-            self.open.remove(&(before.until, job.clone()));
+            if !mutated!(OldExpiryStays) {
+                self.open.remove(&(before.until, job.clone()));
+            }
         }
         if mark.state == State::Held {
             self.open.insert((mark.until, job.clone()));
