@@ -175,9 +175,6 @@ impl Slot {
     pub(crate) fn documents(&self) -> Vec<Arc<Held>> {
         let mut documents = self.register.read().val;
         documents.sort_by_key(|held| held.hash());
-        if mutated!(HigherHashWins) {
-            documents.reverse();
-        }
         documents
     }
 

@@ -21,7 +21,7 @@ use std::sync::Arc;
 use fairmesh_broker::sla::{BURST, Bound, EPOCH, Had, SlaEntry};
 use fairmesh_broker::{SiteView, Sla, Standing};
 use fairmesh_model::{
-    AccountPath, Millis, MonoTime, Now, Origin, Share, SiteId, VoId, WallTime, mutant, mutated,
+    AccountPath, Millis, MonoTime, Now, Origin, Share, SiteId, VoId, WallTime, mutated,
 };
 
 use crate::event::{Effect, Reply, Ticket};
@@ -245,11 +245,9 @@ impl Site {
     /// How things stand for a VO; `None` where nothing is to be said or known.
     fn advert_of(&self, now: Now, vo: VoId, view: &SiteView) -> Option<Advert> {
         let alias = self.alias_of(vo)?;
-        let free = view.idle().saturating_sub(mutant!(
-            GuaranteesIgnored,
-            view.reserved_for_others(alias.as_str()),
-            0
-        ));
+        let free = view
+            .idle()
+            .saturating_sub(view.reserved_for_others(alias.as_str()));
         let classes = self.free_classes();
         let mut classes = classes.unwrap_or_default();
         if classes.len() > fairmesh_broker::utility::CLASSES_MAX {

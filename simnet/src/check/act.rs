@@ -83,6 +83,9 @@ impl Run {
                     }
                     self.feeds.answered(node, offer);
                     self.credit.answered(&offer.record);
+                    if let Some(vo) = self.is_free(node, offer) {
+                        self.credit.ended_free((node, vo), &offer.record);
+                    }
                 } else if self.is_for_a_person(node, offer, terms[at].as_deref()) {
                     self.note_odd("uncharged_job");
                     self.feeds.done(node, offer);

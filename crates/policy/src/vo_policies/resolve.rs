@@ -66,8 +66,7 @@ impl VoPolicies {
     ) -> VecDeque<Branch> {
         let keys = keys_hash(&role.keys);
         let id = (path.clone(), keys);
-        let is_new = before.get(&path).is_none_or(|active| active.role != role);
-        if is_new && !mutated!(SignedBeforeLost) {
+        if before.get(&path).is_none_or(|active| active.role != role) {
             self.carry_over(&id, &role);
         }
         let slot = self.slots.get(&id);

@@ -177,8 +177,7 @@ impl VoPolicies {
 
     /// The charter has changed: whether its role has signed what is held.
     pub(super) fn review_snapshot(&mut self) {
-        let held = self.snapshot.take_if(|_| !mutated!(SnapshotOutlivesRole));
-        let Some(held) = held else {
+        let Some(held) = self.snapshot.take() else {
             return;
         };
         let Some(role) = self.snapshot_role() else {
@@ -218,9 +217,7 @@ impl VoPolicies {
         let says = held.body();
         let is_moot = self.compare_charter(says, head, &mut compared);
         self.compare_policies(says, is_moot, &mut compared);
-        if !mutated!(AllocationsUncompared) {
-            self.compare_allocations(says, is_moot, &mut compared);
-        }
+        self.compare_allocations(says, is_moot, &mut compared);
         compared
     }
 

@@ -242,7 +242,7 @@ impl Site {
             }
         }
         explain(quota, &mut answer);
-        if answer.verdict == Verdict::Idle && !was_known && !mutated!(IdleGivenTwice) {
+        if answer.verdict == Verdict::Idle && !was_known {
             self.sources.give(asked.job.cores);
         }
         self.ask_for_rights(now, vo, wants);
