@@ -343,9 +343,7 @@ impl Ledger {
             if let Some(all) = self.promised.get_mut(&before.account) {
                 *all = all.saturating_sub(promised);
             }
-            if !mutated!(OldExpiryStays) {
-                self.open.remove(&(before.until, job.clone()));
-            }
+            self.open.remove(&(before.until, job.clone()));
         }
         if mark.state == State::Held {
             self.open.insert((mark.until, job.clone()));
