@@ -376,6 +376,13 @@ impl Oracle {
         &self.places[site].ledger.taken_back
     }
 
+    /// The jobs that a site that has lost nothing has said are taken back.
+    pub fn jobs_taken_back(&self, site: usize) -> impl Iterator<Item = &JobKey> {
+        let place = &self.places[site];
+        let jobs = place.ledger.jobs_taken_back();
+        jobs.filter(|_| place.losses == 0)
+    }
+
     /// Whether what a site counts may be in other windows than those in which it was used.
     pub fn is_displaced(&self, site: usize) -> bool {
         self.places[site].is_displaced

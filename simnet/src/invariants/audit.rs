@@ -1,7 +1,8 @@
 //! What members publish of corrections is what was taken back.
 //!
 //! Invariant checked, at rest: of each honest site and account every other node holds entries of an audit that amount
-//! to no more than may be refunded, and to no less than was taken back for certain, and of as many jobs.
+//! to no more than may be refunded, and to no less than was taken back for certain, and of as many jobs. The site itself
+//! knows each job that it has taken back.
 //! Deliberately not here: who took it back, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -23,6 +24,13 @@ impl Invariant for Audit {
     fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         for node in seen.nodes() {
             let site = seen.world.site(node).expect("all run when all is at rest");
+            for job in seen.oracle.jobs_taken_back(node) {
+                *checks += 1;
+                if !site.has_refunds(job) {
+                    let message = format!("has forgotten that job {} was taken back", job.job);
+                    return Err(Violation::at(node, message));
+                }
+            }
             for vo in site_vos(seen, node) {
                 let members = site.audit_of_members(vo);
                 for (id, entries) in members.filter(|(id, _)| !seen.lies(*id)) {

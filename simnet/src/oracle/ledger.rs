@@ -265,6 +265,12 @@ impl Ledger {
         }
     }
 
+    /// The jobs that the site has said are taken back.
+    pub(super) fn jobs_taken_back(&self) -> impl Iterator<Item = &JobKey> {
+        let jobs = self.jobs.iter().filter(|(_, job)| job.taken_back);
+        jobs.map(|(key, _)| key)
+    }
+
     /// The least and the most that each account is charged in all, without what is refunded.
     pub(super) fn net(&self) -> BTreeMap<AccountKey, (u64, u64)> {
         let mut sums: BTreeMap<AccountKey, (u64, u64)> = BTreeMap::new();

@@ -72,9 +72,8 @@ pub enum Relabel {
     GroupToGroup,
     /// Those with a Grid identity are known by it.
     Subjects,
-    /// What runs in the queue `long` counts for that queue of its group.
-    Queues,
-    /// The owner lists some people, one of whom has a local user and a Grid identity that pay for two accounts.
+    /// The owner lists some people, one of whom has a local user and a Grid identity that pay for two accounts; of others
+    /// what runs in the queue `long` counts for that queue of their group.
     People,
 }
 
@@ -86,8 +85,7 @@ impl Relabel {
             Self::Usual => Self::UserToGroup,
             Self::UserToGroup => Self::People,
             Self::People => Self::GroupToGroup,
-            Self::GroupToGroup => Self::Queues,
-            Self::Queues => Self::Subjects,
+            Self::GroupToGroup => Self::Subjects,
             Self::Subjects => Self::Usual,
         }
     }
@@ -106,7 +104,6 @@ impl Relabel {
             Self::People => vec![
                 person(None, Some("u0"), "/g0/u0"),
                 person(Some("/O=grid/CN=u0"), None, "/g0/ann"),
-                person(Some("/O=grid/CN=u1"), Some("u1"), "/g0/u1"),
             ],
             _ => Vec::new(),
         }
@@ -125,12 +122,11 @@ impl Relabel {
                 path: "/{group}".to_owned(),
                 ..rule
             },
-            Self::Queues => Rule {
+            Self::People => Rule {
                 queue: Some(Pattern::parse("long")),
                 path: "/{group}/long".to_owned(),
                 ..rule
             },
-            Self::People => return None,
             Self::GroupToGroup => Rule {
                 group: Some(Pattern::parse("g1")),
                 path: "/g0/{user}".to_owned(),

@@ -201,7 +201,7 @@ impl Run {
         let pricing = [Pricing::Fixed, Pricing::Calendar(calendar)];
         let owner = OwnerQuota {
             mode,
-            is_off: random.below(8) == 0,
+            is_off: random.below(3) == 0,
             users: if random.below(4) == 0 {
                 vec![Pattern::parse("u0")]
             } else {
