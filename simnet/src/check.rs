@@ -498,6 +498,7 @@ impl Run {
         if now >= liveness.flushed && !std::mem::replace(&mut self.told_again, true) {
             for node in 0..self.options.sites {
                 self.tell_the_rest(node);
+                self.note_untaken(node);
                 self.tell_all_again(node);
             }
             self.facts.borrow_mut().is_still = true;

@@ -148,6 +148,12 @@ impl Oracle {
         self.places[site].ledger.recovered = until;
     }
 
+    /// The least and the most that a job is charged at a site that has lost nothing, without what is refunded.
+    pub fn net_of(&self, site: usize, job: &JobKey) -> Option<(u64, u64)> {
+        let place = &self.places[site];
+        place.ledger.net_of(job).filter(|_| place.losses == 0)
+    }
+
     /// Whether a site charged a job by these rules alone.
     pub fn is_charged_by(&self, site: usize, job: &JobKey, now: &Terms) -> bool {
         self.places[site].ledger.is_charged_by(job, now)
@@ -366,8 +372,15 @@ impl Oracle {
     }
 
     /// What was certainly taken back of each account of a site.
-    pub fn taken_back(&self, site: usize) -> &BTreeMap<AccountKey, u64> {
+    pub fn taken_back(&self, site: usize) -> &BTreeMap<AccountKey, (u64, u64)> {
         &self.places[site].ledger.taken_back
+    }
+
+    /// The jobs that a site that has lost nothing has said are taken back.
+    pub fn jobs_taken_back(&self, site: usize) -> impl Iterator<Item = &JobKey> {
+        let place = &self.places[site];
+        let jobs = place.ledger.jobs_taken_back();
+        jobs.filter(|_| place.losses == 0)
     }
 
     /// Whether what a site counts may be in other windows than those in which it was used.

@@ -308,7 +308,8 @@ fn add_energy(tariff: Tariff<'_>, job: &Job<'_>, rate: &mut Rate) {
     let charge = U256::from(joules) * U256::from(*energy_kwh);
     if charge > U256::ZERO && wall > Millis(0) {
         let fraction = (charge, U256::from(wall.0) * U256::from(1_000_u32));
-        rate.add(Factors::of_terms(tariff.prices, job).times(fraction));
+        let factored = Factors::of_terms(tariff.prices, job).times(fraction);
+        rate.add(mutant!(EnergyWithoutFactors, factored, fraction));
     }
 }
 
@@ -320,7 +321,7 @@ fn weighted(held: Resources, [cpu, gpu, mem_gib]: [u32; 3], max: bool) -> Fracti
     let terms = [
         term(cpu, held.cores) << 10,
         term(gpu, held.gpus) << 10,
-        term(mem_gib, held.mem_mib),
+        term(mem_gib, held.mem_mib) << mutant!(MemoryInMib, 0, 10),
     ];
     let join = if max != mutated!(WeightsJoinedWrong) {
         |a: U256, b: U256| a.max(b)

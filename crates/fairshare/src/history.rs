@@ -123,7 +123,8 @@ impl WeightTable {
     pub fn convert(&self, span: Span, from: WindowLength) -> Span {
         match span {
             Span::Window(window) if from != self.length => {
-                let middle = from.start_of(window).0 + u64::from(from) / 2;
+                let half = mutant!(ConvertedByStart, u64::from(from) / 2, 0);
+                let middle = from.start_of(window).0 + half;
                 Span::Window(self.length.window_at(fairmesh_model::WallTime(middle)))
             }
             same => same,

@@ -320,7 +320,14 @@ impl Replica {
         kind: u8,
     ) -> impl Iterator<Item = (&PartKey, &Arc<[u8]>)> {
         let held = self.sites.get(&site);
-        let content = held.and_then(|held| held.contents.get(&held.heads.newest()?.incarnation));
+        let newest = |held: &Held| {
+            mutant!(
+                OldestSays,
+                Some(held.heads.newest()?.incarnation),
+                held.contents.keys().next().copied()
+            )
+        };
+        let content = held.and_then(|held| held.contents.get(&newest(held)?));
         let parts = content.into_iter().flat_map(|content| &content.parts);
         let parts = parts.filter(move |(key, _)| key.kind() == kind);
         parts.map(|(key, part)| (key, &part.bytes))

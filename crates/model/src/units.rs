@@ -81,7 +81,9 @@ impl Counters {
             return self;
         }
         let (net, charge) = (u128::from(self.net()), u128::from(self.charge.max(1)));
-        let part = |held: u64| u64::try_from(u128::from(held) * net / charge).unwrap_or(held);
+        let up = crate::mutant!(LeftRoundedUp, 0, charge - 1);
+        let part =
+            |held: u64| u64::try_from((u128::from(held) * net + up) / charge).unwrap_or(held);
         Self {
             charge: self.net(),
             cpu_ms: crate::mutant!(RefundsKeepCpu, part(self.cpu_ms), self.cpu_ms),

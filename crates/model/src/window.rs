@@ -65,7 +65,8 @@ impl WindowLength {
 
     /// The window in the middle of `day`: where a whole day's usage is weighed from.
     pub fn middle_of_day(self, day: u32) -> Window {
-        let middle = u64::from(day) * self.per_day() + self.per_day() / 2;
+        let middle =
+            u64::from(day) * self.per_day() + crate::mutant!(MiddleIsStart, self.per_day() / 2, 0);
         Window(u32::try_from(middle).unwrap_or(u32::MAX))
     }
 }

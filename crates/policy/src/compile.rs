@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{
     AccountPath, Date, Distance, PolicyMount, Scope, Share, ShareRule, VoId, Weight, mutant,
+    mutated,
 };
 
 use crate::in_force::{DocumentRef, InForce, VoEntry};
@@ -259,7 +260,7 @@ impl CompiledTree {
         let parts = inner.map_or(&[][..], |inner| below(inner, &of.path));
         let why = match inner.filter(|inner| inner.charter.is_some()) {
             None => Some("nothing is known of it (yet)"),
-            Some(inner) if !inner.readers.contains(&vo.vo) => {
+            Some(inner) if !inner.readers.contains(&vo.vo) && !mutated!(UnreadMounted) => {
                 Some("its charter does not list this VO among its readers")
             }
             Some(_) if parts.is_empty() => Some("it has no such entry, or does not divide it"),

@@ -86,7 +86,8 @@ fn nearest<T: Copy>(said: &BTreeMap<AccountPath, T>, path: &AccountPath) -> Opti
     if said.is_empty() {
         return None;
     }
-    let above = std::iter::successors(path.parent(), AccountPath::parent);
+    let first = mutant!(RuleOnOwnLevel, path.parent(), Some(path.clone()));
+    let above = std::iter::successors(first, AccountPath::parent);
     let levels = mutant!(LevelsNotInherited, usize::MAX, 1);
     above
         .take(levels)

@@ -288,7 +288,9 @@ impl VoPolicies {
             return Ok(Adopted::Known);
         }
         self.charter_seen = self.charter_seen.max(self.chain.version());
-        self.resolve();
+        if !mutated!(RolesOutliveCharter) || self.chain.version() == 1 {
+            self.resolve();
+        }
         Ok(match self.charter_alarm() {
             Some(alarm) => Adopted::Concurrent(alarm),
             None => Adopted::InForce,

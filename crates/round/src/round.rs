@@ -93,7 +93,7 @@ const ROW_BYTES: usize = 64;
 impl Behind {
     fn extend(&mut self, writes: Vec<Write>) {
         for write in writes {
-            self.is_due |= !is_own(&&write);
+            self.is_due |= !is_own(&&write) && !mutated!(OthersRowsWait);
             let value_bytes = write.value.as_ref().map_or(0, Vec::len);
             let bytes = write.key.len() + value_bytes + ROW_BYTES;
             let before = self.rows.insert((write.table, write.key), write.value);
@@ -171,7 +171,8 @@ impl Round {
         if let Some(mark) = moved.filter(|_| !mutated!(RoundForgetsMarks)) {
             return Some(Some(*mark));
         }
-        let behind = self.behind.rows.get(&(Table::Jobs, key.to_vec()))?;
+        let behind = self.behind.rows.get(&(Table::Jobs, key.to_vec()));
+        let behind = behind.filter(|_| !mutated!(BehindUnread))?;
         Some(behind.as_deref().and_then(JobMark::from_bytes))
     }
 

@@ -8,7 +8,7 @@
 //! the folder synced. Only behind that is the incarnation used.
 
 use fairmesh_model::cbor::{self, CborError};
-use fairmesh_model::{ContentHash, Incarnation, SiteId, WallTime, mutant};
+use fairmesh_model::{ContentHash, Incarnation, SiteId, WallTime, mutant, mutated};
 use serde::{Deserialize, Serialize};
 
 use crate::op::{Op, SIDE, SIDE_NEW};
@@ -216,7 +216,7 @@ pub fn take_incarnation(
 fn choose_incarnation(now: WallTime, random: u64, floor: Incarnation) -> Incarnation {
     let random = random & RANDOM_BITS;
     let by_time = (now.0.min(TIME_MAX) << RANDOM_BITS.count_ones()) | random;
-    Incarnation(if by_time > floor.0 {
+    Incarnation(if by_time > floor.0 || mutated!(FloorIgnored) {
         by_time
     } else {
         floor.0.saturating_add(random)

@@ -61,7 +61,8 @@ pub fn tidy(is_there: impl Fn(&FileName) -> bool) -> Vec<Op> {
     if !is_there(&JOURNAL_NEW) {
         return Vec::new();
     }
-    let op = if !is_there(&JOURNAL) && is_there(&JOURNAL_OLD) {
+    let is_between = !is_there(&JOURNAL) && is_there(&JOURNAL_OLD);
+    let op = if is_between && !mutated!(HalfRotationDropped) {
         // The new one was whole and synced before the current one became the old one.
         let (from, to) = (JOURNAL_NEW, JOURNAL);
         Op::Rename { from, to }

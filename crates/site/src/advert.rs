@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use fairmesh_broker::sla::{BURST, Bound, EPOCH, Had, SlaEntry};
 use fairmesh_broker::{SiteView, Sla, Standing};
-use fairmesh_model::{AccountPath, Millis, MonoTime, Now, Origin, Share, SiteId, VoId, WallTime};
+use fairmesh_model::{
+    AccountPath, Millis, MonoTime, Now, Origin, Share, SiteId, VoId, WallTime, mutated,
+};
 
 use crate::event::{Effect, Reply, Ticket};
 use crate::kinds::ADVERT;
@@ -221,7 +223,10 @@ impl Site {
         if self.config.advert.is_none() && self.vos[&vo].advert.said.is_none() {
             return;
         }
-        let advert = self.renew_advert(now, vo);
+        let advert = match mutated!(AdvertNotRenewed) {
+            false => self.renew_advert(now, vo),
+            true => &mut self.vos.get_mut(&vo).expect("it was listed").advert,
+        };
         if advert.is_news {
             advert.said_at = Some(now.mono);
         }

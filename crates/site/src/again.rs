@@ -8,7 +8,7 @@
 //! from these one counts, once.
 //! Deliberately not here: taking back (`correct`).
 
-use fairmesh_model::{JobKey, Origin, Span, UsageRecord, WallTime};
+use fairmesh_model::{JobKey, Origin, Span, UsageRecord, WallTime, mutant};
 
 use crate::charge::charge;
 use crate::correct::Refund;
@@ -149,7 +149,8 @@ fn difference(new: &UsageRecord, old: &UsageRecord) -> Difference {
     let optional = words(&new.origin).into_iter().zip(words(&old.origin));
     let optional = optional.chain(names(new).into_iter().zip(names(old)));
     let mut adds = false;
-    let mut contradicts = (new.start, new.end, new.cores) != (old.start, old.end, old.cores);
+    let end = mutant!(OtherEndIsSame, new.end, old.end);
+    let mut contradicts = (new.start, end, new.cores) != (old.start, old.end, old.cores);
     let mut compare = |is_said: bool, was_said: bool, is_same: bool| {
         adds |= is_said && !was_said;
         contradicts |= is_said && was_said && !is_same;

@@ -84,7 +84,7 @@ impl Audit {
         let (jobs, charge, at) = (entry.jobs, entry.charge, entry.at);
         let known = self.0.entry(key_of(&entry));
         let known = known.and_modify(|known| {
-            known.jobs = combine(known.jobs, jobs);
+            known.jobs = mutant!(AuditJobsStay, combine(known.jobs, jobs), known.jobs);
             known.charge = combine(known.charge, charge);
             known.at = known.at.max(at);
         });

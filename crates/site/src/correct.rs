@@ -140,8 +140,12 @@ impl Site {
         report
             .writes
             .push(Write::set(Table::Audit, row_key.clone(), row));
-        self.tell(&refund);
-        self.correct_quota(now, &refund.job, charge, report);
+        if !mutated!(CorrectionUntold) {
+            self.tell(&refund);
+        }
+        if !mutated!(CorrectionKeepsCredit) {
+            self.correct_quota(now, &refund.job, charge, report);
+        }
         self.refunds.insert(row_key, refund);
         Ok(charge)
     }

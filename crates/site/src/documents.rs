@@ -146,7 +146,7 @@ impl Site {
         let noted = is_in_force.then(|| self.note_adoption(now, document, by));
         let rows = [row, seen]
             .into_iter()
-            .chain(replaced)
+            .chain(replaced.filter(|_| !mutated!(OldSnapshotStays)))
             .chain(noted.into_iter().flatten())
             .collect();
         self.persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
@@ -172,11 +172,15 @@ impl Site {
                 // Members may have come back, with what was kept of them, or have gone.
                 self.read_members(now, vo);
             }
-            self.follow_grants(vo, is_charter);
+            if !mutated!(GrantsUnfollowed) {
+                self.follow_grants(vo, is_charter);
+            }
             self.describe(vo);
-            self.allow_is_stale = true;
+            self.allow_is_stale = !mutated!(PeersStale);
         }
-        self.follow_mounts();
+        if !mutated!(MountsStale) {
+            self.follow_mounts();
+        }
         self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
         if is_first && self.vos.contains_key(&vo) {
             let charter = self.policies_of(vo).and_then(VoPolicies::charter);

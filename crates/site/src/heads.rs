@@ -242,7 +242,8 @@ impl Site {
         self.follow_agreements(now, from);
         if self.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self.vos.iter();
-            let agreed = agreed.filter(|(vo, _)| self.gossip.agreed_on(from, **vo));
+            let agreed = agreed
+                .filter(|(vo, _)| self.gossip.agreed_on(from, **vo) || mutated!(LandedUnagreed));
             agreed.for_each(|(vo, held)| self.own.landed(*vo, &held.left_out));
         }
     }
@@ -368,7 +369,8 @@ impl Site {
         let touches =
             |kind| change.other_newest || change.parts.iter().any(|key| key.kind() == kind);
         // Of the others nothing has changed: they are not looked at after each head.
-        if let Some((_, due)) = &mut held.silence_weighed {
+        let weighed = held.silence_weighed.as_mut();
+        if let Some((_, due)) = weighed.filter(|_| !mutated!(SilenceUnlooked)) {
             *due = (*due).min(change.head.body().at.after(silence));
         }
         let changes = held.read_newest(site, touches, now.wall, silence);
@@ -566,7 +568,7 @@ impl Site {
         held.received.retain(|site, _| members.contains(site));
         let read: BTreeSet<SiteId> = held.published.sites().into_iter().collect();
         for site in members.into_iter().filter(|site| *site != self.id) {
-            if !read.contains(&site) {
+            if !read.contains(&site) && !mutated!(ReadmittedUnread) {
                 held.published.read_new(&held.replica, site);
             }
             held.read_newest(site, |_| true, now.wall, self.config.timing.silence);

@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    ContentHash, Counters, Millis, Placement, Span, UsageRecord, WallTime, cbor, mutant,
+    ContentHash, Counters, Millis, Placement, Span, UsageRecord, WallTime, cbor, mutant, mutated,
     window::DAY_MS,
 };
 
@@ -60,7 +60,7 @@ impl Instalments {
         }
         // Between the two nothing is charged, if the record states a later start.
         Self {
-            since: until.max(record.start),
+            since: mutant!(HeldSinceStart, until.max(record.start), self.since),
             before: self.until(until),
             holds: held(record),
             place,
@@ -156,7 +156,7 @@ impl Site {
         let until = mark.charged_until;
         let is_held = charged.contradicts(record, until);
         // If only the rules have changed since, what was charged by the former stays.
-        let is_placed = charged.place != place(&record.placement);
+        let is_placed = charged.place != place(&record.placement) && !mutated!(OtherQueueUnsettled);
         if !is_held && !is_placed {
             return (charge, Vec::new());
         }
@@ -225,7 +225,7 @@ impl Site {
 /// and that of the first instalment.
 pub fn replaces(is_same_payer: bool, starts: (WallTime, WallTime)) -> bool {
     let (record, first) = starts;
-    is_same_payer && record <= first
+    (is_same_payer || mutated!(ReplacesOthers)) && (record <= first || mutated!(LaterStartReplaces))
 }
 
 fn held(record: &UsageRecord) -> [u64; 3] {

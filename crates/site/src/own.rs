@@ -325,7 +325,8 @@ impl Own {
             let tables = cut(span, of_span, PART_BYTES_MAX);
             let names: BTreeSet<Slice> = tables.iter().map(|(slice, _)| *slice).collect();
             let before = cells.tables.insert(span, names).unwrap_or_default();
-            changes.extend(before.into_iter().map(|slice| (usage_key(slice), None)));
+            let before = before.into_iter().filter(|_| !mutated!(OldSlicesStay));
+            changes.extend(before.map(|slice| (usage_key(slice), None)));
             changes.extend(
                 tables
                     .into_iter()

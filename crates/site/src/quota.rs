@@ -338,7 +338,7 @@ impl Site {
             .replica
             .heads_of(self.id)
             .any(|head| head.body().incarnation == incarnation);
-        if !held.quota.ledger.is_frozen() || !is_of_this_start {
+        if !held.quota.ledger.is_frozen() || (!is_of_this_start && !mutated!(HeardBeforeSigned)) {
             return;
         }
         held.quota.ledger.hear(now.wall, from);

@@ -11,7 +11,7 @@
 //! no marks from before it began, so what the counters reached to then is lost of the marks as well ([`marks_lost`]).
 
 use fairmesh_gossip::PartKey;
-use fairmesh_model::{Now, SiteId, UsageRecord, VoId, WallTime, mutated};
+use fairmesh_model::{Now, SiteId, UsageRecord, VoId, WallTime, mutant, mutated};
 
 use crate::kinds::REACH;
 use crate::site::Site;
@@ -46,7 +46,11 @@ impl Reach {
     pub(crate) fn join(self, other: Self) -> Self {
         Self {
             ended: self.ended.max(other.ended),
-            running: self.running.max(other.running),
+            running: mutant!(
+                RunningReachFalls,
+                self.running.max(other.running),
+                self.running.min(other.running)
+            ),
         }
     }
 
@@ -152,6 +156,7 @@ impl Site {
     pub(crate) fn bring_reach(&mut self, vo: VoId, latest: WallTime) {
         let reach = self.reach.get(&Some(vo)).map(|reach| reach.counted);
         let bytes = reach.map(|reach| reach.no_later_than(latest).to_bytes());
+        let bytes = bytes.filter(|_| !mutated!(ReachUnpublished));
         self.own.set_part(vo, PartKey::new(REACH, &[]), bytes);
     }
 

@@ -10,7 +10,7 @@ use fairmesh_gossip::Shared;
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     CoreMillis, Counters, HistoryRule, MemberSite, Now, Origin, Span, UsageMode, UsageRecord, VoId,
-    WallTime, WindowLength, cbor, mutated,
+    WallTime, WindowLength, cbor, mutant, mutated,
 };
 
 use crate::again::AfterCorrection;
@@ -186,7 +186,9 @@ impl Site {
                 .push((payer.account.clone(), payer.rules, refunds));
         }
         let noted = self.note_instalment(&key, record, (mark, is_known));
-        report.writes.extend(noted);
+        report
+            .writes
+            .extend(noted.filter(|_| !mutated!(InstalmentsUnwritten)));
         if charge.mark.ended && !mutated!(EndedStillRuns) {
             let ended = self.running.end(&key);
             self.shares.change_running(&ended);
@@ -393,7 +395,11 @@ impl Site {
                 charter.usage_mode,
                 // What is late is lost, so by the clock for which less is: the members' may be wrong, or
                 // ours.
-                held.horizon(now.min(self.members_clock.unwrap_or(now))),
+                held.horizon(mutant!(
+                    LateByOwnClock,
+                    now.min(self.members_clock.unwrap_or(now)),
+                    now
+                )),
             ),
             None => (
                 local.local_rule,
@@ -412,7 +418,7 @@ impl Site {
             mode,
             whole_jobs: history == HistoryRule::RunningOnly,
             horizon,
-            whole_days_before: today.saturating_sub(OLD_DAYS - 1),
+            whole_days_before: mutant!(WholeDaysEarly, today.saturating_sub(OLD_DAYS - 1), today),
             latest: now.after(self.config.timing.clock_tolerance),
         }
     }

@@ -88,9 +88,9 @@ impl Site {
         let cells = take(Table::Ledger);
         tell("takes in its own counters", 0, cells.len());
         site.restore_ledger(now, incarnation, seed, cells);
-        site.restore_reach(now, take(Table::Reach));
+        site.restore_reach(now, mutant!(ReachUnread, take(Table::Reach), Vec::new()));
         site.restore_instalments(now, take(Table::Instalments));
-        site.restore_refunds(now, take(Table::Audit));
+        site.restore_refunds(now, mutant!(AuditUnread, take(Table::Audit), Vec::new()));
         site.restore_adoptions(now, take(Table::Adoptions));
         site.restore_rights(now, take(Table::Rights), take(Table::Holds));
         site.restore_transfers(now, take(Table::Transfers));
@@ -210,7 +210,7 @@ impl Site {
             held.advert.restore(newest(&held.replica, self.id));
         }
         let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.id));
-        self.last_head_at = signed_at.max().unwrap_or_default();
+        self.last_head_at = mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
         self.doubt_clock(now.wall);
     }
 

@@ -142,6 +142,7 @@ impl Site {
             self.expect(vo, expected);
         }
         jobs.iter()
+            .filter(|_| !mutated!(HoldsUnrenewed))
             .for_each(|(job, _)| self.renew_hold(now, &job.record.key));
         if is_told {
             self.take_listed(now, listed);

@@ -481,7 +481,9 @@ impl Site {
             let mut held = held.unwrap_or_else(|| Vo::new(vo, &self.key, &HighestSeen::default()));
             self.join_read(vo, &mut held);
             self.vos.insert(vo, held);
-            self.read_members(now, vo);
+            if !mutated!(RejoinedUnread) {
+                self.read_members(now, vo);
+            }
         }
         for held in self.vos.values_mut() {
             held.silence_weighed = None;
@@ -519,7 +521,12 @@ impl Site {
     fn keep_house(&mut self, now: Now) {
         let day = now.wall.0 / DAY_MS;
         let is_early = now.mono < self.started.mono.after(KEEP_HOUSE_AFTER);
-        if is_early || day == self.house_kept_on || !self.standing.may_forget() {
+        let is_done = mutant!(
+            HouseKeptOnce,
+            day == self.house_kept_on,
+            self.house_kept_on > 0
+        );
+        if is_early || is_done || !self.standing.may_forget() {
             return;
         }
         self.house_kept_on = day;
@@ -536,7 +543,9 @@ impl Site {
             let (window, past) = (held.window(), held.horizon(now.wall));
             horizon = mutant!(LastHorizonHolds, horizon.min(past), past);
             let left_out = std::mem::take(&mut held.left_out);
-            let rows = held.replica.forget_removed(past);
+            let rows = held
+                .replica
+                .forget_removed(mutant!(RemovedForgotten, past, now.wall));
             self.persist(rows.iter().map(|row| head_row(vo, row)).collect());
             let today = window.day_of(window.window_at(now.wall));
             let is_old = |day: Span| today.saturating_sub(day.day(window)) >= OLD_DAYS;
@@ -560,7 +569,7 @@ impl Site {
     pub(crate) fn notice_while(&mut self, now: MonoTime, notice: Notice, holds: bool) {
         if holds {
             self.notice(now, notice);
-        } else {
+        } else if !mutated!(ConditionsStay) {
             self.notices.clear(|listed| *listed != notice);
         }
     }

@@ -352,7 +352,8 @@ fn charge_cores(rule: &ChargingRule, member: &MemberSite) -> u32 {
             times(cores * jobs + beside.unwrap_or(0), *factor_max)
         }
     };
-    let charged = times(charged, rule.spec_max().unwrap_or_default());
+    let spec_max = rule.spec_max().filter(|_| !mutated!(BoundWithoutSpec));
+    let charged = times(charged, spec_max.unwrap_or_default());
     u32::try_from(charged).unwrap_or(u32::MAX)
 }
 

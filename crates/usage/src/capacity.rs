@@ -46,14 +46,16 @@ impl Total {
     /// Adds what an account says. `counters` are all that the site says of it in the span: what was
     /// taken back is taken from the account's own charge, and not from others'.
     pub fn add(&mut self, counters: Counters) {
-        for (sum, value) in self.0.iter_mut().zip(bounded(counters.left())) {
+        let counters = mutant!(ClampBeforeNet, counters.left(), counters);
+        for (sum, value) in self.0.iter_mut().zip(bounded(counters)) {
             *sum += u128::from(value);
         }
     }
 
     /// Takes away what an account says, which was added.
     pub fn remove(&mut self, counters: Counters) {
-        for (sum, value) in self.0.iter_mut().zip(bounded(counters.left())) {
+        let counters = mutant!(ClampBeforeNet, counters.left(), counters);
+        for (sum, value) in self.0.iter_mut().zip(bounded(counters)) {
             *sum -= u128::from(value);
         }
     }
@@ -132,7 +134,10 @@ impl Capacity {
 
 /// The length of `windows`, with the slack.
 fn slack_ms(windows: u64, length: WindowLength) -> u128 {
-    u128::from(windows) * u128::from(length.millis().0) * (16 + SLACK_SIXTEENTHS) / 16
+    u128::from(windows)
+        * u128::from(length.millis().0)
+        * (16 + mutant!(SlackForgotten, SLACK_SIXTEENTHS, 0))
+        / 16
 }
 
 fn bounded(counters: Counters) -> [u64; BOUNDED] {
@@ -159,7 +164,7 @@ fn scaled(counters: Counters, limits: [u128; BOUNDED], total: Total) -> Counters
     let [charge, cpu_ms, gpu_ms, mem_mib_s] = columns;
     let refunds = counters.refunds.min(counters.charge);
     Counters {
-        charge: charge.saturating_add(refunds),
+        charge: mutant!(ScaledLosesRefunds, charge.saturating_add(refunds), charge),
         refunds,
         cpu_ms,
         gpu_ms,

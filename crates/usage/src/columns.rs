@@ -9,12 +9,13 @@
 //! n bytes has fewer than n cells.
 
 use fairmesh_model::units::COLUMNS;
-use fairmesh_model::{AccountPath, Counters, Incarnation};
+use fairmesh_model::{AccountPath, Counters, Incarnation, mutant};
 use unsigned_varint::{decode, encode};
 
 const VERSION: u64 = 1;
 const CHARGE: usize = 0;
 const CPU: usize = 1;
+const GPU: usize = 2;
 /// Mask bit: the CPU column equals the charge column and is left out.
 const CPU_IS_CHARGE: u64 = 1 << COLUMNS;
 
@@ -200,7 +201,8 @@ fn mask_of(cells: &[Indexed]) -> u64 {
     for (_, _, counters) in cells {
         let row = counters.to_columns();
         cpu_is_charge &= row[CPU] == row[CHARGE];
-        let used = (0..COLUMNS).filter(|column| row[*column] != 0);
+        let lost = mutant!(GpuColumnLost, COLUMNS, GPU);
+        let used = (0..COLUMNS).filter(|column| row[*column] != 0 && *column != lost);
         mask = used.fold(mask, |mask, column| mask | (1 << column));
     }
     if cpu_is_charge && mask & (1 << CPU) != 0 {

@@ -37,7 +37,8 @@ pub fn join<P: Ord + Clone>(
 ) -> Vec<Row<(Span, P)>> {
     let cells = joined(cells, length).into_iter();
     let cells = cells.map(|((_, span, path), counters)| ((span, path), counters));
-    merged(cells.collect(), Counters::plus)
+    let plus = mutant!(IncarnationsJoined, Counters::plus, Counters::join);
+    merged(cells.collect(), plus)
 }
 
 fn joined<P: Ord + Clone>(

@@ -83,6 +83,9 @@ impl Run {
                     }
                     self.feeds.answered(node, offer);
                     self.credit.answered(&offer.record);
+                    if let Some(vo) = self.is_free(node, offer) {
+                        self.credit.ended_free((node, vo), &offer.record);
+                    }
                 } else if self.is_for_a_person(node, offer, terms[at].as_deref()) {
                     self.note_odd("uncharged_job");
                     self.feeds.done(node, offer);
@@ -215,7 +218,12 @@ impl Run {
     }
 
     /// Whether a person must act: the job's cost is unknown, or it holds more than the charter declares for the site.
-    fn is_for_a_person(&self, node: usize, offer: &Offer, terms: Option<&Terms>) -> bool {
+    pub(super) fn is_for_a_person(
+        &self,
+        node: usize,
+        offer: &Offer,
+        terms: Option<&Terms>,
+    ) -> bool {
         let held = self.in_force(node);
         let Some(terms) = terms else {
             return offer.vo.is_none_or(|vo| held.contains_key(&self.ids[vo]));

@@ -17,7 +17,7 @@ use fairmesh_model::{
     Allocation, AllocationSlice, CoreMillis, JobKey, Millis, MonoTime, QuotaMode, Signed,
     UsageRecord, VoId,
 };
-use fairmesh_site::{HoldCall, QuotaCall, QuotaReply};
+use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
 
 use super::Run;
 use crate::oracle::rights::Place;
@@ -26,7 +26,7 @@ use crate::vo::{HOUR, allocation, job, path, site_id};
 use crate::world::StepKind;
 
 pub use books::{Asked, Booked, Books, Decided};
-use books::{EXPIRES_AFTER, runs};
+use books::{EXPIRES_AFTER, Freed, runs};
 pub(crate) use shown::place;
 
 /// Cores that a job asks for, at most.
@@ -84,6 +84,17 @@ impl Credit {
         }
         if let Some(booked) = self.books.held.remove(&record.key) {
             self.books.charged.insert(record.key.clone(), booked);
+        }
+    }
+
+    /// A feed was answered to the last record of a job that nobody had asked about, while its owner let no quota hold for
+    /// the VO, and had done so since before the job ended.
+    pub(super) fn ended_free(&mut self, (node, vo): (usize, VoId), record: &UsageRecord) {
+        let is_unasked = !self.books.charged.contains_key(&record.key);
+        if is_unasked && !record.running {
+            self.books
+                .freed
+                .insert(record.key.clone(), Freed { node, vo });
         }
     }
 
@@ -365,10 +376,15 @@ impl Run {
 
     /// A job did not run.
     fn release(&mut self, node: usize, job: JobKey) {
-        self.credit.books.held.remove(&job);
         let holding = &mut self.credit.holding;
         holding.retain(|asked| asked.call.record.key != job);
-        let _ = self.world.quota(node, QuotaCall::Release { job });
+        let vo = self.credit.books.held.remove(&job).map(|booked| booked.vo);
+        let reply = self
+            .world
+            .quota(node, QuotaCall::Release { job: job.clone() });
+        if let (Some(vo), Some(Ok(QuotaAnswer::Released))) = (vo, reply) {
+            self.credit.books.freed.insert(job, Freed { node, vo });
+        }
         self.look(Some(node), StepKind::Quota, false);
     }
 }

@@ -10,7 +10,7 @@ use fairmesh_model::Millis;
 use fairmesh_site::{Site, Timing};
 
 use super::{LOOK_EVERY, Liveness, Phase, Run, owner_of};
-use crate::invariants::Slowest;
+use crate::invariants::{Slowest, clocks_were_wrong};
 use crate::oracle::Documents;
 use crate::swarm::VoOptions;
 use crate::world::{Action, StepKind};
@@ -79,6 +79,25 @@ impl Run {
             }
             self.report(node, &offers);
         }
+    }
+
+    /// Notes which jobs a healed site still refuses although its documents tell what they cost. A site whose batch system
+    /// goes by another clock may have to.
+    pub(super) fn note_untaken(&mut self, node: usize) {
+        if clocks_were_wrong(&self.world) || self.options.batch_clocks || self.is_liar(node) {
+            return;
+        }
+        let (owner, held) = (owner_of(&self.world.node(node).config), self.in_force(node));
+        let offers = self.feeds.pending(node, &self.mounted(node));
+        let untaken = offers.iter().filter(|offer| {
+            let terms = Documents::terms(&owner, &held, &offer.record);
+            terms.is_some() && !self.is_for_a_person(node, offer, terms.as_ref())
+        });
+        let untaken: Vec<_> = untaken
+            .map(|offer| (node, offer.record.key.job.clone()))
+            .collect();
+        self.facts.borrow_mut().untaken.extend(untaken);
+        self.look(Some(node), StepKind::Report, false);
     }
 
     /// A feed that was lost with its node's store tells again what is charged now as it was then, unless a member has

@@ -3,9 +3,12 @@
 //! Invariant: this copies fields of the configuration and decides nothing.
 //! Deliberately not here: what follows from them (`oracle::owner`).
 
-use fairmesh_model::{PriceList, Share};
-use fairmesh_site::{Pattern, Rule, SiteConfig};
+use std::sync::Arc;
 
+use fairmesh_model::{PriceList, Share};
+use fairmesh_site::{Pattern, Person, Rule, SiteConfig};
+
+use crate::oracle::AccountKey;
 use crate::oracle::owner::{self, IdentityRule, Owner, OwnerEntry};
 
 /// Copies a configuration, without the entries that the owner has dropped.
@@ -38,6 +41,7 @@ pub(crate) fn owner_of(config: &SiteConfig) -> Owner {
             .map(|(host, class)| (pattern(host), class.clone()))
             .collect(),
         rules: config.identity.rules().iter().map(rule).collect(),
+        people: config.identity.people().rows().iter().map(person).collect(),
     }
 }
 
@@ -48,9 +52,16 @@ fn rule(rule: &Rule) -> IdentityRule {
         account: on(&rule.account),
         group: on(&rule.group),
         subject: on(&rule.subject),
+        queue: on(&rule.queue),
         vo: rule.vo,
         path: rule.path.clone(),
     }
+}
+
+fn person(person: &Person) -> (Option<String>, Option<String>, AccountKey) {
+    let word = |word: &Option<Arc<str>>| word.as_deref().map(str::to_owned);
+    let account = (person.account.vo, person.account.path.clone());
+    (word(&person.subject), word(&person.user), account)
 }
 
 fn pattern(pattern: &Pattern) -> owner::Pattern {

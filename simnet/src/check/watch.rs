@@ -88,6 +88,8 @@ pub struct Facts {
     /// Nodes that have asked a peer again and again: the peer has said nothing for so many answers but
     /// that it is to be asked in full.
     pub in_vain: Vec<(usize, SiteId, u32)>,
+    /// Jobs that a healed site still refuses although it is known what they cost.
+    pub untaken: Vec<(usize, String)>,
     /// Messages that were broken on their way.
     pub garbage: u64,
     /// Whether nothing is broken any more.
@@ -109,6 +111,7 @@ impl Facts {
         self.served.retain(|seen| seen.node != node);
         self.in_vain.retain(|(asker, ..)| *asker != node);
         self.asked.retain(|asker| *asker != node);
+        self.untaken.retain(|(of, _)| *of != node);
         self.garbage = 0;
         self
     }

@@ -7,10 +7,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{SiteId, VoId};
+use fairmesh_model::{Signed, SiteId, Snapshot, VoId};
 use fairmesh_site::gossip::{HEADS_MAX, PARTS_MAX};
 use fairmesh_site::{HeadId, Notice, Site, Table};
 
+use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
 /// Notices that a site remembers (`site::NOTICES_MAX`).
@@ -27,6 +28,9 @@ const QUEUED_PER_PAIR_MAX: usize = 400;
 /// of pull of each VO twice, and some room.
 const IN_VAIN_MAX: u32 = 32;
 
+/// Snapshots of a VO that a node stores: one, and one that a charter may bring back.
+const SNAPSHOTS_MAX: usize = 2;
+
 /// Deep checks between two looks at the stores: they cost O(rows).
 const DEEP_BETWEEN: u64 = 64;
 
@@ -41,7 +45,13 @@ impl Limits {
         let mut heads: BTreeMap<(VoId, SiteId), u64> = BTreeMap::new();
         let mut parts: BTreeMap<HeadId, usize> = BTreeMap::new();
         let mut whole: BTreeSet<HeadId> = BTreeSet::new();
-        for (table, key, _) in seen.world.node(node).disk.rows() {
+        let mut snapshots: BTreeMap<VoId, usize> = BTreeMap::new();
+        for (table, key, value) in seen.world.node(node).disk.rows() {
+            if table == Table::Documents
+                && let Ok(signed) = Signed::<Snapshot>::parse(&value)
+            {
+                *snapshots.entry(signed.vo()).or_default() += 1;
+            }
             let Some((id, _)) = HeadId::of_key(&key) else {
                 continue;
             };
@@ -62,6 +72,13 @@ impl Limits {
             );
             return Err(Violation::at(node, message));
         }
+        if let Some((vo, count)) = snapshots.iter().find(|(_, count)| **count > SNAPSHOTS_MAX) {
+            let message = format!(
+                "stores {count} snapshots of VO {}, of which one counts",
+                vo.short()
+            );
+            return Err(Violation::at(node, message));
+        }
         for (id, count) in &parts {
             if *count > PARTS_MAX || !whole.contains(id) {
                 let message = format!(
@@ -73,6 +90,36 @@ impl Limits {
         }
         Ok(heads.len() as u64)
     }
+}
+
+/// At rest one head of each member is held: it names all before it.
+fn check_heads(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
+    let mut checks = 0;
+    for vo in site_vos(seen, node) {
+        let Some(held) = site.held_of(vo) else {
+            continue;
+        };
+        let mut counts: BTreeMap<SiteId, usize> = BTreeMap::new();
+        held.heads
+            .keys()
+            .for_each(|of| *counts.entry(of.site).or_default() += 1);
+        for (of, count) in counts {
+            let other = seen
+                .world
+                .index_of(of)
+                .filter(|other| !seen.is_liar(*other));
+            let takes_part = other.is_some_and(|other| site_vos(seen, other).contains(&vo));
+            checks += 1;
+            if takes_part && count > 1 {
+                let message = format!(
+                    "holds {count} heads of site {}, of which none names the others",
+                    of.short()
+                );
+                return Err(Violation::at(node, message));
+            }
+        }
+    }
+    Ok(checks)
 }
 
 /// What a node stores together it finds together.
@@ -123,6 +170,15 @@ impl Invariant for Limits {
             if seen.node.is_none() || self.passed.is_multiple_of(DEEP_BETWEEN) {
                 *checks += self.check_store(seen, node)?;
             }
+        }
+        Ok(())
+    }
+
+    fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
+        self.after_step(seen, checks)?;
+        for node in seen.nodes() {
+            let site = seen.world.site(node).expect("all run when all is at rest");
+            *checks += check_heads(seen, node, site)?;
         }
         Ok(())
     }

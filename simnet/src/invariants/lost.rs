@@ -3,7 +3,8 @@
 //! Invariant checked: after an acknowledged report, and after each start on a disk that was not
 //! lost, a site's own sums are at least what the oracle is certain of, VO by VO and for the site's
 //! own accounts; no store takes own counters or marks of jobs before they are in the journal; and no
-//! journal that is damaged is begun anew without a word. What others hold is compared at rest (`total`).
+//! journal that is damaged is begun anew without a word; and a healed site takes every job of which its documents tell what
+//! it costs. What others hold is compared at rest (`total`).
 
 use fairmesh_model::AccountPath;
 use fairmesh_site::{Account, Site};
@@ -79,6 +80,10 @@ impl Invariant for NothingLost {
         }
         if faults.hides_damage {
             let message = "begins a damaged journal anew, and tells nobody";
+            return Err(Violation::at(node, message));
+        }
+        if let Some((_, job)) = seen.facts.untaken.first() {
+            let message = format!("refuses job {job}, and its documents tell what that costs");
             return Err(Violation::at(node, message));
         }
         if !seen.whole[node] || !self.is_due(node, seen.kind) {

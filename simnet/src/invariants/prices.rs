@@ -1,15 +1,19 @@
 //! What a site's machines cost is what its owner says, everywhere.
 //!
 //! Invariant checked: what a node holds of a site's prices its owner has once configured; at rest it is
-//! what he says now, at every node that takes part in a VO of that site.
+//! what he says now, at every node that takes part in a VO of that site, and so is what the site asks for jobs by the hour.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use fairmesh_model::PriceList;
+use fairmesh_model::{Millis, PriceList};
 
+use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 use crate::world::StepKind;
+
+/// A new price is in the next head of its site, which others hold within this time.
+const KNOWN_AFTER: Millis = Millis(3_600_000);
 
 /// The checker.
 pub(super) struct Prices {
@@ -68,6 +72,32 @@ impl Prices {
     }
 }
 
+/// What a node takes a site to ask for jobs is what that asks, and has asked for a while.
+fn check_asked(seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
+    let mut checks = 0;
+    let held = seen.world.site(node).expect("all run when all is at rest");
+    let others = seen
+        .nodes()
+        .filter(|other| *other != node && !seen.is_liar(*other));
+    for (other, vo) in
+        others.flat_map(|other| site_vos(seen, other).into_iter().map(move |vo| (other, vo)))
+    {
+        let site = seen.world.site(other).expect("all run when all is at rest");
+        let now = seen.world.now_at(other).wall;
+        let asks = site.price_at(vo, site.id());
+        let is_old = asks.is_none_or(|(_, since)| since.after(KNOWN_AFTER) < now);
+        if !is_old || !site_vos(seen, node).contains(&vo) {
+            continue;
+        }
+        checks += 1;
+        if held.price_at(vo, site.id()) != asks {
+            let message = format!("takes site {other} to ask another price than {asks:?}");
+            return Err(Violation::at(node, message));
+        }
+    }
+    Ok(checks)
+}
+
 impl Invariant for Prices {
     fn after_step(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         if seen.kind == StepKind::Reconfigured || self.said.iter().any(Vec::is_empty) {
@@ -85,7 +115,7 @@ impl Invariant for Prices {
     fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         self.hear_owners(seen);
         for node in seen.nodes() {
-            *checks += self.check(seen, node, true)?;
+            *checks += self.check(seen, node, true)? + check_asked(seen, node)?;
         }
         Ok(())
     }

@@ -5,7 +5,8 @@
 //! part what was granted is what sites have given up for it; no site has more of a slice than it may have at most, nor
 //! gives away, holds and uses more than came to it; a node whose rights are not frozen knows of itself all that others
 //! hold of it; a job that was granted has its mark after every step and start, and what open marks hold is held; a job
-//! whose end was acknowledged is charged. At rest all nodes show the same of each slice, and granted = used + held +
+//! whose end was acknowledged is charged, by what its account is charged and the price of its hold, and one that never ran,
+//! or was exempt, is not. At rest all nodes show the same of each slice, and granted = used + held +
 //! left + on the way + passed on.
 //!
 //! Where a store was lost, names of jobs are: what was answered before is not held against its node. Of two losses what
@@ -15,9 +16,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{JobKey, Millis, MonoTime, SiteId, VoId};
+use fairmesh_model::{Factor, JobKey, Millis, MonoTime, SiteId, VoId};
 use fairmesh_site::Site;
-use fairmesh_site::rights::{Cell, Grants, Ledger, Row, SliceId, State, Totals};
+use fairmesh_site::rights::{
+    Cell, Decider, Grants, Ledger, Mark, Row, SliceId, State, Totals, Verdict,
+};
 
 use super::{Invariant, Seen, Violation};
 use crate::check::Booked;
@@ -267,10 +270,72 @@ fn check_books(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violati
             return Err(Violation::at(node, message));
         }
     }
+    let is_whole = !seen.books.lost.contains(&node);
+    let freed = seen.books.freed.iter();
+    for (job, of) in freed.filter(|(_, of)| of.node == node && is_whole) {
+        let mark = site.ledger(of.vo).and_then(|ledger| ledger.mark(job));
+        checks += 1;
+        if mark.is_some_and(|mark| mark.state == State::Held || charged(mark) > 0) {
+            let message = format!("job {} owes its quota nothing, and has {mark:?}", job.job);
+            return Err(Violation::at(node, message));
+        }
+    }
     for vo in seen.vos {
         // Where rights are frozen their rows may be with other members alone.
         if let Some(ledger) = site.ledger(*vo).filter(|ledger| !ledger.is_frozen()) {
             checks += check_marks(seen, node, ledger)? + check_bounds(node, ledger)?;
+            checks += check_costs(seen, (node, *vo), ledger)?;
+        }
+    }
+    Ok(checks)
+}
+
+/// What a quota was charged for a job, less what was given back.
+fn charged(mark: &Mark) -> u128 {
+    let used = mark.used.iter().chain(&mark.overdraft);
+    let used = used.map(|part| u128::from(part.amount.0));
+    used.sum::<u128>() + u128::from(mark.pending.0)
+}
+
+/// A job costs its quota what its account is charged, at the price of its hold; one that is exempt costs nothing.
+fn check_costs(
+    seen: &Seen<'_>,
+    (node, vo): (usize, VoId),
+    ledger: &Ledger,
+) -> Result<u64, Violation> {
+    let mut checks = 0;
+    // What a history has passed over cannot be taken back.
+    if seen.oracle.short.contains_key(&Some(vo)) {
+        return Ok(0);
+    }
+    let ended = ledger
+        .marks()
+        .filter(|(_, mark)| mark.state == State::Committed);
+    for (job, mark) in ended {
+        let Some((least, most)) = seen.oracle.net_of(node, job) else {
+            continue;
+        };
+        let cost = |charge: u64| match mark.verdict {
+            Verdict::Exempt => 0,
+            _ => {
+                let price = u128::from(mark.price.millionths());
+                let part = u128::from(mark.charged.millionths());
+                u128::from(charge) * price * part / u128::from(Factor::UNITS).pow(2)
+            }
+        };
+        // What is taken back of a job is rounded on its own.
+        let (least, most) = (cost(least), cost(most) + 1);
+        // What an owner lets run may be covered by no allocation, and then there is nothing to owe.
+        let may_be_free = matches!(mark.by, Some(Decider::Owner | Decider::Vo));
+        let least = if may_be_free { 0 } else { least };
+        checks += 1;
+        let charged = charged(mark);
+        if !(least..=most).contains(&charged) {
+            let message = format!(
+                "job {} is charged {charged} core-ms of its quota; it costs {least} to {most}",
+                job.job
+            );
+            return Err(Violation::at(node, message));
         }
     }
     Ok(checks)

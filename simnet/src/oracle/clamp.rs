@@ -5,7 +5,7 @@
 //! `number × limit ÷ sum`, rounded down. What was taken back is gone first: from the charge, and the same part of what
 //! was held, rounded down. A site that the charter does not list charges and holds nothing, except the one that answers.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{ChargingRule, Charter, Counters, Factor, MemberSite, SiteId, Span, VoId};
 
@@ -31,17 +31,8 @@ pub fn clamped<'a>(
     own: SiteId,
     charter_of: impl Fn(VoId) -> Option<&'a Charter>,
 ) -> Vec<Row> {
-    let mut sums: BTreeMap<(SiteId, &AccountKey, Span), Counters> = BTreeMap::new();
-    for row in rows {
-        let sum = sums.entry((row.site, &row.account, row.span)).or_default();
-        *sum = sum.plus(row.counters);
-    }
-    let mut totals: BTreeMap<(SiteId, Option<VoId>, Span), Columns> = BTreeMap::new();
-    for ((site, account, span), counters) in &sums {
-        let total = totals.entry((*site, account.0, *span)).or_default();
-        let left = left(counters).into_iter();
-        total.iter_mut().zip(left).for_each(|(sum, of)| *sum += of);
-    }
+    let sums = sums_of(rows);
+    let totals = totals_of(&sums);
     let rows = sums.into_iter().map(|((site, account, span), counters)| {
         let charter = account.0.and_then(&charter_of);
         let limit = charter.map_or(NO_LIMIT, |charter| limit(charter, (site, own), span));
@@ -80,6 +71,45 @@ pub fn clamped<'a>(
         }
     });
     rows.collect()
+}
+
+/// The sites that published more of a span than they can have run, and in which VO.
+pub fn beyond<'a>(
+    rows: &[Row],
+    own: SiteId,
+    charter_of: impl Fn(VoId) -> Option<&'a Charter>,
+) -> BTreeSet<(VoId, SiteId)> {
+    let totals = totals_of(&sums_of(rows)).into_iter();
+    let over = totals.filter_map(|((site, vo, span), total)| {
+        let limit = limit(charter_of(vo?)?, (site, own), span);
+        let mut columns = total.iter().zip(limit);
+        columns
+            .any(|(sum, limit)| *sum > limit)
+            .then_some((vo?, site))
+    });
+    over.collect()
+}
+
+/// What is published of each account in a span, over all incarnations.
+type Published<'a> = BTreeMap<(SiteId, &'a AccountKey, Span), Counters>;
+
+fn sums_of(rows: &[Row]) -> Published<'_> {
+    let mut sums = Published::new();
+    for row in rows {
+        let sum = sums.entry((row.site, &row.account, row.span)).or_default();
+        *sum = sum.plus(row.counters);
+    }
+    sums
+}
+
+fn totals_of(sums: &Published<'_>) -> BTreeMap<(SiteId, Option<VoId>, Span), Columns> {
+    let mut totals: BTreeMap<(SiteId, Option<VoId>, Span), Columns> = BTreeMap::new();
+    for ((site, account, span), counters) in sums {
+        let total = totals.entry((*site, account.0, *span)).or_default();
+        let left = left(counters).into_iter();
+        total.iter_mut().zip(left).for_each(|(sum, of)| *sum += of);
+    }
+    totals
 }
 
 /// What is left of an account's numbers without what was taken back.

@@ -104,7 +104,7 @@ impl Documents {
     /// By which rules a site counts a report; `None` where it has no charter of the VO, or nobody
     /// can say what the job costs.
     pub fn terms(owner: &Owner, held: &HeldVos<'_>, record: &UsageRecord) -> Option<Terms> {
-        let account = owner.account(&record.origin);
+        let account = owner.account(record);
         let charter = match account.0 {
             Some(vo) => Some(held.get(&vo)?.charter),
             None => None,

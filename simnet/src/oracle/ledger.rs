@@ -119,8 +119,8 @@ pub(super) struct Ledger {
     pub most: Sums,
     /// Until when counters of a VO, or of own accounts, reach whose jobs' marks are lost.
     pub recovered: BTreeMap<Option<VoId>, Recovered>,
-    /// What was certainly taken back of each account.
-    pub taken_back: BTreeMap<AccountKey, u64>,
+    /// What was certainly taken back of each account, and of how many jobs.
+    pub taken_back: BTreeMap<AccountKey, (u64, u64)>,
     jobs: BTreeMap<JobKey, Job>,
 }
 
@@ -259,9 +259,16 @@ impl Ledger {
                     .map(|(window, of)| (*window, refund(of.charge)));
                 self.least.add(account, &of.collect());
                 let charge: u64 = windows.values().map(|of| of.charge).sum();
-                *self.taken_back.entry(account.clone()).or_default() += charge;
+                let sum = self.taken_back.entry(account.clone()).or_default();
+                *sum = (sum.0 + charge, sum.1 + u64::from(charge > 0));
             }
         }
+    }
+
+    /// The jobs that the site has said are taken back.
+    pub(super) fn jobs_taken_back(&self) -> impl Iterator<Item = &JobKey> {
+        let jobs = self.jobs.iter().filter(|(_, job)| job.taken_back);
+        jobs.map(|(key, _)| key)
     }
 
     /// The least and the most that each account is charged in all, without what is refunded.
@@ -272,6 +279,12 @@ impl Ledger {
             *sum = (sum.0 + least, sum.1 + most);
         }
         sums
+    }
+
+    /// The least and the most that a job is charged in all, without what is refunded; nothing of one that is not known.
+    pub(super) fn net_of(&self, key: &JobKey) -> Option<(u64, u64)> {
+        let accounts = self.jobs.get(key)?.net().into_values();
+        Some(accounts.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1)))
     }
 
     /// Whether a job was charged by these rules alone.

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    AccountPath, ChargingRule, Date, Discounts, Distance, HistoryRule, Origin, PriceList, Scope,
-    Share, VoId, Weight, WindowLength,
+    AccountPath, ChargingRule, Date, Discounts, Distance, HistoryRule, PriceList, Scope, Share,
+    UsageRecord, VoId, Weight, WindowLength,
 };
 use num_rational::BigRational;
 
@@ -60,6 +60,8 @@ pub struct IdentityRule {
     pub group: Option<Pattern>,
     /// On the Grid identity.
     pub subject: Option<Pattern>,
+    /// On the queue.
+    pub queue: Option<Pattern>,
     /// The VO of the account, if it is not the site's own.
     pub vo: Option<VoId>,
     /// The account, with words of the job in braces.
@@ -85,12 +87,25 @@ pub struct Owner {
     pub hosts: Vec<(Pattern, String)>,
     /// The identity rules, in order.
     pub rules: Vec<IdentityRule>,
+    /// People, who come before the rules: a Grid identity, a local user, and who pays for their jobs.
+    pub people: Vec<(Option<String>, Option<String>, AccountKey)>,
 }
 
 impl Owner {
-    /// The account of a job: that of the first rule whose conditions hold and which makes a path of the job's words.
+    /// The account of a job: that of the person whose Grid identity it has, or else whose user, or of the first rule whose conditions hold and which makes a path of the job's words.
     /// A job that no rule maps belongs to the root of the site's tree.
-    pub fn account(&self, origin: &Origin) -> AccountKey {
+    pub fn account(&self, record: &UsageRecord) -> AccountKey {
+        let (origin, queue) = (&record.origin, record.placement.queue.as_deref());
+        let is_known = |row: &Option<String>, word: &Option<String>| row.is_some() && row == word;
+        let of_subject = self
+            .people
+            .iter()
+            .find(|of| is_known(&of.0, &origin.subject));
+        let person =
+            of_subject.or_else(|| self.people.iter().find(|of| is_known(&of.1, &origin.user)));
+        if let Some((.., account)) = person {
+            return account.clone();
+        }
         let of_rule = |rule: &IdentityRule| {
             let words = [
                 ("{user}", &rule.user, &origin.user),
@@ -98,6 +113,13 @@ impl Owner {
                 ("{group}", &rule.group, &origin.group),
                 ("{subject}", &rule.subject, &origin.subject),
             ];
+            if !rule
+                .queue
+                .as_ref()
+                .is_none_or(|pattern| pattern.holds(queue))
+            {
+                return None;
+            }
             let mut path = rule.path.clone();
             for (place, pattern, word) in words {
                 if !pattern

@@ -10,7 +10,8 @@ use fairmesh_model::{
 };
 use fairmesh_policy::{Mount, SiteEntry, SitePolicy};
 use fairmesh_site::{
-    AdvertRules, Charging, IdentityMap, OwnerQuota, Pattern, Rule, SiteConfig, Timing,
+    Account, AdvertRules, Charging, IdentityMap, OwnerQuota, Pattern, People, Person, Rule,
+    SiteConfig, Timing,
 };
 
 use super::{Vo, a_quarter_more, machines, path, site_id};
@@ -71,6 +72,9 @@ pub enum Relabel {
     GroupToGroup,
     /// Those with a Grid identity are known by it.
     Subjects,
+    /// The owner lists some people, one of whom has a local user and a Grid identity that pay for two accounts; of others
+    /// what runs in the queue `long` counts for that queue of their group.
+    People,
 }
 
 impl Relabel {
@@ -79,9 +83,29 @@ impl Relabel {
     pub fn next(self) -> Self {
         match self {
             Self::Usual => Self::UserToGroup,
-            Self::UserToGroup => Self::GroupToGroup,
+            Self::UserToGroup => Self::People,
+            Self::People => Self::GroupToGroup,
             Self::GroupToGroup => Self::Subjects,
             Self::Subjects => Self::Usual,
+        }
+    }
+
+    /// Rows of the people map.
+    fn people(self, vo: VoId) -> Vec<Person> {
+        let person = |subject: Option<&str>, user: Option<&str>, at: &str| Person {
+            user: user.map(Into::into),
+            subject: subject.map(Into::into),
+            account: Account {
+                vo: Some(vo),
+                path: path(at),
+            },
+        };
+        match self {
+            Self::People => vec![
+                person(None, Some("u0"), "/g0/u0"),
+                person(Some("/O=grid/CN=u0"), None, "/g0/ann"),
+            ],
+            _ => Vec::new(),
         }
     }
 
@@ -96,6 +120,11 @@ impl Relabel {
             Self::UserToGroup => Rule {
                 user: Some(Pattern::parse("u0")),
                 path: "/{group}".to_owned(),
+                ..rule
+            },
+            Self::People => Rule {
+                queue: Some(Pattern::parse("long")),
+                path: "/{group}/long".to_owned(),
                 ..rule
             },
             Self::GroupToGroup => Rule {
@@ -176,11 +205,19 @@ pub fn mounting(vos: &[&Vo], owner: &OwnerSpec) -> SiteConfig {
         let first = vo.spec.members.iter().take(INTRODUCERS_MAX);
         introducers.extend(first.map(|(member, _)| site_id(*member)));
     }
+    let mut people = People::default();
+    // A person belongs to one VO here: the rows are those of the first.
+    for person in vos
+        .first()
+        .map_or(Vec::new(), |vo| owner.relabel.people(vo.id))
+    {
+        people.insert(person).expect("each word stands in one row");
+    }
     SiteConfig {
         share_rule: ShareRule::Weights,
         policy: SitePolicy::new(tree(vos, owner)).expect("VOs beside VOs, without repeats"),
         vos: vos.iter().map(|vo| (vo.spec.name.clone(), vo.id)).collect(),
-        identity: IdentityMap::new(rules),
+        identity: IdentityMap::with_people(rules, people),
         introducers,
         advert: owner.advert.clone(),
         forward: None,

@@ -42,7 +42,7 @@ pub fn suitable<'a>(
     job: &'a Job<'_>,
     counted: Counted,
 ) -> impl Iterator<Item = (&'a str, &'a MachineClass)> {
-    let nodes = u128::from(job.held.nodes.max(1));
+    let nodes = u128::from(mutant!(NodesAsOne, job.held.nodes.max(1), 1));
     let is_large = move |class: &MachineClass| {
         asked(job.held, class, counted)
             .all(|(asked, has)| u128::from(asked) <= nodes * u128::from(has))

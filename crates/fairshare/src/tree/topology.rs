@@ -245,7 +245,8 @@ impl Topology {
         let mut text = path.as_str();
         while text != "/" && !self.index.contains_key(text) {
             if let Some(id) = self.moved.get(text) {
-                let (entry, below) = (&self.paths[at(*id)], &path.as_str()[text.len()..]);
+                let below = mutant!(BelowFormerLost, &path.as_str()[text.len()..], "");
+                let entry = &self.paths[at(*id)];
                 let whole = AccountPath::parse(&format!("{entry}{below}"));
                 // Where the new path would be too long, the entry has the usage all the same.
                 return Some(whole.unwrap_or_else(|_| entry.clone()));

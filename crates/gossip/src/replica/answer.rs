@@ -53,7 +53,8 @@ impl Replica {
     /// Proofs of two heads with one seq, by site.
     pub(crate) fn proofs(&self) -> BTreeMap<SiteId, ProofBytes> {
         let bytes = |head: &Arc<Verified<Head>>| ByteBuf::from(head.bytes().to_vec());
-        let proofs = self.counted().filter_map(|(site, held)| {
+        let all = self.counted().filter(|_| !mutated!(ProofsUntold));
+        let proofs = all.filter_map(|(site, held)| {
             let [a, b] = &held.proof.as_ref()?.heads;
             Some((site, (bytes(a), bytes(b))))
         });

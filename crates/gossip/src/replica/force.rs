@@ -277,7 +277,8 @@ fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)>
     for head in heads.iter() {
         let body = head.body();
         let itself = std::iter::once((body.incarnation, body.seq));
-        for (earlier, seq) in body.covers.iter().copied().chain(itself) {
+        let named = body.covers.iter().filter(|_| !mutated!(CoversDirectOnly));
+        for (earlier, seq) in named.copied().chain(itself) {
             let known = covers.entry(earlier).or_default();
             *known = (*known).max(mutant!(CoversBeyondHeld, seq, Seq(u64::MAX)));
         }

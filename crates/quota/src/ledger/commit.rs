@@ -49,7 +49,7 @@ impl Ledger {
         }
         mark.state = State::Committed;
         mark.pending = match mark.verdict {
-            Verdict::Exempt => CoreMillis(0),
+            Verdict::Exempt if !mutated!(ExemptCharged) => CoreMillis(0),
             _ => charge,
         };
         self.close(now, &mut mark);

@@ -52,6 +52,10 @@ const TABLE: &[(&str, &str)] = &[
         "DebtForgotten",
         "what is owed already does not count against the limit of the overdraft",
     ),
+    (
+        "ExemptCharged",
+        "a job that the owner exempted is charged when it ends",
+    ),
     ("FeeForgotten", "importance costs nothing"),
     (
         "FrozenCounts",

@@ -4,6 +4,7 @@
 //! words and they are of two people, the Grid identity decides: a local user may be a pool that many people share.
 //! Deliberately not here: reading the file (the node's configuration).
 
+use fairmesh_model::mutant;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -82,7 +83,12 @@ impl People {
     /// The person that a job is of.
     pub(super) fn find(&self, words: Words<'_>) -> Option<&Person> {
         let by_subject = words.subject.and_then(|word| self.by_subject.get(word));
-        let found = by_subject.or_else(|| self.by_user.get(words.user?));
+        let by_user = words.user.and_then(|word| self.by_user.get(word));
+        let found = mutant!(
+            UserBeforeSubject,
+            by_subject.or(by_user),
+            by_user.or(by_subject)
+        );
         found.map(|place| &self.rows[*place])
     }
 

@@ -4,7 +4,7 @@
 //! function. Deliberately not here: rules and people, which put conditions on words together.
 
 use fairmesh_model::record::fit;
-use fairmesh_model::{AccountPath, ContentHash, Origin, UsageRecord, VoId};
+use fairmesh_model::{AccountPath, ContentHash, Origin, UsageRecord, VoId, mutant};
 
 /// The words in their order. The first four can stand in a template.
 pub(super) const NAMES: [&str; 6] = ["user", "account", "group", "subject", "queue", "qos"];
@@ -138,7 +138,7 @@ impl<'a> From<&'a Origin> for Words<'a> {
 impl<'a> From<&'a UsageRecord> for Words<'a> {
     fn from(record: &'a UsageRecord) -> Self {
         Self {
-            queue: record.placement.queue.as_deref(),
+            queue: mutant!(QueueUnread, record.placement.queue.as_deref(), None),
             qos: record.placement.qos.as_deref(),
             ..Self::from(&record.origin)
         }

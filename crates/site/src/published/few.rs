@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Counters, SiteId, Span};
+use fairmesh_model::{Counters, SiteId, Span, mutated};
 use fairmesh_usage::{Capacity, PathId, PathSet, Slice, Table, Total, join};
 
 use super::{Forms, Published, Sums, Update, cells_of, gross, net};
@@ -43,7 +43,8 @@ impl Published {
         let retired = self.put_tables(site, tables);
         let of = self.sites.entry(site).or_default();
         of.over.retain(|span| !totals.contains_key(span));
-        of.totals.extend(totals);
+        of.totals
+            .extend(totals.into_iter().filter(|_| !mutated!(FewTotalsStale)));
         Ok(Update {
             moved: moved(net(&before), net(&after)),
             taken_back: gross(&before).saturating_sub(gross(&after)),

@@ -322,7 +322,7 @@ impl Site {
                 continue;
             }
             let mut asked = call.asked.clone();
-            asked.request.may_wait = !is_over;
+            asked.request.may_wait = !is_over || mutated!(WaitsForEver);
             let answer = self.hold(now, &asked);
             if answer.verdict == Verdict::Waiting {
                 self.wait_again(vo, call);
@@ -361,7 +361,7 @@ impl Site {
 
     fn take_release(&mut self, job: &JobKey) -> QuotaReply {
         let (vo, quota) = self.quota_of_hold(job).ok_or_else(|| unknown(job))?;
-        quota.ledger.release(job);
+        let _ = mutated!(ReleaseForgotten) || quota.ledger.release(job);
         quota.has_news = true;
         self.keep_quota(vo);
         Ok(QuotaAnswer::Released)
@@ -415,7 +415,12 @@ impl Site {
             }
             let held = self.quota_of_hold(&ended.job).map(|(vo, _)| vo);
             let vo = held.or(ended.account.vo);
-            let is_off = |vo: &VoId| self.config.quotas.get(vo).is_some_and(|owner| owner.is_off);
+            let is_off = |vo: &VoId| {
+                self.config
+                    .quotas
+                    .get(vo)
+                    .is_some_and(|owner| owner.is_off && !mutated!(OffIsCharged))
+            };
             let is_charged = |vo: &VoId| held.is_some() || !is_off(vo);
             let is_charged = |vo: &VoId| is_charged(vo) && !mutated!(EndedUncommitted);
             let Some(vo) = vo.filter(is_charged) else {
@@ -543,6 +548,7 @@ fn waits_for(quota: &Quota) -> String {
 
 /// What a job costs at the price of its hold; at the usual one where nobody had asked.
 fn cost(mark: Option<&Mark>, charge: CoreMillis) -> CoreMillis {
+    let mark = mark.filter(|_| !mutated!(HoldPriceForgotten));
     mark.map_or(charge, |mark| mark.cost(charge))
 }
 

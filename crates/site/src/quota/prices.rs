@@ -7,7 +7,8 @@
 use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, Importance, Now, SiteId, UsageRecord, VoId, WallTime,
+    AccountPath, CoreMillis, Factor, Importance, Now, SiteId, UsageRecord, VoId, WallTime, mutant,
+    mutated,
 };
 use fairmesh_quota::Funded;
 use fairmesh_quota::price::{Pricing, charge, load, of_job};
@@ -161,7 +162,7 @@ impl Site {
         };
         let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
         quota.poster.look(now, &pricing, load);
-        if quota.posted() != quota.described {
+        if quota.posted() != quota.described && !mutated!(PriceUndescribed) {
             self.describe(vo);
         }
     }
@@ -188,7 +189,8 @@ impl Site {
         }
         let funded = quota.ledger.funded_allocations(now.wall);
         let is_same = |of: &Arc<Funded>| *of.allocations() == funded;
-        if !quota.funded.as_ref().is_some_and(is_same) {
+        let is_known = |of| mutant!(BandsStale, is_same(of), true);
+        if !quota.funded.as_ref().is_some_and(is_known) {
             quota.funded = Some(Arc::new(quota.ledger.funded(now.wall)));
         }
     }

@@ -33,6 +33,15 @@ pub struct Booked {
     pub is_ending: bool,
 }
 
+/// A job that owes its quota nothing.
+#[derive(Debug, Clone, Copy)]
+pub struct Freed {
+    /// At which site.
+    pub node: usize,
+    /// In which VO.
+    pub vo: VoId,
+}
+
 /// What sites have answered.
 #[derive(Debug, Default)]
 pub struct Books {
@@ -42,6 +51,8 @@ pub struct Books {
     pub held: BTreeMap<JobKey, Booked>,
     /// Jobs that were allowed to run, and whose last record was acknowledged.
     pub charged: BTreeMap<JobKey, Booked>,
+    /// Jobs that never ran, or ran while the owner of their site let no quota hold for their VO: they owe nothing.
+    pub freed: BTreeMap<JobKey, Freed>,
     /// Sites that have lost their store, or were given an older one.
     pub lost: BTreeSet<usize>,
     /// Calls that wait, the first that asked first.

@@ -13,8 +13,10 @@ use fairmesh_site::{HoldCall, OwnerQuota, Pattern, SiteConfig};
 
 use super::Asked;
 use crate::check::{Run, owner_of};
+use crate::invariants::clocks_were_wrong;
 use crate::oracle::Documents;
 use crate::oracle::rights::Job;
+use crate::swarm::Offer;
 use crate::vo::{DAY, path};
 use crate::world::StepKind;
 
@@ -157,6 +159,16 @@ impl Run {
         }
     }
 
+    /// The VO of a job that has ended while its site's owner let no quota hold for that VO, all the time since then.
+    pub(in crate::check) fn is_free(&self, node: usize, offer: &Offer) -> Option<VoId> {
+        let vo = self.ids[offer.vo?];
+        let owner = self.world.node(node).config.quotas.get(&vo)?;
+        let (steady, now) = (&self.credit.steady[node], self.world.now());
+        let since = self.world.true_wall().before(now.since(steady.since));
+        let is_known = owner.is_off && offer.record.end > since && !clocks_were_wrong(&self.world);
+        (is_known && steady.life == self.world.node(node).life()).then_some(vo)
+    }
+
     /// An owner takes quotas another way, and asks other prices.
     pub(super) fn decide_otherwise(&mut self, node: usize) {
         let mounted = self.mounted(node);
@@ -189,7 +201,7 @@ impl Run {
         let pricing = [Pricing::Fixed, Pricing::Calendar(calendar)];
         let owner = OwnerQuota {
             mode,
-            is_off: random.below(8) == 0,
+            is_off: random.below(3) == 0,
             users: if random.below(4) == 0 {
                 vec![Pattern::parse("u0")]
             } else {

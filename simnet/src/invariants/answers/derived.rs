@@ -4,17 +4,18 @@
 //! documents that it holds; the windows that it looks back from are those of its clock, wherever no
 //! clock was wrong.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_fairshare::projection::{BitsProjection, RankProjection};
 use fairmesh_fairshare::{Context, EntryId, EntryKind, Order, Projection, Snapshot};
-use fairmesh_model::{AccountPath, Counters, Millis, Share, VoId};
+use fairmesh_model::{AccountPath, Counters, Millis, Share, SiteId, VoId};
+use fairmesh_site::Notice;
 
 use super::{Look, bands, name};
 use crate::check::owner_of;
 use crate::invariants::Violation;
 use crate::oracle::answers::{Answer, Given, Level, Row, Rules, answers};
-use crate::oracle::clamp::clamped;
+use crate::oracle::clamp::{beyond, clamped};
 use crate::oracle::cost::ratio;
 use crate::oracle::owner::Owner;
 use crate::oracle::tree::Tree;
@@ -46,6 +47,9 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
     };
     let rows = clamped(&look.rows, look.site.id(), charter_of);
     check_counted(look, &rows)?;
+    if look.at_rest {
+        check_named(look, &beyond(&look.rows, look.site.id(), charter_of))?;
+    }
     let given = Given {
         site: look.site.id(),
         tree: &tree,
@@ -121,6 +125,24 @@ fn check_counted(look: &Look<'_>, right: &[Row]) -> Result<(), Violation> {
             "counts {shown:?} for {} at site {} in {span:?}, of which it holds nothing",
             account.1,
             site.short()
+        ))),
+    }
+}
+
+/// A node names the sites that publish more than they can have run, and no others.
+fn check_named(look: &Look<'_>, right: &BTreeSet<(VoId, SiteId)>) -> Result<(), Violation> {
+    let is_judged =
+        |(vo, site): &(VoId, SiteId)| look.held.contains_key(vo) && !look.seen.lies(*site);
+    let named = look.site.notices().filter_map(|notice| match notice {
+        Notice::OverCapacity { vo, site } => Some((*vo, *site)),
+        _ => None,
+    });
+    let named: BTreeSet<_> = named.filter(is_judged).collect();
+    let right: BTreeSet<_> = right.iter().copied().filter(is_judged).collect();
+    match named == right {
+        true => Ok(()),
+        false => Err(look.wrong(format!(
+            "names {named:?} for more than they can have run; right is {right:?}"
         ))),
     }
 }

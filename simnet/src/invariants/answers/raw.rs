@@ -24,6 +24,9 @@ enum When {
     Ever,
 }
 
+/// Days after its beginning at which a day may be counted as a whole: it has ended two days before.
+const WHOLE_AFTER_DAYS: u64 = 3;
+
 /// Least, counted, most.
 type Bounds = [Counters; 3];
 
@@ -36,6 +39,7 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
         *cell = cell.plus(row.counters);
     }
     check_members(look, &counted)?;
+    check_days(look)?;
     let vos = look.seen.world.node(look.node).config.vos.values();
     let vos: BTreeSet<Option<VoId>> = vos.copied().map(Some).chain([None]).collect();
     let mut checks = 0;
@@ -48,6 +52,27 @@ pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {
         }
     }
     Ok(checks + check_expected(look)?)
+}
+
+/// A day is counted as a whole two days after its end at the earliest.
+fn check_days(look: &Look<'_>) -> Result<(), Violation> {
+    if look.clocks_off() {
+        return Ok(());
+    }
+    let today = look.seen.world.now_at(look.node).wall.0 / DAY_MS;
+    let early = look.rows.iter().find_map(|row| match row.span {
+        Span::Day(day) if u64::from(day) + WHOLE_AFTER_DAYS > today => Some((row.site, day)),
+        _ => None,
+    });
+    early
+        .filter(|(site, _)| !look.seen.lies(*site))
+        .map_or(Ok(()), |(site, day)| {
+            let message = format!(
+                "counts day {day} of site {} as a whole on day {today}",
+                site.short()
+            );
+            Err(look.wrong(message))
+        })
 }
 
 /// Usage of a VO is that of its members, and one's own.
