@@ -7,12 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Signed, SiteId, Snapshot, VoId};
+use fairmesh_model::{Millis, MonoTime, Signed, SiteId, Snapshot, VoId};
 use fairmesh_site::gossip::{HEADS_MAX, PARTS_MAX};
 use fairmesh_site::{HeadId, Notice, Site, Table};
 
 use super::lost::site_vos;
-use super::{Invariant, Seen, Violation};
+use super::{Invariant, Seen, Violation, clocks_were_wrong};
 
 /// Notices that a site remembers (`site::NOTICES_MAX`).
 const NOTICES_MAX: usize = 256;
@@ -31,6 +31,9 @@ const IN_VAIN_MAX: u32 = 32;
 /// Snapshots of a VO that a node stores: one, and one that a charter may bring back.
 const SNAPSHOTS_MAX: usize = 2;
 
+/// Sync intervals within which all have heard what one has signed.
+const SYNCS_UNTIL_HEARD: u64 = 3;
+
 /// Deep checks between two looks at the stores: they cost O(rows).
 const DEEP_BETWEEN: u64 = 64;
 
@@ -38,6 +41,8 @@ const DEEP_BETWEEN: u64 = 64;
 #[derive(Default)]
 pub(super) struct Limits {
     passed: u64,
+    /// Since when nothing is broken or said late any more.
+    still_since: Option<MonoTime>,
 }
 
 impl Limits {
@@ -92,9 +97,17 @@ impl Limits {
     }
 }
 
-/// At rest one head of each member is held: it names all before it.
-fn check_heads(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
+/// At rest one head of each member is held that has signed another one since: it names all before it.
+fn check_heads(
+    seen: &Seen<'_>,
+    (node, site): (usize, &Site),
+    rested: Millis,
+) -> Result<u64, Violation> {
     let mut checks = 0;
+    // A head that was signed by a clock that was ahead may have usage that no other one has before its time comes.
+    if clocks_were_wrong(seen.world) {
+        return Ok(0);
+    }
     for vo in site_vos(seen, node) {
         let Some(held) = site.held_of(vo) else {
             continue;
@@ -108,9 +121,13 @@ fn check_heads(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violati
                 .world
                 .index_of(of)
                 .filter(|other| !seen.is_liar(*other));
-            let takes_part = other.is_some_and(|other| site_vos(seen, other).contains(&vo));
+            let has_signed = other.is_some_and(|other| {
+                let timing = seen.world.node(other).config.timing;
+                let heard = timing.sync.times(SYNCS_UNTIL_HEARD);
+                site_vos(seen, other).contains(&vo) && rested.0 > timing.heartbeat.0 + 2 * heard.0
+            });
             checks += 1;
-            if takes_part && count > 1 {
+            if has_signed && count > 1 {
                 let message = format!(
                     "holds {count} heads of site {}, of which none names the others",
                     of.short()
@@ -142,6 +159,9 @@ impl Invariant for Limits {
                 of.short()
             );
             return Err(Violation::at(*node, message));
+        }
+        if seen.facts.is_still {
+            self.still_since.get_or_insert(seen.world.now());
         }
         if !seen.deep {
             return Ok(());
@@ -176,9 +196,11 @@ impl Invariant for Limits {
 
     fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
         self.after_step(seen, checks)?;
+        let now = seen.world.now();
+        let rested = now.since(self.still_since.unwrap_or(now));
         for node in seen.nodes() {
             let site = seen.world.site(node).expect("all run when all is at rest");
-            *checks += check_heads(seen, node, site)?;
+            *checks += check_heads(seen, (node, site), rested)?;
         }
         Ok(())
     }
