@@ -11,7 +11,6 @@ use fairmesh_model::{Signed, SiteId, Snapshot, VoId};
 use fairmesh_site::gossip::{HEADS_MAX, PARTS_MAX};
 use fairmesh_site::{HeadId, Notice, Site, Table};
 
-use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
 /// Notices that a site remembers (`site::NOTICES_MAX`).
@@ -92,36 +91,6 @@ impl Limits {
     }
 }
 
-/// At rest one head of each member is held: it names all before it.
-fn check_heads(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
-    let mut checks = 0;
-    for vo in site_vos(seen, node) {
-        let Some(held) = site.held_of(vo) else {
-            continue;
-        };
-        let mut counts: BTreeMap<SiteId, usize> = BTreeMap::new();
-        held.heads
-            .keys()
-            .for_each(|of| *counts.entry(of.site).or_default() += 1);
-        for (of, count) in counts {
-            let other = seen
-                .world
-                .index_of(of)
-                .filter(|other| !seen.is_liar(*other));
-            let takes_part = other.is_some_and(|other| site_vos(seen, other).contains(&vo));
-            checks += 1;
-            if takes_part && count > 1 {
-                let message = format!(
-                    "holds {count} heads of site {}, of which none names the others",
-                    of.short()
-                );
-                return Err(Violation::at(node, message));
-            }
-        }
-    }
-    Ok(checks)
-}
-
 /// What a node stores together it finds together.
 fn check_start(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violation> {
     let is_bad = |notice: &&Notice| matches!(notice, Notice::BadRow { .. });
@@ -170,15 +139,6 @@ impl Invariant for Limits {
             if seen.node.is_none() || self.passed.is_multiple_of(DEEP_BETWEEN) {
                 *checks += self.check_store(seen, node)?;
             }
-        }
-        Ok(())
-    }
-
-    fn at_rest(&mut self, seen: &Seen<'_>, checks: &mut u64) -> Result<(), Violation> {
-        self.after_step(seen, checks)?;
-        for node in seen.nodes() {
-            let site = seen.world.site(node).expect("all run when all is at rest");
-            *checks += check_heads(seen, node, site)?;
         }
         Ok(())
     }
