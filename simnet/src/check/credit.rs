@@ -327,9 +327,14 @@ impl Run {
                 Some(known) => known.expires.max(asked.expires),
                 None => asked.expires,
             };
+            // A person's names may be another VO's by now: then that VO's quota is asked.
+            let vo = match &reply {
+                Ok(QuotaAnswer::Held { vo: Some(vo), .. }) => *vo,
+                _ => self.ids[asked.vo],
+            };
             let booked = Booked {
                 node: asked.node,
-                vo: self.ids[asked.vo],
+                vo,
                 expires,
                 answer,
                 is_lost: false,
