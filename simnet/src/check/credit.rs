@@ -26,7 +26,7 @@ use crate::vo::{HOUR, allocation, job, path, site_id};
 use crate::world::StepKind;
 
 pub use books::{Asked, Booked, Books, Decided};
-use books::{EXPIRES_AFTER, Freed, runs};
+use books::{EXPIRES_AFTER, Freed, is_exempt, runs};
 pub(crate) use shown::place;
 
 /// Cores that a job asks for, at most.
@@ -339,6 +339,13 @@ impl Run {
             if known.is_none() {
                 self.credit.holding.push(asked.clone());
             }
+        }
+        if is_exempt(&reply) && known.is_none() && asked.call.is_exempt {
+            // It is in no book, and ends all the same.
+            self.credit
+                .holding
+                .retain(|of| of.call.record.key != asked.call.record.key);
+            self.credit.holding.push(asked.clone());
         }
         self.credit.books.decided.push(Decided {
             asked,

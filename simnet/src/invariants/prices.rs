@@ -12,8 +12,10 @@ use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 use crate::world::StepKind;
 
-/// A new price is in the next head of its site, which others hold within this time.
+/// A new price is in the next head of its site, which others hold within this time, or within twice a heartbeat of that
+/// site and some exchanges.
 const KNOWN_AFTER: Millis = Millis(3_600_000);
+const HOPS: u64 = 4;
 
 /// The checker.
 pub(super) struct Prices {
@@ -85,7 +87,10 @@ fn check_asked(seen: &Seen<'_>, node: usize) -> Result<u64, Violation> {
         let site = seen.world.site(other).expect("all run when all is at rest");
         let now = seen.world.now_at(other).wall;
         let asks = site.price_at(vo, site.id());
-        let is_old = asks.is_none_or(|(_, since)| since.after(KNOWN_AFTER) < now);
+        let (theirs, ours) = (seen.world.node(other), seen.world.node(node));
+        let way = theirs.config.timing.heartbeat.0 + HOPS * ours.config.timing.sync.0;
+        let known_after = KNOWN_AFTER.max(Millis(2 * way));
+        let is_old = asks.is_none_or(|(_, since)| since.after(known_after) < now);
         if !is_old || !site_vos(seen, node).contains(&vo) {
             continue;
         }

@@ -120,3 +120,8 @@ pub(super) fn runs(reply: &QuotaReply) -> Option<Answer> {
     let is_held = matches!(answer.verdict, Verdict::Granted | Verdict::OverQuota);
     is_held.then(|| Answer::clone(answer))
 }
+
+/// Whether the job runs because its owner exempts it.
+pub(super) fn is_exempt(reply: &QuotaReply) -> bool {
+    matches!(reply, Ok(QuotaAnswer::Held { answer, .. }) if answer.verdict == Verdict::Exempt)
+}
