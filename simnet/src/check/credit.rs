@@ -87,7 +87,7 @@ impl Credit {
         }
     }
 
-    /// A feed was answered to the last record of a job that nobody had asked about, while its owner let no quota hold for
+    /// A feed was answered to the last record of a job that asked for no credit, while its owner let no quota hold for
     /// the VO, and had done so since before the job ended.
     pub(super) fn ended_free(&mut self, (node, vo): (usize, VoId), record: &UsageRecord) {
         let is_unasked = !self.books.charged.contains_key(&record.key);

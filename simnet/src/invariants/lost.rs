@@ -3,7 +3,7 @@
 //! Invariant checked: after an acknowledged report, and after each start on a disk that was not
 //! lost, a site's own sums are at least what the oracle is certain of, VO by VO and for the site's
 //! own accounts; no store takes own counters or marks of jobs before they are in the journal; and no
-//! journal that is damaged is begun anew without a word; and a healed site takes every job of which its documents tell what
+//! damaged journal is replaced without a message; and a healed site takes every job of which its documents tell what
 //! it costs. What others hold is compared at rest (`total`).
 
 use fairmesh_model::AccountPath;

@@ -281,8 +281,9 @@ fn check_books(seen: &Seen<'_>, node: usize, site: &Site) -> Result<u64, Violati
         }
     }
     for vo in seen.vos {
-        // Where rights are frozen their rows may be with other members alone.
-        if let Some(ledger) = site.ledger(*vo).filter(|ledger| !ledger.is_frozen()) {
+        // Behind a loss, rows of rights that are frozen may be with other members alone.
+        let ledger = site.ledger(*vo);
+        if let Some(ledger) = ledger.filter(|ledger| is_whole || !ledger.is_frozen()) {
             checks += check_marks(seen, node, ledger)? + check_bounds(node, ledger)?;
             checks += check_costs(seen, (node, *vo), ledger)?;
         }

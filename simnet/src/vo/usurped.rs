@@ -59,7 +59,7 @@ impl Vo {
 
 /// A document on which the last of `keys` has two signatures.
 fn signed_twice<T: Document>(body: &T, keys: &[&SigningKey]) -> Result<Vec<u8>, DocumentError> {
-    let (_, others) = keys.split_last().expect("somebody signs it");
+    let (_, others) = keys.split_last().expect("a key signs it");
     let without = Signed::sign(body.clone(), others)?;
     let signed = Signed::sign(body.clone(), keys)?;
     let mut bytes = signed.bytes().to_vec();
