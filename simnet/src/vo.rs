@@ -240,7 +240,8 @@ impl Vo {
         Ok(vo)
     }
 
-    /// Signs the next snapshot, of what was signed last of all else, and returns its bytes; none where nobody signs any.
+    /// Signs the next snapshot, of what was signed last of all else, and returns its bytes; none where nobody signs
+    /// any.
     pub fn next_snapshot(&mut self, issued: WallTime) -> Result<Option<Vec<u8>>, DocumentError> {
         if !self.spec.snapshots {
             return Ok(None);

@@ -171,8 +171,9 @@ pub enum ChargeError {
     },
 }
 
-/// Core-milliseconds in a millisecond. The numerator is below 2^240, so that no factor makes it overflow. The denominator
-/// is above 0 and below 2^192, so that a numerator times a wall-clock time that overflows 2^256 is a charge above 2^64.
+/// Core-milliseconds in a millisecond. The numerator is below 2^240, so that no factor makes it overflow. The
+/// denominator is above 0 and below 2^192, so that a numerator times a wall-clock time that overflows 2^256 is a charge
+/// above 2^64.
 type Fraction = (U256, U256);
 
 /// What a job is charged in a millisecond, as a sum of exact fractions of a core-millisecond, and what it

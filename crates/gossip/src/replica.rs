@@ -34,7 +34,8 @@ use crate::sum::HeadsSum;
 use fetch::Fetch;
 use rest::Rests;
 
-/// Most heads that are taken of one site in a minute, pushed and by answers each: a site signs six, and a burst when it starts.
+/// Most heads that are taken of one site in a minute, pushed and by answers each: a site signs six, and a burst when it
+/// starts.
 pub const HEADS_A_MINUTE_MAX: usize = 120;
 
 /// Most sites whose parts are kept although they are no members: the latest.
@@ -59,8 +60,8 @@ pub trait Kinds {
         self.check(head, key, bytes).map(drop)
     }
 
-    /// From when a part is that this site leaves out of its own heads where they would hold more than a head may: those of
-    /// the earliest time go first. `None` of one that stays in any case.
+    /// From when a part is that this site leaves out of its own heads where they would hold more than a head may: those
+    /// of the earliest time go first. `None` of one that stays in any case.
     fn spare_since(&self, _: &PartKey) -> Option<WallTime> {
         None
     }
@@ -132,8 +133,8 @@ pub(crate) struct Held {
     pulled: Minute,
 }
 
-/// Heads of a site that came since a minute began, by their hashes: one that comes again, say beside a delta that does not
-/// fit, does not take from the site's budget twice.
+/// Heads of a site that came since a minute began, by their hashes: one that comes again, say beside a delta that does
+/// not fit, does not take from the site's budget twice.
 #[derive(Debug, Default)]
 struct Minute {
     began: MonoTime,

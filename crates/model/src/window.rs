@@ -43,7 +43,8 @@ impl WindowLength {
         DAY_MS / self.0
     }
 
-    /// The window that `at` falls in. Saturates in 2106 at one-second windows, thousands of years later at those of a charter.
+    /// The window that `at` falls in. Saturates in 2106 at one-second windows, thousands of years later at those of a
+    /// charter.
     pub fn window_at(self, at: WallTime) -> Window {
         Window(u32::try_from(at.0 / self.0).unwrap_or(u32::MAX))
     }

@@ -352,8 +352,8 @@ impl CompiledTree {
     }
 }
 
-/// The entries of a VO's tree below a path. They are next to each other, and a tree may be mounted in tens of thousands of
-/// places: O(log n).
+/// The entries of a VO's tree below a path. They are next to each other, and a tree may be mounted in tens of thousands
+/// of places: O(log n).
 fn below<'a>(tree: &'a InForce, path: &AccountPath) -> &'a [VoEntry] {
     if path.is_root() {
         return &tree.entries;

@@ -4,11 +4,11 @@
 //! it delegates; and so on down. A document is in force when it is the newest that the role of its
 //! path has signed, and everything above it is in force.
 //!
-//! Invariant: only documents whose signatures were checked against a role in force are kept; a
-//! policy is looked up by its path *and* the role that is in force for it now, so one that was
-//! signed under an older delegation stops counting the moment the delegation changes, and counts
-//! again if the delegation comes back. So do allocations (`allocations`). Deliberately not here: sending, storing, clocks.
-//! Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid, abstract (delegated parts).
+//! Invariant: only documents whose signatures were checked against a role in force are kept; a policy is looked up by
+//! its path *and* the role that is in force for it now, so one that was signed under an older delegation stops counting
+//! the moment the delegation changes, and counts again if the delegation comes back. So do allocations (`allocations`).
+//! Deliberately not here: sending, storing, clocks. Source: TUF specification 1.0, sections 5.3 and 5.6; FSGrid,
+//! abstract (delegated parts).
 
 mod allocations;
 mod answers;

@@ -164,8 +164,8 @@ impl Round {
         self.mark_here(&key).unwrap_or_else(stored)
     }
 
-    /// How much of a job is charged, where the store does not know it yet; an outer `None` where it does: what it has then
-    /// counts, also if it is read later.
+    /// How much of a job is charged, where the store does not know it yet; an outer `None` where it does: what it has
+    /// then counts, also if it is read later.
     pub fn mark_here(&self, key: &[u8]) -> Option<Option<JobMark>> {
         let moved = self.marks.get(key);
         if let Some(mark) = moved.filter(|_| !mutated!(RoundForgetsMarks)) {

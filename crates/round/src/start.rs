@@ -82,8 +82,8 @@ pub struct Opening {
     pub rows_replayed: usize,
     /// What is wrong with the journal, if something is.
     pub journal_damage: Option<String>,
-    /// Where its last whole round ends, if something that is none follows: a crash in the middle of a write leaves that,
-    /// and nothing acknowledged is lost; so does a bit that flips in the last round, which was acknowledged.
+    /// Where its last whole round ends, if something that is none follows: a crash in the middle of a write leaves
+    /// that, and nothing acknowledged is lost; so does a bit that flips in the last round, which was acknowledged.
     pub journal_torn_at: Option<u64>,
 }
 
@@ -92,10 +92,9 @@ pub struct Opening {
 enum Plan {
     /// It is whole.
     GoOn { good_bytes: u64 },
-    /// There is none, or not one that can be gone on with. `marks` are those that it held, and who took jobs back; of what
-    /// was in a damaged place the store may know more. A torn end
-    /// could be cut; but it may as well be a whole round that is damaged, and then counters that had
-    /// moved on in it would stand there once more.
+    /// There is none, or not one that can be gone on with. `marks` are those that it held, and who took jobs back; of
+    /// what was in a damaged place the store may know more. A torn end could be cut; but it may as well be a whole
+    /// round that is damaged, and then counters that had moved on in it would stand there once more.
     Begin { marks: Vec<Write> },
 }
 
@@ -140,8 +139,9 @@ impl Opening {
     }
 
     /// Makes the journal ready by the operations, and the first round. Where the journal is begun anew, `rows` are told
-    /// what it held beside counters, and say what it begins with: that as the store has it, the marks of the latest jobs,
-    /// and, behind these, the counters that nobody but this site holds. It is begun anew when it is longer than `bytes_max`.
+    /// what it held beside counters, and say what it begins with: that as the store has it, the marks of the latest
+    /// jobs, and, behind these, the counters that nobody but this site holds. It is begun anew when it is longer than
+    /// `bytes_max`.
     pub fn ready(
         self,
         rows: impl FnOnce(Vec<Write>) -> Vec<Write>,

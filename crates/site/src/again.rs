@@ -1,8 +1,8 @@
 //! A job that was taken back and is reported again.
 //!
-//! Feeds read the same files every day, so the record that was taken back comes again, and must not count. A record that
-//! says something else about the job counts: the job gets a mark as any other, and may be taken back once more. The
-//! corrections of a job keep each record that was taken back.
+//! Feeds read the same files every day, so the record that was taken back comes again, and must not count. A record
+//! that says something else about the job counts: the job gets a mark as any other, and may be taken back once more.
+//! The corrections of a job keep each record that was taken back.
 //!
 //! Invariants: no record that was taken back counts again, whatever the rules are by then; of the records that differ
 //! from these one counts, once.
@@ -89,8 +89,8 @@ impl Site {
             .map(|(_, refund)| refund)
     }
 
-    /// Whether `record` reports something else than `old`, which was taken back. Of two sources of one job one may leave
-    /// out what the other says; then it is something else only if it is charged otherwise.
+    /// Whether `record` reports something else than `old`, which was taken back. Of two sources of one job one may
+    /// leave out what the other says; then it is something else only if it is charged otherwise.
     fn differs(&self, record: &UsageRecord, old: &UsageRecord) -> bool {
         match difference(record, old) {
             Difference::None => false,

@@ -185,8 +185,8 @@ impl Site {
             missing += charge - refunds;
             places.push(place);
         }
-        // Rules that come to the same may divide it otherwise, by a unit. What was counted while the clock was wrong lies in
-        // the windows of that time.
+        // Rules that come to the same may divide it otherwise, by a unit. What was counted while the clock was wrong
+        // lies in the windows of that time.
         let counts = |place: &Span| missing > 0 && place.end(window) > rules.horizon;
         places.extend(self.own.spans(account.vo).filter(counts));
         for place in places {

@@ -1,6 +1,7 @@
 //! What a site says of its machines, queues and price, in the heads of all its VOs.
 //!
-//! Invariant: it is what the configuration in force says, and the price that a hold would have now. Deliberately not here: its form (`kinds`).
+//! Invariant: it is what the configuration in force says, and the price that a hold would have now. Deliberately not
+//! here: its form (`kinds`).
 
 use fairmesh_model::{VoId, mutated};
 

@@ -163,8 +163,8 @@ impl Site {
         Ok(adopted)
     }
 
-    /// Does what follows from a document that came into force, or that shows that its signers have signed two: of grants,
-    /// mounts, members and the tree.
+    /// Does what follows from a document that came into force, or that shows that its signers have signed two: of
+    /// grants, mounts, members and the tree.
     fn follow_adopted(&mut self, now: Now, document: &Document, is_charter: bool, is_first: bool) {
         let vo = document.vo();
         if self.vos.contains_key(&vo) {

@@ -174,8 +174,8 @@ impl Site {
         rows.map(|(key, charged)| Write::set(Table::Instalments, key.clone(), charged.to_bytes()))
     }
 
-    /// Notes what a record of a job was charged for, which was charged before as `mark` says; `is_known` where nothing of
-    /// that was lost. Gives the row to keep.
+    /// Notes what a record of a job was charged for, which was charged before as `mark` says; `is_known` where nothing
+    /// of that was lost. Gives the row to keep.
     pub(crate) fn note_instalment(
         &mut self,
         key: &[u8],

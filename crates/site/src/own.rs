@@ -1,10 +1,10 @@
 //! Own usage: the only writer and, beside what is published, the only copy of this site's counters.
 //!
-//! Cells are counted under the incarnation that runs. Those of earlier incarnations stay as the store
-//! has them, published or not, and are published again with the first head of this one. What this site
-//! had published and its store does not know (a restored backup, a wiped disk) is joined in when a peer
-//! has it. Two days after its end a day takes its windows in. Cells of the site's own accounts, which nobody else holds,
-//! stand under the length of their windows in the place of an incarnation: a start with other windows moves them.
+//! Cells are counted under the incarnation that runs. Those of earlier incarnations stay as the store has them,
+//! published or not, and are published again with the first head of this one. What this site had published and its
+//! store does not know (a restored backup, a wiped disk) is joined in when a peer has it. Two days after its end a day
+//! takes its windows in. Cells of the site's own accounts, which nobody else holds, stand under the length of their
+//! windows in the place of an incarnation: a start with other windows moves them.
 //!
 //! Invariant: what was ever published is at most what is kept here, cell by cell, but for what this
 //! site does not know of itself yet; an account's day is counted in its windows or as a whole, never
@@ -67,9 +67,9 @@ impl Own {
         (!mutated!(LedgerUnwritten)).then(|| ledger_row(account.vo, span, &of, row))
     }
 
-    /// Joins in what this site had published: cell by cell the maximum. Of each day that is touched `offered` has all that was
-    /// published: windows are weighed in sum against a day that has taken its own in. Where it has anything that was given
-    /// a place, it has all of all days.
+    /// Joins in what this site had published: cell by cell the maximum. Of each day that is touched `offered` has all
+    /// that was published: windows are weighed in sum against a day that has taken its own in. Where it has anything
+    /// that was given a place, it has all of all days.
     pub(crate) fn absorb(
         &mut self,
         vo: VoId,
@@ -479,7 +479,8 @@ impl Own {
         Changing::of(vo, self.cells.entry(vo).or_default())
     }
 
-    /// Local counters stay in one incarnation for ever, as nobody else holds a copy; it says the length of their windows.
+    /// Local counters stay in one incarnation for ever, as nobody else holds a copy; it says the length of their
+    /// windows.
     fn incarnation_of(&self, vo: Option<VoId>) -> Incarnation {
         if vo.is_some() {
             self.incarnation

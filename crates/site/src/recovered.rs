@@ -1,14 +1,15 @@
 //! Behind a lost store: which jobs are in counters that peers gave back.
 //!
-//! What each job was charged is known at its site alone, and goes with the store; the counters come back. They reach
-//! up to a moment, which the site says in each head. What lies before that may be in them, so a job of which nothing is
+//! What each job was charged is known at its site alone, and goes with the store; the counters come back. They reach up
+//! to a moment, which the site says in each head. What lies before that may be in them, so a job of which nothing is
 //! known is taken to be counted up to there: better to leave a moment out than to count it twice. So feeds may tell
-//! everything again. Jobs that have ended and jobs that run reach to different moments: where no list of running jobs is
-//! ever told, or a VO does not count them before their end, a job that ended later is in no counter yet.
+//! everything again. Jobs that have ended and jobs that run reach to different moments: where no list of running jobs
+//! is ever told, or a VO does not count them before their end, a job that ended later is in no counter yet.
 //!
 //! Invariant: no moment of a job that counted before the loss counts again, and every one after [`Reach`] counts once.
-//! The site's own accounts nobody gives back: feeds tell them again in full, unless a journal has their counters. It has
-//! no marks from before it began, so what the counters reached to then is lost of the marks as well ([`marks_lost`]).
+//! The site's own accounts nobody gives back: feeds tell them again in full, unless a journal has their counters. It
+//! has no marks from before it began, so what the counters reached to then is lost of the marks as well
+//! ([`marks_lost`]).
 
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{Now, SiteId, UsageRecord, VoId, WallTime, mutant, mutated};
@@ -122,8 +123,8 @@ impl Reaches {
     }
 }
 
-/// What is to stand in the row `reach` of a store that has lost the marks of jobs from before its row was `began`. It has
-/// grown since, but where a clock that had been ahead was set right.
+/// What is to stand in the row `reach` of a store that has lost the marks of jobs from before its row was `began`. It
+/// has grown since, but where a clock that had been ahead was set right.
 pub fn marks_lost(reach: &[u8], began: &[u8]) -> Option<Vec<u8>> {
     let (reach, began) = (Reaches::from_bytes(reach)?, Reaches::from_bytes(began)?);
     let lost = began.counted.meet(reach.counted);
@@ -176,8 +177,8 @@ impl Site {
     }
 
     /// Until when the counters reach in heads of this site's earlier starts that are held. What a second machine with
-    /// its key signs meanwhile reaches to now: what came before this start is older than that, by whichever clock is ahead,
-    /// ours or the members'.
+    /// its key signs meanwhile reaches to now: what came before this start is older than that, by whichever clock is
+    /// ahead, ours or the members'.
     pub(crate) fn past_reach(&self, now: Now, vo: VoId) -> Reach {
         let replica = &self.vos[&vo].replica;
         let heads = replica

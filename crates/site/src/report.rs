@@ -527,6 +527,7 @@ pub(crate) struct Reporting {
     pub(crate) reported: Reported,
     /// Jobs that have ended, where quotas are charged for them.
     pub(crate) ended: Vec<Ended>,
-    /// What instalments charged beyond the final records of their jobs: of whom, by which rules, how much in which span.
+    /// What instalments charged beyond the final records of their jobs: of whom, by which rules, how much in which
+    /// span.
     pub(crate) refunds: Vec<(Account, Rules, Refunds)>,
 }

@@ -464,8 +464,8 @@ impl Site {
             self.notices.clear(|notice| notice.vo() != Some(vo));
             self.effects.push(Effect::Unsubscribe { vo });
         }
-        // Counters are kept by the window, so its length stays until the next start, and with it the history, which is told
-        // in windows.
+        // Counters are kept by the window, so its length stays until the next start, and with it the history, which is
+        // told in windows.
         if config.local_window != self.config.local_window {
             config.local_window = self.config.local_window;
             config.local_history = self.config.local_history;

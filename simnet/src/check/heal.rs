@@ -81,8 +81,8 @@ impl Run {
         }
     }
 
-    /// Notes which jobs a healed site still refuses although its documents tell what they cost. A site whose batch system
-    /// goes by another clock may have to.
+    /// Notes which jobs a healed site still refuses although its documents tell what they cost. A site whose batch
+    /// system goes by another clock may have to.
     pub(super) fn note_untaken(&mut self, node: usize) {
         if clocks_were_wrong(&self.world) || self.options.batch_clocks || self.is_liar(node) {
             return;

@@ -3,8 +3,8 @@
 //! Source: docs/placement.md, "What a site says of itself".
 //!
 //! Invariant checked: a head that a site signs says of free CPUs what was so no longer ago than sites may be silent. At
-//! rest every other member takes all CPUs for free, as nothing runs, but for fewer than make a head of their own: those of
-//! the machines that the owner declares, or, where there are none, those that a charter lists for the site.
+//! rest every other member takes all CPUs for free, as nothing runs, but for fewer than make a head of their own: those
+//! of the machines that the owner declares, or, where there are none, those that a charter lists for the site.
 //! Deliberately not here: what is promised to VOs, which no owner here does.
 
 use fairmesh_model::{Share, SiteId};

@@ -1,9 +1,8 @@
 //! What members publish of corrections is what was taken back.
 //!
 //! Invariant checked, at rest: of each honest site and account every other node holds entries of an audit that amount
-//! to no more than may be refunded, and to no less than was taken back for certain, and of as many jobs. The site itself
-//! knows each job that it has taken back.
-//! Deliberately not here: who took it back, and why.
+//! to no more than may be refunded, and to no less than was taken back for certain, and of as many jobs. The site
+//! itself knows each job that it has taken back. Deliberately not here: who took it back, and why.
 
 use std::collections::{BTreeMap, BTreeSet};
 

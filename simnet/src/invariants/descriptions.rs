@@ -1,8 +1,8 @@
 //! What nodes show of a site's machines and prices is what its owner declares.
 //!
-//! Invariant checked, at rest: each node that takes part in a VO of a site shows its machine classes, its queues and which
-//! machine is of which class as the owner has configured them last; and of an owner who declares more than any may
-//! (docs/charging.md), nothing. That holds for members that lie as long as their nodes publish what they are told.
+//! Invariant checked, at rest: each node that takes part in a VO of a site shows its machine classes, its queues and
+//! which machine is of which class as the owner has configured them last; and of an owner who declares more than any
+//! may (docs/charging.md), nothing. That holds for members that lie as long as their nodes publish what they are told.
 //! Deliberately not here: the price of quotas, which a description has, too.
 
 use fairmesh_model::VoId;

@@ -1,9 +1,9 @@
 //! What a liar can do is bounded.
 //!
-//! Invariant checked, at honest nodes: the sum that they compute of a VO is at most what honest feeds
-//! have offered and the declared capacity of liars over all that history reaches back; their disks stay
-//! under a named bound; no push is unpacked beyond 4 MiB (docs/gossip.md); no honest site is said to contradict itself; and where a lie must be named, at
-//! rest one of them has told its operator who lies, by the notice that the table of lies says.
+//! Invariant checked, at honest nodes: the sum that they compute of a VO is at most what honest feeds have offered and
+//! the declared capacity of liars over all that history reaches back; their disks stay under a named bound; no push is
+//! unpacked beyond 4 MiB (docs/gossip.md); no honest site is said to contradict itself; and where a lie must be named,
+//! at rest one of them has told its operator who lies, by the notice that the table of lies says.
 
 use fairmesh_model::{Millis, VoId};
 use fairmesh_site::{Notice, Site};

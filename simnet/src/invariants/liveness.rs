@@ -8,18 +8,17 @@
 //! moves that time, so a Grid that never comes to rest fails, and so does one that takes too many
 //! steps to get there.
 //!
-//! Invariant checked: then all nodes that mount a VO hold the same documents and counters of it, and
-//! the documents are those that its authority has signed last; those that see it from the same window
-//! compute the same. A clock that was ahead and is set right waits for its window to end, so windows
-//! may differ for that long. What a site does by its clock all do within a tick of each other: they let
-//! go of running jobs whose site has fallen silent, say. So views may differ once more for as long, and
-//! where days are merged until all have heard of it; but only once for each site. Merging a day, or letting
-//! go of what weighs nothing, changes what is held and no number: that a site may do at any time, an hour
-//! after its start with what feeds have told it of days ago. Credit is passed on as demand fades, a head each
-//! time, for up to [`RESTS_WITHIN`]: then each head must reach everybody in three sync intervals ([`Lag`](super::Lag)).
-//! A site that counts a few entries a tick takes its time: while it does, numbers may differ, but not what is held, except
-//! for what has been on its way for less than three sync intervals.
-//! A Grid in which somebody has credit to tell of that no head says yet is not at rest, however alike all views are.
+//! Invariant checked: then all nodes that mount a VO hold the same documents and counters of it, and the documents are
+//! those that its authority has signed last; those that see it from the same window compute the same. A clock that was
+//! ahead and is set right waits for its window to end, so windows may differ for that long. What a site does by its
+//! clock all do within a tick of each other: they let go of running jobs whose site has fallen silent, say. So views
+//! may differ once more for as long, and where days are merged until all have heard of it; but only once for each site.
+//! Merging a day, or letting go of what weighs nothing, changes what is held and no number: that a site may do at any
+//! time, an hour after its start with what feeds have told it of days ago. Credit is passed on as demand fades, a head
+//! each time, for up to [`RESTS_WITHIN`]: then each head must reach everybody in three sync intervals
+//! ([`Lag`](super::Lag)). A site that counts a few entries a tick takes its time: while it does, numbers may differ,
+//! but not what is held, except for what has been on its way for less than three sync intervals. A Grid in which
+//! somebody has credit to tell of that no head says yet is not at rest, however alike all views are.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -1,8 +1,8 @@
 //! Policy versions never fall, and each document has its authority's signatures.
 //!
 //! Invariant checked: the version of the charter in force, of the share policy of each path and of the snapshot at a
-//! node never fall, over all its lives, as long as its store was not lost or replaced. Charters and policies that it goes
-//! by are, to the byte, those that the authority has signed, with as many keys as the charter before asks for.
+//! node never fall, over all its lives, as long as its store was not lost or replaced. Charters and policies that it
+//! goes by are, to the byte, those that the authority has signed, with as many keys as the charter before asks for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! What a site's machines cost is what its owner says, everywhere.
 //!
-//! Invariant checked: what a node holds of a site's prices its owner has once configured; at rest it is
-//! what he says now, at every node that takes part in a VO of that site, and so is what the site asks for jobs by the hour.
+//! Invariant checked: what a node holds of a site's prices its owner has once configured; at rest it is what he says
+//! now, at every node that takes part in a VO of that site, and so is what the site asks for jobs by the hour.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,13 +1,13 @@
 //! Nobody spends more than was granted, and nothing that was granted is forgotten.
 //!
-//! Invariant checked, at honest nodes: of each slice no more is used, held and passed on at all of them together than was
-//! granted, and where members lie, than was granted and what these held, once more for each honest node but one; of a
-//! part what was granted is what sites have given up for it; no site has more of a slice than it may have at most, nor
-//! gives away, holds and uses more than came to it; a node whose rights are not frozen knows of itself all that others
-//! hold of it; a job that was granted has its mark after every step and start, and what open marks hold is held; a job
-//! whose end was acknowledged is charged, by what its account is charged and the price of its hold, and one that never ran,
-//! or was exempt, is not. At rest all nodes show the same of each slice, and granted = used + held +
-//! left + on the way + passed on.
+//! Invariant checked, at honest nodes: of each slice no more is used, held and passed on at all of them together than
+//! was granted, and where members lie, than was granted and what these held, once more for each honest node but one; of
+//! a part what was granted is what sites have given up for it; no site has more of a slice than it may have at most,
+//! nor gives away, holds and uses more than came to it; a node whose rights are not frozen knows of itself all that
+//! others hold of it; a job that was granted has its mark after every step and start, and what open marks hold is held;
+//! a job whose end was acknowledged is charged, by what its account is charged and the price of its hold, and one that
+//! never ran, or was exempt, is not. At rest all nodes show the same of each slice, and granted = used + held + left +
+//! on the way + passed on.
 //!
 //! Where a store was lost, names of jobs are: what was answered before is not held against its node. Of two losses what
 //! only the two knew of each other is lost (docs/quotas.md): what they had sent, and no row says any more, may be spent
@@ -80,7 +80,8 @@ fn slices(ledger: &Ledger) -> Vec<SliceId> {
     all.collect()
 }
 
-/// What a site has of a slice to begin with: by the split, and of a part no more than its row of the whole has given up.
+/// What a site has of a slice to begin with: by the split, and of a part no more than its row of the whole has given
+/// up.
 fn initial(grants: &Grants, rows: &[(usize, &Ledger)], id: SliceId, site: SiteId) -> u64 {
     let of_split = grants.initial(id, site);
     let Some(whole) = grants.whole(id) else {

@@ -126,8 +126,8 @@ impl Forger {
         !self.bombs.is_disjoint(&self.kept)
     }
 
-    /// Whether anybody can read what is forged of a VO: not what it changes of a head that no other node has ever had. Who
-    /// contradicts himself is caught by who gets both heads (`caught`).
+    /// Whether anybody can read what is forged of a VO: not what it changes of a head that no other node has ever had.
+    /// Who contradicts himself is caught by who gets both heads (`caught`).
     pub(super) fn is_read(&self, what: Forged, vo: VoId) -> bool {
         let last = self.last.get(&vo);
         let is_kept = last.is_some_and(|last| self.kept.contains(&ContentHash::of(last.bytes())));

@@ -1,9 +1,9 @@
 //! What counts of the usage that a site has published: no more than it can have run.
 //!
-//! Invariant: where the accounts of a site say more of a span than its charter declares for that time, and a
-//! sixteenth, in charge, CPU time, GPU time or memory, each account's number of that column is cut to
-//! `number × limit ÷ sum`, rounded down. What was taken back is gone first: from the charge, and the same part of what
-//! was held, rounded down. A site that the charter does not list charges and holds nothing, except the one that answers.
+//! Invariant: where the accounts of a site say more of a span than its charter declares for that time, and a sixteenth,
+//! in charge, CPU time, GPU time or memory, each account's number of that column is cut to `number × limit ÷ sum`,
+//! rounded down. What was taken back is gone first: from the charge, and the same part of what was held, rounded down.
+//! A site that the charter does not list charges and holds nothing, except the one that answers.
 
 use std::collections::{BTreeMap, BTreeSet};
 

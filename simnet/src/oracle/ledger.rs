@@ -97,7 +97,8 @@ struct Job {
     taken_back: bool,
     /// Instalments that were taken, but for those that another one repeats.
     instalments: Vec<Rc<UsageRecord>>,
-    /// Who pays how much in all, if a final record that contradicts instalments may have decided it, and if it is certain.
+    /// Who pays how much in all, if a final record that contradicts instalments may have decided it, and if it is
+    /// certain.
     net: Option<Option<(AccountKey, u64)>>,
 }
 

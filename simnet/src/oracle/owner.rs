@@ -92,8 +92,9 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// The account of a job: that of the person whose Grid identity it has, or else whose user, or of the first rule whose conditions hold and which makes a path of the job's words.
-    /// A job that no rule maps belongs to the root of the site's tree.
+    /// The account of a job: that of the person whose Grid identity it has, or else whose user, or of the first rule
+    /// whose conditions hold and which makes a path of the job's words. A job that no rule maps belongs to the root of
+    /// the site's tree.
     pub fn account(&self, record: &UsageRecord) -> AccountKey {
         let (origin, queue) = (&record.origin, record.placement.queue.as_deref());
         let is_known = |row: &Option<String>, word: &Option<String>| row.is_some() && row == word;

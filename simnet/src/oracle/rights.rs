@@ -181,8 +181,8 @@ impl Allocations {
         live
     }
 
-    /// The allocation whose terms an account's jobs of a user, or its debts, go by: of those with something to come that
-    /// the user may spend, the newest.
+    /// The allocation whose terms an account's jobs of a user, or its debts, go by: of those with something to come
+    /// that the user may spend, the newest.
     fn terms(
         &self,
         account: &AccountPath,

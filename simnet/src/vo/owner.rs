@@ -72,8 +72,8 @@ pub enum Relabel {
     GroupToGroup,
     /// Those with a Grid identity are known by it.
     Subjects,
-    /// The owner lists some people, one of whom has a local user and a Grid identity that pay for two accounts; of others
-    /// what runs in the queue `long` counts for that queue of their group.
+    /// The owner lists some people, one of whom has a local user and a Grid identity that pay for two accounts; of
+    /// others what runs in the queue `long` counts for that queue of their group.
     People,
 }
 

@@ -14,8 +14,8 @@ const ARRAY: u8 = 0x80;
 
 impl Vo {
     /// The next policy, and a charter without most members, each signed by one key too few and by one of these keys
-    /// twice; and a charter that takes the VO over, which its own keys have signed alone. An earlier charter may ask for
-    /// fewer signatures: `knows_newest` says that they go to a node that holds the newest one.
+    /// twice; and a charter that takes the VO over, which its own keys have signed alone. An earlier charter may ask
+    /// for fewer signatures: `knows_newest` says that they go to a node that holds the newest one.
     pub fn usurped(&self, knows_newest: bool) -> Result<[Vec<u8>; 5], DocumentError> {
         let charter = self.charter.claimed();
         let mut policy = self.policy.claimed().clone();

@@ -184,8 +184,8 @@ pub enum Action {
         #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
         since: BTreeMap<String, Day>,
     },
-    /// A VO signs a charter that compares siblings differently, and lists its readers or none. `thresholds` are the numbers
-    /// of keys that must sign its next charters, and its next policies.
+    /// A VO signs a charter that compares siblings differently, and lists its readers or none. `thresholds` are the
+    /// numbers of keys that must sign its next charters, and its next policies.
     Charter {
         node: usize,
         #[serde(default = "usual_vo")]

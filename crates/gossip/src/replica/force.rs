@@ -234,7 +234,8 @@ fn parts_of(kinds: &dyn Kinds, head: &Head, changes: Vec<(PartKey, Option<Vec<u8
     changes.collect()
 }
 
-/// Leaves the oldest parts out of what would stand after `changes`, until it is no more than a head may hold. Returns which.
+/// Leaves the oldest parts out of what would stand after `changes`, until it is no more than a head may hold. Returns
+/// which.
 fn leave_out(kinds: &dyn Kinds, held: &Content, changes: &mut Changes) -> Vec<PartKey> {
     let size = |part: &Part| [1, u64::from(length(part)), u64::from(part.rows)];
     let mut all = [0; 3];

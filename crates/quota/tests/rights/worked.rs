@@ -408,12 +408,14 @@ fn owners_have_the_last_word() {
         (Verdict::OverQuota, Some(Decider::Owner))
     );
     let exempt = HoldRequest {
+        account: Some(path("/P-A1")),
         is_exempt: true,
         ..request(2, 200)
     };
     assert_eq!(ledger.hold(WallTime(1), &exempt).verdict, Verdict::Exempt);
-    ledger.commit(WallTime(2), &job(2), CoreMillis(200), &user());
-    assert_eq!(ledger.own_row(ids[0]).expect("it counts").used(), 0);
+    ledger.commit(WallTime(2), &job(2), CoreMillis(60), &user());
+    let row = ledger.own_row(ids[0]).expect("it counts");
+    assert_eq!((row.used(), row.overdraft()), (0, 0));
     let idle = HoldRequest {
         is_idle: true,
         ..request(3, 200)

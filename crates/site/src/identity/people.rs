@@ -1,7 +1,7 @@
 //! The people map: one row for each person, by local user, by Grid identity, or by both.
 //!
-//! Invariant: no user and no Grid identity stands in two rows, so a job is of one person at the most. Where a job has both
-//! words and they are of two people, the Grid identity decides: a local user may be a pool that many people share.
+//! Invariant: no user and no Grid identity stands in two rows, so a job is of one person at the most. Where a job has
+//! both words and they are of two people, the Grid identity decides: a local user may be a pool that many people share.
 //! Deliberately not here: reading the file (the node's configuration).
 
 use fairmesh_model::mutant;

@@ -1,7 +1,7 @@
 //! Where owners want it, accounts with nothing left of their quota stand after all others.
 //!
-//! Source: docs/quotas.md, "Bands": the factor of such an account is halved, and the others' are in the upper half, each
-//! in the order of fairshare.
+//! Source: docs/quotas.md, "Bands": the factor of such an account is halved, and the others' are in the upper half,
+//! each in the order of fairshare.
 //!
 //! Invariant checked: ranks and factors of both bands are what this makes of the ranks without bands; and at rest those
 //! in front are those of whom the oracle finds that they have anything left.
