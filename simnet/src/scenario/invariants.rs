@@ -11,6 +11,7 @@ use crate::check::Books;
 use crate::check::watch::{Facts, SharedFacts};
 use crate::invariants::{Invariant, Seen, TABLE};
 use crate::oracle::Oracle;
+use crate::vo::Vo;
 use crate::world::{StepInfo, World};
 
 use super::Scenario;
@@ -86,6 +87,9 @@ impl Condition for Invariants {
 
     fn step(&mut self, world: &World, step: &StepInfo) -> Result<(), String> {
         self.note_damage(world);
+        for bytes in world.founded_vos().iter().flat_map(Vo::documents) {
+            self.oracle.documents.signed(bytes);
+        }
         let facts: Facts = self.facts.take();
         let vos: Vec<_> = world.vos().into_iter().collect();
         let seen = Seen {
