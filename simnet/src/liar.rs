@@ -2,7 +2,7 @@
 //!
 //! A liar is a member with its own key and a node that runs the real code. It lies through what it
 //! feeds to that node (`check::lie`), through what it does to the messages that leave it (`script`),
-//! or with forged statements of the protocol (`wire` and `bomb`, which know its format).
+//! or with forged statements of the protocol (`wire`, which knows its format).
 //!
 //! Invariant: whatever liars do, honest sites stay identical, count each other exactly, keep their
 //! bounds of memory and disk, and let a liar move no more than its declared capacity. Each lie is a row
@@ -14,7 +14,6 @@ use std::fmt;
 use fairmesh_cluster::{Seed, Stream};
 use serde::{Deserialize, Serialize};
 
-mod bomb;
 mod caught;
 mod rights;
 mod script;

@@ -140,7 +140,7 @@ impl Opening {
 
     /// Makes the journal ready by the operations, and the first round. Where the journal is begun anew, `rows` are told
     /// what it held beside counters, and say what it begins with: that as the store has it, the marks of the latest
-    /// jobs, and, behind these, the counters that nobody but this site holds. It is begun anew when it is longer than
+    /// jobs, and, behind these, the counters that nobody but this site holds. A new one is begun when it is longer than
     /// `bytes_max`.
     pub fn ready(
         self,

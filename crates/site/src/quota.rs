@@ -432,7 +432,7 @@ impl Site {
         }
     }
 
-    /// When a call has waited for long enough, somebody is to be asked, or a look at the time is due where there are
+    /// When a call has waited for long enough, a member is to be asked, or a look at the time is due where there are
     /// quotas.
     pub(crate) fn quota_wakeup(&self) -> Option<MonoTime> {
         let due = self.vos.values().filter_map(|held| {

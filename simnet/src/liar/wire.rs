@@ -21,9 +21,11 @@ use fairmesh_site::{Effect, HeadId, Table};
 use fairmesh_usage::cut;
 use serde_bytes::ByteBuf;
 
+use super::Forged;
 use super::caught::Caught;
-use super::{Forged, bomb};
 use crate::vo::{key, path, site_id, site_key};
+
+mod bomb;
 
 /// Ten years.
 const YEARS: Millis = Millis(10 * 365 * 86_400_000);
@@ -192,7 +194,7 @@ impl Forger {
             pushes.for_each(|push| self.caught.forges(push));
         }
         if what == Forged::Bomb {
-            let heads = forged.iter().filter_map(|(_, push)| head_of(push));
+            let heads = forged.iter().filter_map(|(_, push)| bomb::head_of(push));
             self.bombs.extend(heads.map(|head| ContentHash::of(&head)));
         }
         forged
@@ -405,22 +407,6 @@ impl Forging<'_> {
         Some(Push::Head(head, delta).to_bytes())
     }
 
-    /// A push of kilobytes that unpack to megabytes, with the head of what they unpack to.
-    fn bomb(&self, incarnation: u64) -> Option<Vec<u8>> {
-        let held = self.parts();
-        let held = held.iter().map(|(name, bytes)| {
-            let len = u32::try_from(bytes.len()).expect("parts are short");
-            (name.clone(), ContentHash::of(bytes), len)
-        });
-        let rows: Vec<ManifestRow> = held.chain(bomb::rows(UNKNOWN)).collect();
-        let push = self.with(incarnation, Parts::new())?;
-        let root = root_of(&rows);
-        let head = head_of(&self.signed_anew(&push, |head| Head { root, ..head })?)?;
-        let last = self.last.claimed();
-        let delta = bomb::delta(UNKNOWN, (last.incarnation, last.seq));
-        Some(Push::Head(ByteBuf::from(head), Some(delta)).to_bytes())
-    }
-
     /// A head of another site, signed by it a millisecond later than it has: what its signature is not
     /// good for.
     fn altered(&self, random: &mut Stream) -> Option<Vec<u8>> {
@@ -505,14 +491,6 @@ impl Forging<'_> {
             bytes[from..].fill(0);
         }
         parts
-    }
-}
-
-/// The head in a push.
-fn head_of(push: &[u8]) -> Option<Vec<u8>> {
-    match Push::from_bytes(push) {
-        Ok(Push::Head(head, _)) => Some(head.into_vec()),
-        _ => None,
     }
 }
 
