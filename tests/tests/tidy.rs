@@ -166,8 +166,8 @@ fn habits_are_shown_by_tests_and_files_that_exist() {
     report("names in docs/habits.md of no test and no file", unknown);
 }
 
-/// Names between backticks in the last column of a page's tables: how many, and those that are no test, nor anything else
-/// that shows something.
+/// Names between backticks in the last column of a page's tables: how many, and those that are no test, nor anything
+/// else that shows something.
 fn proofs(page: &str, shows: impl Fn(&str) -> bool) -> (usize, Vec<String>) {
     let functions: BTreeSet<String> = code_files()
         .filter_map(|file| std::fs::read_to_string(file).ok())

@@ -1,8 +1,8 @@
 //! `cargo xtask fuzz`: a campaign of every fuzz target, and the rows of the table in `docs/threat-model.md`.
 //!
 //! Builds the targets with cargo-fuzz, has the tests write the examples that they begin with, and gives each target its
-//! minutes of CPU, as many at a time as there are cores. All of it is kept in `target/fuzz`: whoever interrupts it and comes
-//! back goes on with the targets that have no row yet. Deliberately not here: what a target does (`tests/fuzz`).
+//! minutes of CPU, as many at a time as there are cores. All of it is kept in `target/fuzz`: whoever interrupts it and
+//! comes back goes on with the targets that have no row yet. Deliberately not here: what a target does (`tests/fuzz`).
 //!
 //! Invariant: a target has a row when it has had its whole time and nothing failed; any other is an error at the end.
 

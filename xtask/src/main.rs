@@ -4,9 +4,10 @@
 //! sets up what it may set up, runs every check in order, stops at the first that fails, and ends
 //! with a table of what each step cost and, where there is any, one of what could not be run.
 //!
-//! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its goals
-//! and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine. `cargo xtask hours`
-//! runs a mesh of twelve without faults and with named ones. `cargo xtask coverage` counts what the simulator's seeds reach.
+//! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its
+//! goals and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine.
+//! `cargo xtask hours` runs a mesh of twelve without faults and with named ones. `cargo xtask coverage` counts what the
+//! simulator's seeds reach.
 //!
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
 //! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).

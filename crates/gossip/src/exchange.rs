@@ -1,8 +1,8 @@
 //! Whom to ask, what, and when.
 //!
-//! For each VO a probe goes to one of its members, drawn at random, every `sync` interval, and to a new
-//! peer at once and until an exchange with it has ended; where it shows a difference a pull follows, and pulls follow pulls until the answer
-//! says there is no more. Beside them several requests for parts may be under way.
+//! For each VO a probe goes to one of its members, drawn at random, every `sync` interval, and to a new peer at once
+//! and until an exchange with it has ended; where it shows a difference a pull follows, and pulls follow pulls until
+//! the answer says there is no more. Beside them several requests for parts may be under way.
 //!
 //! Invariant: what is queued for a peer and under way with it is bounded by the VOs shared with it, and
 //! all of it is forgotten when the peer goes. A tick costs what there is to send: the number of peers, and
@@ -99,8 +99,8 @@ pub trait Shared {
 /// How exchanges with a connected peer end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exchanges {
-    /// Exchanges that have ended since it connected: a comparison that found nothing to pull, or an answer to a pull. That a
-    /// comparison finds a difference is only the begin of one: small packets may pass where large ones do not.
+    /// Exchanges that have ended since it connected: a comparison that found nothing to pull, or an answer to a pull.
+    /// That a comparison finds a difference is only the begin of one: small packets may pass where large ones do not.
     pub ended: u64,
     /// Requests that it has not answered since then.
     pub failed: u64,

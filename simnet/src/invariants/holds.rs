@@ -1,8 +1,8 @@
 //! A hold stays open until its job ends, is released, or passes its time by a clock that is believed, and no longer.
 //!
-//! Invariant checked, at honest sites: a job that may run has an open hold until its site hears of its end, or until
-//! 30 days, the time that the job may run and 10 minutes have passed since it asked, by its site's clock. A clock that
-//! its site knows to be wrong shows nothing of that. A minute after that time, by a clock that is right, the hold is not
+//! Invariant checked, at honest sites: a job that may run has an open hold until its site hears of its end, or until 30
+//! days, the time that the job may run and 10 minutes have passed since it asked, by its site's clock. A clock that its
+//! site knows to be wrong shows nothing of that. A minute after that time, by a clock that is right, the hold is not
 //! open any more.
 //!
 //! A site knows that its clock is wrong where members that are connected show another time, or where it has leapt since

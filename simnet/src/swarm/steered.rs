@@ -1,8 +1,8 @@
 //! A run that bytes stand for, so that a search that watches coverage can steer it.
 //!
-//! Eight bytes are a seed, little-endian: alone they are the run that the seed draws. Each three bytes after them change
-//! one thing of a smaller Grid: a switch; a number of faults or a rate, to a value at its limits; what liars lie about;
-//! or the time of a fault, so that it comes within a round of another one.
+//! Eight bytes are a seed, little-endian: alone they are the run that the seed draws. Each three bytes after them
+//! change one thing of a smaller Grid: a switch; a number of faults or a rate, to a value at its limits; what liars lie
+//! about; or the time of a fault, so that it comes within a round of another one.
 //!
 //! Invariant: the same bytes are the same run, and what they change can be printed as options.
 //! Deliberately not here: the search (`simnet/fuzz`).
