@@ -191,14 +191,15 @@ impl World {
     fn sign(&mut self, action: &Action) -> Result<(), String> {
         let vo = self.vo_named(action.vo().expect("documents are of a VO"))?;
         let issued = self.true_wall();
-        // The one before may have expired, a day ago in some Grids.
-        let expires = issued.after(self.vos[vo].spec.valid);
+        // One that has expired is followed by one that is valid as long as it was.
+        let renewed = issued.after(self.vos[vo].spec.valid);
+        let expires = |before: WallTime| if before > issued { before } else { renewed };
         let first: BTreeMap<usize, u32> = self.vos[vo].spec.members.iter().copied().collect();
         let readers = self.vos[vo].spec.readers.clone();
         let (gpus, mem_gib) = (self.vos[vo].spec.gpus, self.vos[vo].spec.mem_gib);
         let mut charter = |change: &dyn Fn(&mut Charter)| {
             self.vos[vo].next_charter(|charter| {
-                (charter.issued, charter.expires) = (issued, expires);
+                (charter.issued, charter.expires) = (issued, expires(charter.expires));
                 change(charter);
             })
         };
@@ -235,7 +236,7 @@ impl World {
                 charter.sites.extend(admitted);
             }),
             Action::Policy { .. } => self.vos[vo].next_policy(|policy| {
-                (policy.issued, policy.expires) = (issued, expires);
+                (policy.issued, policy.expires) = (issued, expires(policy.expires));
                 policy::change(policy, action);
             }),
             other => unreachable!("`{}` signs nothing", other.word()),
