@@ -247,7 +247,19 @@ impl Site {
         }
         self.ask_for_rights(now, vo, wants);
         self.keep_quota(vo);
+        if answer.verdict.runs() {
+            self.release_elsewhere(vo, &asked.request.job);
+        }
         answer
+    }
+
+    /// A job's names may mean another VO than when it asked before: it holds in this one alone.
+    fn release_elsewhere(&mut self, vo: VoId, job: &JobKey) {
+        let mut known = Vec::new();
+        for (of, held) in self.vos.iter_mut().filter(|(of, _)| **of != vo) {
+            known.extend(held.quota.ledger.release(job).then_some(*of));
+        }
+        known.into_iter().for_each(|of| self.keep_quota(of));
     }
 
     /// What a hold of a job that is not known yet would be answered, without holding anything; `ahead` is what
@@ -391,7 +403,7 @@ impl Site {
     }
 
     /// Charges a job at the price of its hold.
-    fn commit(
+    pub(super) fn commit(
         &mut self,
         now: Now,
         vo: VoId,
@@ -405,47 +417,6 @@ impl Site {
         quota.has_news = true;
         self.quota_stats.committed += 1;
         Some(committed)
-    }
-
-    /// Charges the quotas of jobs that a report says have ended, in the same change of the store.
-    pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
-        for ended in std::mem::take(&mut report.ended) {
-            if ended.is_again {
-                self.forget_charge(&ended.job, report);
-            }
-            let held = self.quota_of_hold(&ended.job).map(|(vo, _)| vo);
-            let vo = held.or(ended.account.vo);
-            let is_off = |vo: &VoId| {
-                self.config
-                    .quotas
-                    .get(vo)
-                    .is_some_and(|owner| owner.is_off && !mutated!(OffIsCharged))
-            };
-            let is_charged = |vo: &VoId| held.is_some() || !is_off(vo);
-            let is_charged = |vo: &VoId| is_charged(vo) && !mutated!(EndedUncommitted);
-            let Some(vo) = vo.filter(is_charged) else {
-                continue;
-            };
-            let charge = CoreMillis(ended.charge);
-            if let (Some(next), Some(held)) = (&ended.next, self.vos.get_mut(&vo)) {
-                let ledger = &mut held.quota.ledger;
-                let cost = cost(ledger.mark(&ended.job), charge);
-                ledger.hand_on(&ended.job, next, cost);
-            }
-            self.commit(now, vo, &ended.job, charge, &ended.account.path);
-            let writes = self.quota_writes(vo);
-            let writes = mutant!(CommitUnwritten, writes, Vec::new());
-            report.writes.extend(writes);
-        }
-    }
-
-    /// A job that was taken back is charged as if it had never been: perhaps to another account.
-    fn forget_charge(&mut self, job: &JobKey, report: &mut Reporting) {
-        if let Some((vo, quota)) = self.quota_of_hold(job)
-            && quota.ledger.forget_charge(job)
-        {
-            report.writes.extend(self.quota_writes(vo));
-        }
     }
 
     /// Whether any quota was charged for a job.
@@ -520,9 +491,15 @@ impl Site {
     }
 
     /// The VO whose rights a job holds, or was charged to, and its quotas.
-    fn quota_of_hold(&mut self, job: &JobKey) -> Option<(VoId, &mut Quota)> {
-        let mut quotas = self.vos.iter_mut().map(|(vo, held)| (*vo, &mut held.quota));
-        quotas.find(|(_, quota)| quota.ledger.mark(job).is_some())
+    pub(super) fn quota_of_hold(&mut self, job: &JobKey) -> Option<(VoId, &mut Quota)> {
+        let marks = self.vos.iter();
+        let marks = marks.filter_map(|(vo, held)| Some((*vo, held.quota.ledger.mark(job)?.state)));
+        let (vo, _) = marks.min_by_key(|(_, state)| match state {
+            State::Held => 0,
+            State::Committed => 1,
+            _ => 2,
+        })?;
+        Some((vo, &mut self.vos.get_mut(&vo)?.quota))
     }
 }
 
@@ -547,7 +524,7 @@ fn waits_for(quota: &Quota) -> String {
 }
 
 /// What a job costs at the price of its hold; at the usual one where nobody had asked.
-fn cost(mark: Option<&Mark>, charge: CoreMillis) -> CoreMillis {
+pub(super) fn cost(mark: Option<&Mark>, charge: CoreMillis) -> CoreMillis {
     let mark = mark.filter(|_| !mutated!(HoldPriceForgotten));
     mark.map_or(charge, |mark| mark.cost(charge))
 }

@@ -8,7 +8,7 @@ use fairmesh_model::{
 use fairmesh_site::rights::{Answer, Cell, Row, SliceId, State, Totals, Verdict};
 use fairmesh_site::{
     Effect, Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, SITE_KEY, Site,
-    Table,
+    SiteConfig, Table,
 };
 
 use super::corrections::correct;
@@ -148,6 +148,49 @@ fn a_hold_is_granted_refused_with_a_reason_and_ended_by_the_feed() {
     assert_eq!(totals(&mesh, 1).used, used);
     mesh.run(MINUTE);
     assert_eq!(hours(totals(&mesh, 2)), [4, 0, 26, 0], "the others know");
+}
+
+/// Seed 7239935591326377719: an owner's rules changed between two calls about one job.
+#[test]
+fn a_job_whose_names_mean_another_vo_by_now_holds_in_that_vo_alone() {
+    let mut mesh = found(3, 1, 10);
+    let other = sign_charter(vo::charter("other", 1));
+    let vos = [mesh.vo, other.vo()];
+    let config = |account: [&str; 2]| {
+        let mounted: Vec<_> = account.into_iter().zip(vos).collect();
+        vo::config(&mounted, Default::default(), vo::timing())
+    };
+    let reconfigure = |mesh: &mut Mesh, config: SiteConfig| {
+        mesh.nodes[0].config = config.clone();
+        mesh.handle(0, Event::Reconfigured(Box::new(config)));
+    };
+    reconfigure(&mut mesh, config(["grid", "other"]));
+    mesh.publish(0, other.bytes()).expect("it founds the VO");
+    let body = Allocation {
+        vo: vos[1],
+        ..allocation(&mesh, 10, 1)
+    };
+    grant(&mut mesh, 0, body);
+    mesh.run(MINUTE);
+    let record = asking(&mesh, "1", 4);
+    let ask = |mesh: &mut Mesh| match call(mesh, 0, hold_call(record.clone(), false)) {
+        Some(Ok(QuotaAnswer::Held { vo, .. })) => vo,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(ask(&mut mesh), Some(vos[0]));
+    reconfigure(&mut mesh, config(["other", "grid"]));
+    assert_eq!(ask(&mut mesh), Some(vos[1]));
+    let amounts = |mesh: &Mesh| {
+        vos.map(|vo| {
+            let ledger = mesh.nodes[0].site.ledger(vo).expect("it takes part");
+            let rows = ledger.own_rows();
+            let sums = rows.map(|(_, row)| (row.held(), row.used()));
+            sums.fold((0, 0), |sum, of| (sum.0 + of.0, sum.1 + of.1))
+        })
+    };
+    assert_eq!(amounts(&mesh), [(0, 0), (4 * HOUR.0, 0)]);
+    mesh.report(0, &[record]).expect("it counts");
+    assert_eq!(amounts(&mesh), [(0, 0), (0, 4 * HOUR.0)]);
 }
 
 #[test]
