@@ -19,7 +19,7 @@ use fairmesh_model::{
 };
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
 
-use super::Run;
+use super::{Run, owner_of};
 use crate::oracle::rights::Place;
 use crate::swarm::{Offer, QuotaStep, VoOptions};
 use crate::vo::{HOUR, allocation, job, path, site_id};
@@ -271,6 +271,12 @@ impl Run {
     /// A batch system asks whether a job may run.
     fn ask(&mut self, node: usize, vo: usize, call: HoldCall) {
         self.world.take_waiting(node);
+        // The quota is that of the VO that the job's names mean now.
+        let owner = owner_of(&self.world.node(node).config);
+        let vo = owner
+            .account(&call.record)
+            .0
+            .map_or(vo, |of| self.number_of(of));
         let asked = self.asked(node, vo, call.clone());
         let before = place(&self.world, node, self.ids[vo]);
         if let Some(ticket) = self.world.send_quota(node, QuotaCall::Hold(Box::new(call))) {
@@ -327,14 +333,9 @@ impl Run {
                 Some(known) => known.expires.max(asked.expires),
                 None => asked.expires,
             };
-            // A person's names may be another VO's by now: then that VO's quota is asked.
-            let vo = match &reply {
-                Ok(QuotaAnswer::Held { vo: Some(vo), .. }) => *vo,
-                _ => self.ids[asked.vo],
-            };
             let booked = Booked {
                 node: asked.node,
-                vo,
+                vo: self.ids[asked.vo],
                 expires,
                 answer,
                 is_lost: false,

@@ -4,9 +4,7 @@
 //! clock, says that it does; one whose documents are all valid does not. That it goes by them still is
 //! checked at rest, when all must hold what was signed last (`liveness`).
 
-use std::collections::BTreeSet;
-
-use fairmesh_model::VoId;
+use fairmesh_model::{Charter, SharePolicy, Signed, VoId, WallTime};
 
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
@@ -42,11 +40,19 @@ impl Invariant for Expired {
                 .filter(goes_by)
                 .filter_map(|vo| vo.spec.mounts.as_ref());
             let mounts: Vec<VoId> = mounts.map(|(_, mount)| mount.vo).collect();
-            let read: BTreeSet<VoId> = site.read_documents().map(|(vo, _)| vo).collect();
-            let reads = |vo: &&Vo| mounts.contains(&vo.id) && read.contains(&vo.id);
-            let mut held = vos.iter().filter(|vo| goes_by(vo) || reads(vo));
-            // All documents of a VO expire at one time.
-            let has_expired = held.any(|vo| vo.charter.claimed().expires <= now.wall);
+            let read = site.read_documents();
+            let read = read
+                .filter(|(vo, _)| mounts.contains(vo))
+                .map(|(_, bytes)| bytes);
+            let own = vos
+                .iter()
+                .filter(goes_by)
+                .flat_map(|vo| site.documents(vo.id));
+            let has_expired = own
+                .map(|bytes| expires(&bytes))
+                .chain(read.map(|bytes| expires(&bytes)))
+                .flatten()
+                .any(|at| at <= now.wall);
             let says = site.health(now).expired;
             *checks += 1;
             if says != has_expired {
@@ -57,4 +63,12 @@ impl Invariant for Expired {
         }
         Ok(())
     }
+}
+
+/// Until when a charter or a share policy is valid.
+fn expires(bytes: &[u8]) -> Option<WallTime> {
+    let charter = Signed::<Charter>::parse(bytes).map(|of| of.claimed().expires);
+    charter
+        .or_else(|_| Signed::<SharePolicy>::parse(bytes).map(|of| of.claimed().expires))
+        .ok()
 }

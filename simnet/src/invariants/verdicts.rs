@@ -182,7 +182,9 @@ fn check_decided(seen: &Seen<'_>, decided: &Decided) -> Result<(), Violation> {
     if answer.verdict == Verdict::Granted {
         check_order(seen, decided).map_err(at)?;
     }
-    match place(seen.world, node, vo) {
+    // What arrives when its time is over may come behind the decision, in one step.
+    let now = seen.world.now_at(node).mono;
+    match place(seen.world, node, vo).filter(|_| now < decided.asked.at.after(WAIT_MAX)) {
         Some(after) => check_after_waiting(decided, &after, answer).map_err(at),
         None => Ok(()),
     }

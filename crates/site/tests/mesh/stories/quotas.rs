@@ -191,6 +191,14 @@ fn a_job_whose_names_mean_another_vo_by_now_holds_in_that_vo_alone() {
     assert_eq!(amounts(&mesh), [(0, 0), (4 * HOUR.0, 0)]);
     mesh.report(0, &[record]).expect("it counts");
     assert_eq!(amounts(&mesh), [(0, 0), (0, 4 * HOUR.0)]);
+
+    // By its end the names of this one mean no VO any more.
+    let last = asking(&mesh, "2", 1);
+    call(&mut mesh, 0, hold_call(last.clone(), false));
+    assert_eq!(amounts(&mesh)[1], (HOUR.0, 4 * HOUR.0));
+    reconfigure(&mut mesh, config(["one", "two"]));
+    mesh.report(0, &[last]).expect("it counts");
+    assert_eq!(amounts(&mesh)[1], (0, 5 * HOUR.0));
 }
 
 #[test]
