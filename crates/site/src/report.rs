@@ -198,8 +198,7 @@ impl Site {
         mark.payer = if is_of_one { payer.digest } else { 0 };
         report.marks.insert(key, mark);
         self.marks_moved += u64::from(is_again);
-        // Its names may mean another account than when it asked, of which there are no quotas.
-        if mark.ended && (self.has_quota(payer.account.vo) || self.has_hold(&record.key)) {
+        if mark.ended && self.is_of_quotas(payer.account.vo, &record.key) {
             let ended = Ended::new(&payer.account, record, mark.charge);
             report.ended.push(Ended { is_again, ..ended });
         }

@@ -38,6 +38,11 @@ impl Ended {
 }
 
 impl Site {
+    /// Whether a job of a VO is charged to quotas. One that holds is, though its names mean another account by now.
+    pub(crate) fn is_of_quotas(&self, vo: Option<VoId>, job: &JobKey) -> bool {
+        self.has_quota(vo) || self.has_hold(job)
+    }
+
     /// Charges the quotas of jobs that a report says have ended, in the same change of the store.
     pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
         for ended in std::mem::take(&mut report.ended) {
