@@ -9,7 +9,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{Charter, DocumentError, Factor, MemberSite, PriceList, RunningJob, WallTime};
+use fairmesh_model::{
+    Charter, DocumentError, Factor, MemberSite, Millis, PriceList, RunningJob, WallTime,
+};
 use fairmesh_policy::SitePolicy;
 use fairmesh_site::SiteConfig;
 
@@ -191,15 +193,12 @@ impl World {
     fn sign(&mut self, action: &Action) -> Result<(), String> {
         let vo = self.vo_named(action.vo().expect("documents are of a VO"))?;
         let issued = self.true_wall();
-        // One that has expired is followed by one that is valid as long as it was.
-        let renewed = issued.after(self.vos[vo].spec.valid);
-        let expires = |before: WallTime| if before > issued { before } else { renewed };
-        let first: BTreeMap<usize, u32> = self.vos[vo].spec.members.iter().copied().collect();
-        let readers = self.vos[vo].spec.readers.clone();
-        let (gpus, mem_gib) = (self.vos[vo].spec.gpus, self.vos[vo].spec.mem_gib);
+        let spec = self.vos[vo].spec.clone();
+        let first: BTreeMap<usize, u32> = spec.members.iter().copied().collect();
         let mut charter = |change: &dyn Fn(&mut Charter)| {
             self.vos[vo].next_charter(|charter| {
-                (charter.issued, charter.expires) = (issued, expires(charter.expires));
+                charter.expires = expires(charter.expires, issued, spec.valid);
+                charter.issued = issued;
                 change(charter);
             })
         };
@@ -217,7 +216,7 @@ impl World {
                 }
                 charter.readers = match unread {
                     true => BTreeSet::new(),
-                    false => readers.clone(),
+                    false => spec.readers.clone(),
                 };
             }),
             Action::Remove { sites, .. } => charter(&|charter| {
@@ -229,14 +228,15 @@ impl World {
                 let cores = |site| first.get(site).or(first.values().next()).copied();
                 let admitted = sites.iter();
                 let admitted = admitted.map(|site| MemberSite {
-                    gpus,
-                    mem_gib,
+                    gpus: spec.gpus,
+                    mem_gib: spec.mem_gib,
                     ..Vo::member(*site, cores(site).unwrap_or(1))
                 });
                 charter.sites.extend(admitted);
             }),
             Action::Policy { .. } => self.vos[vo].next_policy(|policy| {
-                (policy.issued, policy.expires) = (issued, expires(policy.expires));
+                policy.expires = expires(policy.expires, issued, spec.valid);
+                policy.issued = issued;
                 policy::change(policy, action);
             }),
             other => unreachable!("`{}` signs nothing", other.word()),
@@ -272,4 +272,13 @@ fn pairs<'a>(from: &'a [usize], to: &'a [usize]) -> impl Iterator<Item = (usize,
         .iter()
         .flat_map(|from| to.iter().map(move |to| (*from, *to)));
     all.filter(|(from, to)| from != to)
+}
+
+/// Until when the next document is valid. One that has expired is followed by one that is valid as long as it was.
+fn expires(before: WallTime, issued: WallTime, valid: Millis) -> WallTime {
+    if before > issued {
+        before
+    } else {
+        issued.after(valid)
+    }
 }
