@@ -20,6 +20,7 @@ mod hours;
 mod lacking;
 mod package;
 mod schedulers;
+mod selection;
 mod setup;
 mod sizes;
 mod steps;

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use crate::beside;
 use crate::lacking::{List, is_required};
+use crate::selection;
 
 /// One command that has to succeed.
 pub(crate) struct Step {
@@ -117,8 +118,17 @@ pub(crate) const STEPS: &[Step] = &[
             "check",
             "--no-run",
         ],
-        // Other seeds for every commit.
-        then: &["simnet", "check", "--seeds", "60", "--from-commit", "HEAD"],
+        // Seeds that reach the most, and others for every commit.
+        then: &[
+            "simnet",
+            "check",
+            "--first",
+            selection::FILE,
+            "--seeds",
+            selection::FRESH,
+            "--from-commit",
+            "HEAD",
+        ],
         ..CARGO
     },
 ];
