@@ -19,6 +19,7 @@ mod fuzz;
 mod hours;
 mod lacking;
 mod package;
+mod planted;
 mod schedulers;
 mod selection;
 mod setup;
@@ -36,7 +37,7 @@ fn main() -> ExitCode {
         []
         | ["help" | "--help" | "-h"]
         | [
-            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage",
+            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "mutants",
             "--help" | "-h",
         ] => {
             help();
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         ["hours", ref options @ ..] => hours::run(options),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         ["coverage", ref arguments @ ..] => coverage::run(arguments),
+        ["mutants", ref names @ ..] => planted::run(names),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
@@ -124,6 +126,9 @@ fn help() {
         "cargo xtask coverage              runs seeds and writes docs/judge.md: what of the core they reach (cargo-llvm-cov,"
     );
     println!("                                  nightly); --seeds N");
+    println!(
+        "cargo xtask mutants               plants faults in the tests of the crates; FAULT… chooses"
+    );
     println!("cargo xtask help                  prints this\n");
     println!(
         "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,book,prometheus,python,schemathesis,gridengine,condor,systemd,arc,axe names what may not be lacking: a test"
