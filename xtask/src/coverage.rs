@@ -70,6 +70,16 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     write(&files(&text), seeds)
 }
 
+fn commit() -> Result<String, String> {
+    let mut git = Command::new("git");
+    let output = git
+        .args(["rev-parse", "--short=8", "HEAD"])
+        .current_dir(root())
+        .output();
+    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
+}
+
 fn llvm_cov(arguments: &[&str]) -> Result<(), String> {
     let mut command = Command::new("rustup");
     command.args(["run", "nightly", "cargo", "llvm-cov"]);
@@ -177,8 +187,9 @@ fn write(files: &BTreeMap<String, File>, seeds: &str) -> Result<(), String> {
         return Err("the report has no file of the core".to_owned());
     }
     let mut tables = format!(
-        "Seeds 1 to {seeds} of `simnet check`.\n\n\
-         | crate | lines | reached | branches | taken |\n|---|--:|--:|--:|--:|\n"
+        "Seeds 1 to {seeds} of `simnet check`, at commit {}.\n\n\
+         | crate | lines | reached | branches | taken |\n|---|--:|--:|--:|--:|\n",
+        commit()?
     );
     for krate in CRATES {
         let of = || {
