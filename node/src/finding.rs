@@ -5,11 +5,10 @@
 //! `docs/troubleshooting.md` that says what to do; that page is a part of the program, so there is one text of it.
 //! Deliberately not here: looking (`control/health`, `config/lint`, `doctor`).
 
+use fairmesh_model::clean;
 use fairmesh_site::{Notice, Severity};
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantArray};
-
-use crate::control::clean;
 
 /// The page with a section for each code.
 const PAGE: &str = include_str!("../../docs/troubleshooting.md");

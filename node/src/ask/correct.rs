@@ -10,14 +10,13 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
-use fairmesh_model::WallTime;
+use fairmesh_model::{WallTime, clean};
 
 use super::number::core_hours;
 use super::report::read_options::ReadOptions;
 use super::report::source::Source;
 use super::{AskArgs, count, name_or_id, unless_refused};
 use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Finishing, Table, timestamp};
 
 /// Jobs in one request.

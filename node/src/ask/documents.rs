@@ -1,10 +1,10 @@
 //! What `fairmesh policy publish` asks of a node.
 
 use anyhow::Context as _;
+use fairmesh_model::clean;
 
 use super::Control;
 use crate::control::answer::{Answer, DocumentsBody, PublishedBody};
-use crate::control::clean;
 
 /// Hands a signed document to the node; gives what became of it.
 ///

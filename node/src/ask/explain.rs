@@ -6,12 +6,12 @@ mod words;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fairmesh_model::clean;
 use fairmesh_schedulers::slurm::standing::{self, InQueue};
 
 use super::{AskArgs, heading, unless_refused};
 use crate::config::Config;
 use crate::control::answer::ExplainBody;
-use crate::control::clean;
 use crate::output::Exit;
 pub(crate) use words::{Whose, comparison_words, level_words, reason};
 

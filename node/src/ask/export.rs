@@ -6,14 +6,13 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, clean};
 use fairmesh_records::export::{
     ApelSite, Gap, Summaries, USAGE_RECORDS_CLOSE, USAGE_RECORDS_OPEN, apel_job, apel_job_header,
     auditor_record, usage_record,
 };
 use fairmesh_records::{BatchRecord, Job};
 
-use crate::control::clean;
 use crate::driver::wall_now;
 use crate::output::count;
 

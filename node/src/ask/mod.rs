@@ -152,7 +152,7 @@ pub(crate) fn heading(rests_on: &RestsOn) -> String {
         (at <= now).then_some(told)
     });
     let unvouched = rests_on.views.iter().filter_map(|view| {
-        let why = crate::control::clean(view.snapshot.as_deref()?);
+        let why = fairmesh_model::clean(view.snapshot.as_deref()?);
         let name = name_or_id(view.name.as_deref(), &view.vo);
         Some(format!("\nVO {name}: {why}: see `fairmesh status`"))
     });
@@ -194,7 +194,7 @@ fn as_of(rests_on: &RestsOn) -> String {
 pub(crate) fn name_or_id(name: Option<&str>, id: &str) -> String {
     name.map_or_else(
         || id.chars().take(crate::control::ID_DIGITS_MIN).collect(),
-        crate::control::clean,
+        fairmesh_model::clean,
     )
 }
 

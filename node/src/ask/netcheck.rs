@@ -7,8 +7,8 @@ use std::io::Write;
 use super::peers::{NO_PEERS, round_trip};
 use super::{AskArgs, heading, name_or_id};
 use crate::control::answer::{PeerBody, PeersBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table};
+use fairmesh_model::clean;
 
 /// Check which peers can be reached, at which addresses, and why not
 #[derive(Debug, Clone, clap::Args)]

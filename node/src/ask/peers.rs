@@ -3,11 +3,10 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, clean};
 
 use super::{AskArgs, heading, name_or_id};
 use crate::control::answer::{PeerBody, PeerState, PeersBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, age};
 
 /// Said instead of an empty table.

@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{WallTime, clean};
 
 use super::{AskArgs, name_or_id};
 use crate::control::answer::{PricesBody, SitePricesBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
 /// Show what each site's machines and queues cost, as it has signed for its VOs

@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use fairmesh_client::{Client, FACTOR_MAX, Names, ROWS_OF_ANY_NAMES, Who};
+use fairmesh_model::clean;
 use serde::Serialize;
 
 use super::AskArgs;
 use super::number::percent;
 use crate::control::answer::{LevelBody, PriorityBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, OutputArgs, Table, unbroken, write_json};
 
 /// How long the node may take over a batch.

@@ -13,8 +13,8 @@ use super::columns::{self, Column};
 use super::number::{core_seconds, factor, fraction};
 use super::{AskArgs, AskError, heading};
 use crate::control::answer::{Answer, ShareBody, SharesBody};
-use crate::control::clean;
 use crate::output::Exit;
+use fairmesh_model::clean;
 
 /// All fields, in the order of the long form.
 const FIELDS: [&str; 13] = [

@@ -4,14 +4,13 @@
 
 use std::io::Write;
 
-use fairmesh_model::{Millis, WallTime};
+use fairmesh_model::{Millis, WallTime, clean};
 use fairmesh_site::Severity;
 
 use super::number::{core_hours, percent};
 use super::peers::{NO_PEERS, peer_summary};
 use super::{AskArgs, count, heading, name_or_id};
 use crate::control::answer::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
-use crate::control::clean;
 use crate::finding::{Code, Finding};
 use crate::output::{Align, Exit, OutputArgs, Table, age, timestamp, unbroken, until};
 

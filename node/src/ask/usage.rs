@@ -2,12 +2,11 @@
 
 use std::io::Write;
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{WallTime, clean};
 
 use super::number::core_hours;
 use super::{AskArgs, heading, name_or_id};
 use crate::control::answer::{CountersBody, UnmappedBody, UsageBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
 /// Show raw usage by account or by site, or whom no identity rule maps

@@ -11,7 +11,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId};
+use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId, clean};
 use fairmesh_site::{
     Account, Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
     Site, Stage, Withdrawal,
@@ -26,7 +26,6 @@ use super::answer::{
 use super::error::ApiError;
 use super::extract::{Params, json};
 use super::rests_on::{answer, site_name};
-use super::text::clean;
 use super::usage::{find_vo, is_id};
 use super::{Shared, State};
 use crate::place::requirements;

@@ -66,7 +66,6 @@ pub(crate) use access::may_read_all;
 pub use access::{own_uid, trusted};
 pub use connections::ControlServer;
 pub use rests_on::rests_on;
-pub use text::clean;
 
 use crate::config::Uids;
 use crate::driver::NodeHandle;

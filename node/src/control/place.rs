@@ -17,7 +17,7 @@ use fairmesh_fairshare::charging::Resources;
 use fairmesh_model::record::{PROPERTIES_MAX, RUN_MAX};
 use fairmesh_model::{
     Factor, Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId,
-    WallTime,
+    WallTime, clean,
 };
 use fairmesh_site::{
     Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX, Words,
@@ -31,7 +31,6 @@ use super::error::ApiError;
 use super::extract::json;
 use super::priority::fraction;
 use super::rests_on::answer;
-use super::text::clean;
 use super::usage::find_vo;
 use super::{Shared, State};
 use crate::place::{reason, wait_s, wishes, word};

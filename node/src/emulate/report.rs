@@ -5,11 +5,10 @@
 
 use std::io::Write;
 
-use fairmesh_model::AccountPath;
+use fairmesh_model::{AccountPath, clean};
 
 use super::decimal::cut;
 use super::{EmulateArgs, Emulated};
-use crate::control::clean;
 use crate::output::{Align, Table, write_json};
 
 /// Name and version of the JSON.

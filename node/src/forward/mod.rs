@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 
 use crate::ask::{AskArgs, Control, NodeArgs};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
-use crate::control::clean;
 use crate::output::Exit;
+use fairmesh_model::clean;
 
 /// How often a node is asked where a job is.
 const POLL: Duration = Duration::from_millis(250);

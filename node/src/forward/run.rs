@@ -13,13 +13,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 use fairmesh_broker::queue::Status;
+use fairmesh_model::clean;
 
 use super::RunArgs;
 use crate::ask::{AskError, Control};
 use crate::control::answer::{
     Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody,
 };
-use crate::control::clean;
 use crate::output::Exit;
 use crate::queue::attempt::{Asking, Attempt, Came, answer as answer_of, status};
 use crate::queue::{Life, make_private, private_file};

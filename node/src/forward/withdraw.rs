@@ -3,11 +3,12 @@
 use std::io::Write;
 
 use anyhow::bail;
+use fairmesh_model::clean;
 
 use super::{WithdrawArgs, follow};
 use crate::ask::{Control, unless_refused};
+use crate::control::ID_DIGITS_MIN;
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
-use crate::control::{ID_DIGITS_MIN, clean};
 use crate::output::Exit;
 
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{VoId, WallTime};
+use fairmesh_model::{VoId, WallTime, clean};
 use fairmesh_policy::DocumentKind;
 use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::{csv_link, date};
-use crate::control::{self, clean};
+use crate::control;
 use crate::driver::{Gone, NodeHandle};
 use crate::output::until;
 

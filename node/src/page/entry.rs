@@ -29,7 +29,7 @@ pub(super) fn page(
     let own = Figures::of(seen, entry);
     let is_root = entry == EntryId::ROOT;
     let behind = usage.behind(seen, entry);
-    let site = crate::control::clean(&seen.said.status.node.name);
+    let site = fairmesh_model::clean(&seen.said.status.node.name);
     let title = if is_root { "Shares" } else { &own.path };
     let body = html! {
         @if is_root {

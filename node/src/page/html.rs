@@ -22,7 +22,7 @@ pub(super) fn answer(page: Markup) -> impl IntoResponse {
 
 /// A page about a state that was seen.
 pub(super) fn page(seen: &Seen, title: &str, body: Markup) -> Markup {
-    let site = crate::control::clean(&seen.said.status.node.name);
+    let site = fairmesh_model::clean(&seen.said.status.node.name);
     frame(&format!("{title} · {site}"), Some(seen), body)
 }
 

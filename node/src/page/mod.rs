@@ -101,7 +101,7 @@ pub(super) struct Refused {
 
 impl Refused {
     fn new(status: StatusCode, why: impl std::fmt::Display) -> Self {
-        let why = crate::control::clean(&why.to_string());
+        let why = fairmesh_model::clean(&why.to_string());
         Self { status, why }
     }
 }

@@ -38,7 +38,7 @@ pub(super) fn rows(seen: &Seen) -> Vec<Row> {
     let node = &seen.said.status.node;
     let own = Row {
         id: node.site.clone(),
-        name: crate::control::clean(&node.name),
+        name: fairmesh_model::clean(&node.name),
         state: ("good", "this site"),
         in_sync_ms: None,
         data_age_ms: None,

@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use fairmesh_broker::{Selector, SiteView, Verdict};
+use fairmesh_model::clean;
 use serde::Serialize;
 
 use super::{PlaceArgs, Placed};
-use crate::control::clean;
 use crate::output::{Align, Table, write_json};
 
 /// Name and version of the JSON.

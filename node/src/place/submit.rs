@@ -8,9 +8,9 @@ use std::io::Write;
 use super::PlaceArgs;
 use crate::ask::unless_refused;
 use crate::control::answer::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
-use crate::control::clean;
 use crate::forward::{follow, tried};
 use crate::output::Exit;
+use fairmesh_model::clean;
 
 pub(super) async fn run(
     args: &PlaceArgs,

@@ -11,11 +11,10 @@
 use std::collections::BTreeMap;
 
 use fairmesh_fairshare::{EntryKind, TreeReader};
-use fairmesh_model::AccountPath;
+use fairmesh_model::{AccountPath, clean};
 use serde::Serialize;
 
 use crate::ask::number::core_hours;
-use crate::control::clean;
 use crate::emulate::ShareTree;
 
 /// An entry whose usage has no entry any more.

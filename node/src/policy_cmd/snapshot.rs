@@ -11,14 +11,13 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use fairmesh_model::{Charter, Millis, Signed, SigningKey, Verified, VoId};
+use fairmesh_model::{Charter, Millis, Signed, SigningKey, Verified, VoId, clean};
 use fairmesh_policy::{DocumentKind, HighestSeen, VoPolicies};
 
 use super::clock;
 use super::document::PolicyDocument;
 use crate::ask::{self, NodeArgs};
 use crate::config::quantity::parse_duration;
-use crate::control::clean;
 use crate::init::load_key;
 use crate::output::{Exit, until};
 

@@ -4,10 +4,10 @@ use std::io::Write;
 
 use fairmesh_broker::Selector;
 use fairmesh_broker::queue::{Limits, Manager, Phase};
+use fairmesh_model::clean;
 use serde::Serialize;
 
 use super::{StatusArgs, folder, journal};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, write_json};
 
 /// Name and version of the JSON.

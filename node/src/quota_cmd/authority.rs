@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
-use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Verified};
+use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Verified, clean};
 use fairmesh_policy::VoPolicies;
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
 use crate::ask::{self, Control, NodeArgs, unless_refused};
-use crate::control::{ID_DIGITS_MIN, clean, is_id};
+use crate::control::{ID_DIGITS_MIN, is_id};
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
 use crate::policy_cmd::{Draft, PolicyDocument, by_vo, may_publish, now, read_bytes, sign_draft};

@@ -5,13 +5,13 @@
 
 use std::time::Duration;
 
+use fairmesh_model::clean;
 pub(crate) use fairmesh_schedulers::slurm::quota::{UNLIMITED_S, wall_s};
 use serde::Deserialize;
 use serde_json::Value;
 
 use crate::ask::Control;
 use crate::control::answer::{Answer, HoldBody};
-use crate::control::clean;
 
 /// How long the node may take over a hold: two seconds for rights of other sites, and the rest for a machine on
 /// which many jobs start at once.

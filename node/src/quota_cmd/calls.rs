@@ -2,14 +2,13 @@
 
 use std::io::Write;
 
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, clean};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::ask::{AskArgs, core_hours, name_or_id, unless_refused};
 use crate::config::quantity::parse_duration;
 use crate::control::answer::{Answer, HoldBody, QuotesBody, SettledBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, age};
 use crate::policy_cmd::parse_core_hours;
 

@@ -3,11 +3,10 @@
 
 use std::io::Write;
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{WallTime, clean};
 
 use crate::ask::{AskArgs, core_hours, heading, name_or_id, unless_refused};
 use crate::control::answer::{QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
 /// Bytes of a key that are shown where columns are narrow: who has its public half finds it by them.

@@ -2,11 +2,10 @@
 
 use std::io::Write;
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{WallTime, clean};
 
 use crate::ask::{AskArgs, core_hours, heading, name_or_id, unless_refused};
 use crate::control::answer::{QuotaAccountBody, QuotaBody, QuotaTotalsBody};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, timestamp};
 
 /// Options of `show`.

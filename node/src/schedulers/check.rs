@@ -9,11 +9,11 @@ use std::collections::BTreeSet;
 use std::io::Write;
 
 use fairmesh_client::Scale;
+use fairmesh_model::clean;
 use fairmesh_schedulers::{Scheduler, sync};
 
 use super::Pair;
 use crate::control::answer::{Answer, PriorityBody, StatusBody, VoBody};
-use crate::control::clean;
 use crate::output::{Align, OutputArgs, Table};
 
 /// Say which users and accounts map where.

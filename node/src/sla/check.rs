@@ -7,12 +7,11 @@ use std::io::Write;
 
 use fairmesh_broker::sla::{Had, SlaEntry};
 use fairmesh_broker::{Sign, SiteView, Sla, Standing};
-use fairmesh_model::{AccountPath, Millis};
+use fairmesh_model::{AccountPath, Millis, clean};
 use serde::Serialize;
 use strum::IntoStaticStr;
 
 use super::{CheckArgs, percent, sites_of};
-use crate::control::clean;
 use crate::emulate::read_as;
 use crate::output::{Align, Exit, Table, write_json};
 

@@ -5,11 +5,10 @@
 use std::io::Write;
 
 use fairmesh_broker::{Engine, Request, Sign, SiteView, Standing, engine};
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, clean};
 use serde::Serialize;
 
 use super::{ShowArgs, percent};
-use crate::control::clean;
 use crate::output::{Align, Exit, Table, write_json};
 use crate::place::{Grid, word};
 

@@ -3,10 +3,9 @@
 //! Fairmesh charges what a job holds, by the charter's own rule and by the factors of its site, and reads neither.
 //! Invariant: this is a notice and no finding: a cluster may have both for Slurm's own limits.
 
+use fairmesh_model::clean;
 use fairmesh_schedulers::command::Commands;
 use fairmesh_schedulers::slurm::cluster::Cluster;
-
-use crate::control::clean;
 
 /// The notices of a cluster.
 ///

@@ -4,6 +4,7 @@
 
 use std::io::Write;
 
+use fairmesh_model::clean;
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -13,7 +14,6 @@ use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Tabs};
 use super::model::{Top, View};
 use crate::ask::name_or_id;
 use crate::control::answer::{PeerBody, ShareBody};
-use crate::control::clean;
 use crate::finding::Finding;
 use crate::output::terminal::{bar, coloured};
 use crate::output::{Align, OutputArgs, age};

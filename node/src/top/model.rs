@@ -5,10 +5,9 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use fairmesh_model::WallTime;
+use fairmesh_model::{WallTime, clean};
 
 use crate::control::answer::{ShareBody, StatusBody};
-use crate::control::clean;
 use crate::output::timestamp;
 
 /// Most events that are kept.

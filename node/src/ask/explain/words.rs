@@ -8,8 +8,8 @@ use std::io::{self, Write};
 use super::super::name_or_id;
 use super::super::number::{amount, core_hours, number, percent};
 use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
-use crate::control::clean;
 use crate::emulate::ProjectionName;
+use fairmesh_model::clean;
 
 /// What the top entries share.
 const THIS_SITE: &str = "this site";

@@ -7,13 +7,13 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use fairmesh_model::clean;
 use fairmesh_schedulers::record_log::LogState;
 use fairmesh_schedulers::report::{FeedReport, LoopsReport, RoundsReport};
 use fairmesh_schedulers::{loops, past};
 
 use super::Reporting;
 use super::follow::Followed;
-use crate::control::clean;
 use crate::driver::wall_now;
 
 /// The path of reports.

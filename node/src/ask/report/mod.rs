@@ -29,6 +29,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use anyhow::{Context as _, anyhow, bail};
 use clap::builder::NonEmptyStringValueParser;
+use fairmesh_model::clean;
 use fairmesh_records::{Dimension, GridIdentities, Options, Skip, Summary};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 
@@ -41,7 +42,6 @@ use self::source::{Entry, Kind, Source};
 use self::tally::{FileBody, Tally};
 use self::waiting::Waiting;
 use super::AskArgs;
-use crate::control::clean;
 use crate::output::{Exit, Progress};
 
 /// Report job records from files of batch systems, packed or not

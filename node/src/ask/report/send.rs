@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fairmesh_model::clean;
 use fairmesh_records::{ChargeRule, Format, Job, Skip};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 
@@ -17,7 +18,6 @@ use super::source::Entry;
 use super::tally::Tally;
 use super::waiting::Waiting;
 use crate::control::answer::{AccountingBody, Answer, RejectsBody};
-use crate::control::clean;
 use crate::driver::wall_now;
 
 /// Where usage records go; all others go with all that is known of a job.

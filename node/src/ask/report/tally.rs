@@ -6,13 +6,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
+use fairmesh_model::clean;
 use fairmesh_records::Summary;
 use serde::Serialize;
 
 use super::super::number::core_hours;
 use super::super::{count, totals};
 use crate::control::answer::{AccountCharge, AccountingBody, Refusal, ReportBody, SummaryBody};
-use crate::control::clean;
 use crate::output::{OutputArgs, write_json};
 
 /// Refused lines that `--json` lists.

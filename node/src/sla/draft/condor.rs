@@ -10,10 +10,9 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use fairmesh_broker::Sla;
 use fairmesh_broker::sla::{Amount, BURST, Bound, EPOCH, Grant, Sign, SlaEntry};
-use fairmesh_model::{AccountPath, Factor, Share};
+use fairmesh_model::{AccountPath, Factor, Share, clean};
 
 use super::Draft;
-use crate::control::clean;
 
 /// Knobs by their names in small letters: HTCondor does not tell capital ones from them. Each with its line.
 type Knobs<'a> = BTreeMap<String, (usize, &'a str)>;

@@ -9,10 +9,9 @@ use std::collections::BTreeMap;
 use anyhow::Context as _;
 use fairmesh_broker::Sla;
 use fairmesh_broker::sla::SlaEntry;
-use fairmesh_model::AccountPath;
+use fairmesh_model::{AccountPath, clean};
 
 use super::{Draft, target};
-use crate::control::clean;
 
 /// Names that stand for everybody who is not named.
 const OTHERS: [&str; 2] = ["default", "others"];

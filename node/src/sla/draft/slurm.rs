@@ -9,10 +9,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 use fairmesh_broker::Sla;
 use fairmesh_broker::sla::SlaEntry;
-use fairmesh_model::AccountPath;
+use fairmesh_model::{AccountPath, clean};
 
 use super::{Draft, target};
-use crate::control::clean;
 
 /// How deep accounts are nested at most: deeper ones are a circle.
 const DEPTH_MAX: usize = 64;
