@@ -63,7 +63,7 @@ use fairmesh_site::Timing;
 use tokio::sync::watch;
 
 pub(crate) use access::may_read_all;
-pub use access::{own_uid, trusted};
+pub use access::trusted;
 pub use connections::ControlServer;
 pub use rests_on::rests_on;
 

@@ -15,7 +15,6 @@ use super::super::Place;
 use super::super::settings::SlurmTable;
 use super::quota::QuotaFiles;
 use crate::config::{Config, Uids, uids};
-use crate::control::own_uid;
 use crate::schedulers::command::silent_sockets;
 
 /// What is missing, and what to do about it.
@@ -135,11 +134,8 @@ fn of_rights(cluster: &Cluster, file: &Path) -> Vec<(String, String)> {
         .map(|(_, rest)| rest.trim_end_matches(')'));
     let slurm_uid: Option<u32> = number.and_then(|number| number.parse().ok());
     let mut findings = Vec::new();
-    if let Ok(own) = own_uid()
-        && own != 0
-        && Some(own) != slurm_uid
-        && !cluster.has_slurmdbd()
-    {
+    let own = rustix::process::geteuid().as_raw();
+    if own != 0 && Some(own) != slurm_uid && !cluster.has_slurmdbd() {
         findings.push(finding(
             format!("user {own} may not set site factors"),
             format!("run `fairmesh slurm run` as {slurm_user}"),
