@@ -102,7 +102,8 @@ fn word(text: &str, name: &str) -> anyhow::Result<Option<String>> {
 mod tests {
     use super::*;
     use crate::ask::NodeArgs;
-    use crate::quota_cmd::callout::{OnSilence, UNLIMITED_S};
+    use crate::config::slurm::OnSilence;
+    use crate::quota_cmd::callout::UNLIMITED_S;
 
     const LOCAL: &str = "globalid=abc\nqueue=fork\nargs=/bin/sh -c sleep\\ 3;\\ queue=x \n\
                          subject=/DC=org/O=Grid=1/CN=ann\njobname=test\n";

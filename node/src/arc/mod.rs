@@ -13,8 +13,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use crate::ask::NodeArgs;
+use crate::config::slurm::OnSilence;
 use crate::output::Exit;
-use crate::quota_cmd::callout::{OnSilence, Said, hold};
+use crate::quota_cmd::callout::{Said, hold};
 use crate::quota_cmd::seconds;
 
 /// How a user limits a job's time.

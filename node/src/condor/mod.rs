@@ -1,9 +1,7 @@
-//! What `fairmesh condor setup` says, and the table `[condor]`.
+//! What `fairmesh condor setup` says.
 //!
 //! Deliberately not here: the loops (`fairmesh_schedulers::condor`), and the commands, which are those of every such
 //! system (`schedulers::command`).
-
-pub mod settings;
 
 use std::fs::File;
 use std::io::Write;
@@ -12,9 +10,9 @@ use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::condor::{Condor, CondorSettings, WANTED, is_as_wanted};
 
 use crate::config::Config;
+use crate::config::condor::CondorTable;
 use crate::finding::Code;
 use crate::schedulers::command::System;
-use settings::CondorTable;
 
 impl System for Condor {
     type Settings = CondorSettings;

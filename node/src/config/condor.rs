@@ -5,7 +5,7 @@
 use fairmesh_schedulers::condor::CondorSettings;
 
 use crate::config::FileError;
-use crate::schedulers::settings::{Place, Table, raw_table};
+use crate::config::schedulers::{Place, Table, raw_table};
 
 raw_table! {
     /// `[condor]` as it is written.

@@ -5,7 +5,7 @@
 use fairmesh_schedulers::gridengine::GridEngineSettings;
 
 use crate::config::FileError;
-use crate::schedulers::settings::{Place, Table, raw_table};
+use crate::config::schedulers::{Place, Table, raw_table};
 
 raw_table! {
     /// `[gridengine]` as it is written.

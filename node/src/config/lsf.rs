@@ -5,7 +5,7 @@
 use fairmesh_schedulers::lsf::LsfSettings;
 
 use crate::config::FileError;
-use crate::schedulers::settings::{Place, Table, raw_table};
+use crate::config::schedulers::{Place, Table, raw_table};
 
 raw_table! {
     /// `[lsf]` as it is written.

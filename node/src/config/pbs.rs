@@ -6,7 +6,7 @@ use fairmesh_schedulers::pbs::PbsSettings;
 use toml::Spanned;
 
 use crate::config::FileError;
-use crate::schedulers::settings::{Place, Table, raw_table};
+use crate::config::schedulers::{Place, Table, raw_table};
 
 raw_table! {
     /// `[pbs]` as it is written.

@@ -77,8 +77,8 @@ macro_rules! raw_table {
         }
 
         impl $name {
-            fn given(&self) -> $crate::schedulers::settings::Given<'_> {
-                $crate::schedulers::settings::Given {
+            fn given(&self) -> $crate::config::schedulers::Given<'_> {
+                $crate::config::schedulers::Given {
                     table: $table,
                     with_node: self.with_node,
                     cluster: &self.cluster,

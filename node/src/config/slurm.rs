@@ -5,11 +5,22 @@
 use std::path::Path;
 
 use fairmesh_schedulers::slurm::{SlurmSettings, UsageSource};
+use serde::Deserialize;
 
 use crate::config::FileError;
 use crate::config::quantity::RawDuration;
-use crate::quota_cmd::callout::OnSilence;
-use crate::schedulers::settings::{Place, raw_table};
+use crate::config::schedulers::{Place, raw_table};
+
+/// What becomes of jobs while the node does not say whether their quota covers them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum OnSilence {
+    /// They run; what they cost is charged afterwards.
+    #[default]
+    Run,
+    /// They are refused at submission, and do not start.
+    Refuse,
+}
 
 raw_table! {
     /// `[slurm]` as it is written.

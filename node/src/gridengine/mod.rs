@@ -1,9 +1,7 @@
-//! What `fairmesh gridengine setup` says, and the table `[gridengine]`.
+//! What `fairmesh gridengine setup` says.
 //!
 //! Deliberately not here: the loops (`fairmesh_schedulers::gridengine`), and the commands, which are those of every
 //! such system (`schedulers::command`).
-
-pub mod settings;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,9 +10,9 @@ use std::io::Write;
 use fairmesh_schedulers::gridengine::{GridEngine, GridEngineSettings, VERIFIER, WANTED};
 
 use crate::config::Config;
+use crate::config::gridengine::GridEngineTable;
 use crate::finding::Code;
 use crate::schedulers::command::System;
-use settings::GridEngineTable;
 
 /// Where qmaster runs the verifier from: a folder that nobody else can write into.
 const VERIFIER_FILE: &str = "/etc/fairmesh-jsv";

@@ -312,7 +312,7 @@ mod tests {
         };
         let mut shown = config(&shown).unwrap_or_else(|error| panic!("{error:#}"));
         // Without the table there is no Slurm; with an empty one it has these.
-        let slurm = crate::slurm::settings::SlurmTable::defaults(&shown.data_dir);
+        let slurm = crate::config::slurm::SlurmTable::defaults(&shown.data_dir);
         assert_eq!(shown.slurm.take(), Some(slurm));
         // And so it is of what is told of free CPUs.
         assert_eq!(shown.advert.take(), Some(Default::default()));

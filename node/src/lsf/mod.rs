@@ -1,9 +1,7 @@
-//! What `fairmesh lsf setup` says, and the table `[lsf]`.
+//! What `fairmesh lsf setup` says.
 //!
 //! Deliberately not here: the loops (`fairmesh_schedulers::lsf`), and the commands, which are those of every such system
 //! (`schedulers::command`).
-
-pub mod settings;
 
 use std::fs::File;
 use std::io::Write;
@@ -12,9 +10,9 @@ use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::lsf::{Lsf, LsfSettings};
 
 use crate::config::Config;
+use crate::config::lsf::LsfTable;
 use crate::finding::Code;
 use crate::schedulers::command::System;
-use settings::LsfTable;
 
 /// What a queue says whose jobs have system values.
 const WANTED: &str = "APS_PRIORITY = WEIGHT[[JPRIORITY, 1]]";

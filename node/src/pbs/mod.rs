@@ -1,9 +1,7 @@
-//! What `fairmesh pbs setup` says, and the table `[pbs]`.
+//! What `fairmesh pbs setup` says.
 //!
 //! Deliberately not here: the loops (`fairmesh_schedulers::pbs`), and the commands, which are those of every such system
 //! (`schedulers::command`).
-
-pub mod settings;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -13,9 +11,9 @@ use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::pbs::{HOOK, Pbs, PbsSettings};
 
 use crate::config::Config;
+use crate::config::pbs::PbsTable;
 use crate::finding::Code;
 use crate::schedulers::command::System;
-use settings::PbsTable;
 
 /// Where `qmgr` takes the hook from: a folder that nobody else can write into.
 const HOOK_FILE: &str = "/etc/fairmesh/pbs-hook.py";

@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use fairmesh_model::clean;
 pub(crate) use fairmesh_schedulers::slurm::quota::{UNLIMITED_S, wall_s};
-use serde::Deserialize;
 use serde_json::Value;
 
 use crate::ask::Control;
@@ -16,17 +15,6 @@ use crate::control::answer::{Answer, HoldBody};
 /// How long the node may take over a hold: two seconds for rights of other sites, and the rest for a machine on
 /// which many jobs start at once.
 const HOLD_MAX: Duration = Duration::from_secs(10);
-
-/// What becomes of jobs while the node does not say whether their quota covers them.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Deserialize, clap::ValueEnum)]
-#[serde(rename_all = "lowercase")]
-pub enum OnSilence {
-    /// They run; what they cost is charged afterwards.
-    #[default]
-    Run,
-    /// They are refused at submission, and do not start.
-    Refuse,
-}
 
 /// What the node says of a job.
 pub(crate) enum Said {

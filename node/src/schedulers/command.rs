@@ -19,9 +19,9 @@ use fairmesh_schedulers::pbs::Pbs;
 use fairmesh_schedulers::{Scheduler, Settings};
 
 use super::check::{self, CheckArgs, Lack};
-use super::settings::Table;
 use super::{FeedArgs, Pair, Sockets, SyncArgs};
 use crate::config::Config;
+use crate::config::schedulers::Table;
 use crate::finding::Code;
 use crate::output::Exit;
 

@@ -6,7 +6,6 @@
 
 pub(crate) mod check;
 pub(crate) mod command;
-pub mod settings;
 
 use std::collections::BTreeMap;
 use std::io::Write;

@@ -3,8 +3,6 @@
 //! Deliberately not here: the loops (`fairmesh_schedulers::slurm`), and the plug-in for large sites, which does the
 //! work of `sync` within slurmctld.
 
-pub mod settings;
-
 mod billing;
 mod import;
 mod prolog;
@@ -19,10 +17,10 @@ use fairmesh_schedulers::slurm::cluster::Cluster;
 use fairmesh_schedulers::slurm::{PLUGIN_SETS_FACTORS, SPOOL_DEFAULT, Slurm, spool};
 
 use crate::config::Config;
+use crate::config::slurm::SlurmTable;
 use crate::output::Exit;
 use crate::schedulers::check::{self, CheckArgs, Lack};
 use crate::schedulers::{FeedArgs, Pair, Sockets, SyncArgs};
-use settings::SlurmTable;
 
 /// Where a node's configuration is unless told otherwise.
 const CONFIG_DEFAULT: &str = "/etc/fairmesh/fairmesh.toml";

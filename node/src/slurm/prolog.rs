@@ -11,8 +11,9 @@ use serde_json::Value;
 
 use super::Place;
 use crate::ask::Control;
+use crate::config::slurm::OnSilence;
 use crate::output::Exit;
-use crate::quota_cmd::callout::{OnSilence, Said, hold};
+use crate::quota_cmd::callout::{Said, hold};
 
 /// How a user limits a job's time.
 const LIMIT_BY: &str = "sbatch --time";

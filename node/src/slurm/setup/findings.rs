@@ -12,8 +12,8 @@ use fairmesh_schedulers::slurm::SlurmSettings;
 use fairmesh_schedulers::slurm::cluster::{Cluster, Finished};
 
 use super::super::Place;
-use super::super::settings::SlurmTable;
 use super::quota::QuotaFiles;
+use crate::config::slurm::SlurmTable;
 use crate::config::{Config, Uids, uids};
 use crate::schedulers::command::silent_sockets;
 

@@ -11,7 +11,7 @@ use fairmesh_schedulers::slurm::cluster::Cluster;
 
 use super::super::Place;
 use super::{absolute, findings::finding};
-use crate::quota_cmd::callout::OnSilence;
+use crate::config::slurm::OnSilence;
 
 /// Where Lua's modules lie, below which there is a folder for each version of Lua.
 const LUA_FOLDERS: [&str; 4] = [
@@ -195,8 +195,8 @@ fn lua(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::slurm::SlurmTable;
     use crate::schedulers::{Pair, Sockets};
-    use crate::slurm::settings::SlurmTable;
     use fairmesh_needs::Need;
     use fairmesh_schedulers::slurm::Slurm;
     use std::process::Command;
