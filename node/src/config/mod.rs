@@ -28,11 +28,13 @@ mod lint;
 mod lint_shares;
 mod people;
 mod privacy;
+mod projection;
 mod raw;
 mod records;
 mod reload;
 mod sections;
 mod shares;
+mod sums;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -47,7 +49,9 @@ use fairmesh_site::{AdvertRules, Charging, ForwardRules, IdentityMap, OwnerQuota
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
+pub use projection::ProjectionName;
 pub use reload::Reload;
+pub use sums::OtherSums;
 pub use text::{FileError, Source};
 pub use writers::{Uids, Writer, name_of, uids};
 
@@ -57,7 +61,6 @@ use crate::config::lsf::LsfTable;
 use crate::config::pbs::PbsTable;
 use crate::config::schedulers::Place;
 use crate::config::slurm::SlurmTable;
-use crate::emulate::ProjectionName;
 use crate::privacy::Privacy;
 use crate::record_log::Keep;
 use crate::sockets::SlotLimits;

@@ -19,12 +19,12 @@ use super::privacy::RawPrivacy;
 use super::quantity::RawDuration;
 use super::quota::RawQuota;
 use super::records::RawRecords;
+use crate::config::ProjectionName;
 use crate::config::condor::RawCondor;
 use crate::config::gridengine::RawGridEngine;
 use crate::config::lsf::RawLsf;
 use crate::config::pbs::RawPbs;
 use crate::config::slurm::RawSlurm;
-use crate::emulate::ProjectionName;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]

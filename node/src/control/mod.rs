@@ -67,9 +67,8 @@ pub use access::trusted;
 pub use connections::ControlServer;
 pub use rests_on::rests_on;
 
-use crate::config::Uids;
+use crate::config::{ProjectionName, Uids};
 use crate::driver::NodeHandle;
-use crate::emulate::ProjectionName;
 use crate::lookup::LookupStats;
 use crate::network::Throttle;
 use crate::privacy::{Eyes, Privacy};

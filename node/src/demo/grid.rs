@@ -21,10 +21,9 @@ use tokio::task::JoinHandle;
 
 use super::broker::advert_rules;
 use super::plan::{Load, Plan, PlanVo};
-use crate::config::PageSettings;
+use crate::config::{PageSettings, ProjectionName};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
 use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, NodeTask, Observation, start};
-use crate::emulate::ProjectionName;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::{Multiaddr, NetworkConfig};
 use crate::page::PageServer;

@@ -18,11 +18,11 @@ use fairmesh_model::{
     AccountPath, Date, Distance, HistoryRule, Share, ShareRule, Span, Window, WindowLength,
 };
 
-use super::choice::ProjectionName;
 use super::decimal::decimal;
 use super::jobs::{EmulatedJob, Jobs};
 use super::tree::ShareTree;
 use super::usage::{Charges, UsageError};
+use crate::config::ProjectionName;
 use crate::driver::wall_now;
 
 /// Where the sums are seen from. In the middle of the 41st day, so that no day is old.

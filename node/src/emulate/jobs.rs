@@ -111,8 +111,9 @@ fn parse_importance(text: &str) -> Result<Importance, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Charges, ProjectionName, ShareTree, Unknown, emulate};
+    use super::super::{Charges, ShareTree, Unknown, emulate};
     use super::*;
+    use crate::config::ProjectionName;
     use clap::ValueEnum as _;
     use fairmesh_model::Distance;
 

@@ -9,11 +9,9 @@
 //! running jobs, and the scopes of a real site.
 //! Source: FSGrid (Elmroth and Gardfjäll, 2005).
 
-pub mod choice;
 pub mod decimal;
 pub mod engine;
 pub mod jobs;
-pub mod sums;
 mod tree;
 pub mod usage;
 
@@ -25,13 +23,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use fairmesh_model::Distance;
 
-pub use choice::ProjectionName;
 pub use engine::{Emulated, EmulatedEntry, Unknown, emulate};
 pub use jobs::{EmulatedJob, Jobs};
-pub use sums::OtherSums;
 pub use tree::ShareTree;
 pub use usage::Charges;
 
+use crate::config::ProjectionName;
 use crate::output::{Exit, OutputArgs};
 
 /// Compute priorities from a share tree and a list of charges, without any mesh

@@ -18,7 +18,7 @@ use fairmesh_model::{
 };
 use fairmesh_policy::{SiteEntry, TreeFileError, parse_tree, weights};
 
-use super::sums::OtherSums;
+use crate::config::OtherSums;
 
 /// Entries and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

@@ -27,7 +27,8 @@ use super::members::{self, MemberChange};
 use super::publish::usage_at;
 use super::verify::chain_of;
 use crate::ask::number::core_hours;
-use crate::emulate::{Charges, Jobs, ProjectionName, ShareTree, Unknown, emulate, read_as};
+use crate::config::ProjectionName;
+use crate::emulate::{Charges, Jobs, ShareTree, Unknown, emulate, read_as};
 use crate::output::{Align, Exit, OutputArgs, Progress, Table, write_json};
 
 /// Options of `plan`.

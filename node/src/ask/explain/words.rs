@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use super::super::name_or_id;
 use super::super::number::{amount, core_hours, number, percent};
+use crate::config::ProjectionName;
 use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
-use crate::emulate::ProjectionName;
 use fairmesh_model::clean;
 
 /// What the top entries share.

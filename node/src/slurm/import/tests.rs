@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 
 use super::rules::Rule;
 use super::*;
-use crate::emulate::{Charges, Jobs, ProjectionName, ShareTree, Unknown, emulate};
+use crate::config::ProjectionName;
+use crate::emulate::{Charges, Jobs, ShareTree, Unknown, emulate};
 
 /// Where a job counts by rules, as a node reads them.
 fn resolve(rules: &[Rule<'_>], account: &str, user: &str, partition: Option<&str>) -> String {
