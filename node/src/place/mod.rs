@@ -27,7 +27,6 @@ use fairmesh_model::Millis;
 
 pub use grid::Grid;
 pub(crate) use known::known_by_node;
-pub(crate) use report::{reason, wait_s, word};
 pub(crate) use wish::{requirements, wishes};
 
 use crate::ask::AskArgs;

@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use fairmesh_broker::{Selector, SiteView, Verdict};
+use fairmesh_broker::{SiteView, Verdict};
 use fairmesh_model::clean;
 use serde::Serialize;
 
@@ -70,12 +70,12 @@ pub(super) fn write(
     for (site, verdict) in placed.taken.iter().chain(&placed.refused) {
         table.row([
             clean(&site.name),
-            word(verdict).to_owned(),
+            verdict.word().to_owned(),
             site.idle().to_string(),
             site.total.to_string(),
-            seconds(wait_s(verdict)),
+            seconds(verdict.wait_s()),
             seconds(age(site)),
-            reason(site, verdict, args.selector()),
+            verdict.reason(site, args.selector()),
         ]);
     }
     Ok(table.write(out, &args.ask.output)?)
@@ -84,20 +84,20 @@ pub(super) fn write(
 fn answer<'a>(placed: &Placed<'a>, args: &'a PlaceArgs) -> Answer<'a> {
     let taken = |(site, verdict): &(&'a SiteView, Verdict)| Taken {
         name: &site.name,
-        verdict: word(verdict),
+        verdict: verdict.word(),
         beyond: *verdict == Verdict::Now { beyond: true },
         free: site.idle(),
         used: site.total.saturating_sub(site.idle()),
         total: site.total,
-        wait_s: wait_s(verdict),
+        wait_s: verdict.wait_s(),
         age_s: age(site),
-        reason: reason(site, verdict, args.selector()),
+        reason: verdict.reason(site, args.selector()),
     };
     let refused = |(site, verdict): &(&'a SiteView, Verdict)| Refused {
         name: &site.name,
         code: code(verdict),
         age_s: age(site),
-        reason: reason(site, verdict, args.selector()),
+        reason: verdict.reason(site, args.selector()),
     };
     Answer {
         vo: vo(args),
@@ -118,47 +118,10 @@ fn cpus(args: &PlaceArgs) -> u64 {
     args.cpus.unwrap_or_default().into()
 }
 
-/// One word for a verdict.
-pub(crate) fn word(verdict: &Verdict) -> &'static str {
-    match verdict {
-        Verdict::Now { .. } => "now",
-        Verdict::Wait { .. } => "wait",
-        Verdict::No(_) => "no",
-    }
-}
-
 fn code(verdict: &Verdict) -> &'static str {
     match verdict {
         Verdict::No(refusal) => refusal.code(),
-        _ => word(verdict),
-    }
-}
-
-/// Why a site may have a job, or not.
-pub(crate) fn reason(site: &SiteView, verdict: &Verdict, selector: Selector) -> String {
-    let idle = site.idle();
-    match verdict {
-        _ if selector == Selector::Naive => "not asked: s-ra takes any site".to_owned(),
-        Verdict::Now { beyond: false } => format!("within its limits; {idle} CPUs are free"),
-        Verdict::Now { beyond: true } => {
-            format!(
-                "beyond its share of the epoch; {idle} CPUs are free, and nobody waits for them"
-            )
-        }
-        Verdict::Wait { .. } => format!(
-            "within its limits; {idle} CPUs are free, {} of them waited for",
-            site.waiting
-        ),
-        Verdict::No(refusal) => refusal.to_string(),
-    }
-}
-
-/// Seconds that a job would wait, if that is known.
-pub(crate) fn wait_s(verdict: &Verdict) -> Option<u64> {
-    match verdict {
-        Verdict::Now { .. } => Some(0),
-        Verdict::Wait { estimate } => estimate.map(|wait| wait.0.div_ceil(1_000)),
-        Verdict::No(_) => None,
+        _ => verdict.word(),
     }
 }
 

@@ -10,7 +10,7 @@ use serde::Serialize;
 
 use super::{ShowArgs, percent};
 use crate::output::{Align, Exit, Table, write_json};
-use crate::place::{Grid, word};
+use crate::place::Grid;
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.sla-sites/1";
@@ -103,7 +103,7 @@ fn row(site: &SiteView, vo: &str, silence: Millis) -> Row {
             engine::Verdict::No(refusal) => refusal.to_string(),
             _ => String::new(),
         },
-        verdict: word(&verdict).to_owned(),
+        verdict: verdict.word().to_owned(),
         // By the site's word, which is some time old.
         over_s: said.and_then(|said| {
             let at_its_word = said.over_for?.0;
