@@ -28,7 +28,7 @@ use super::extract::{Params, json};
 use super::rests_on::{answer, site_name};
 use super::usage::{find_vo, is_id};
 use super::{Shared, State};
-use crate::place::requirements;
+use crate::control::requirements;
 use crate::privacy::{Sight, What};
 
 /// Largest job: what it runs, and its wishes.

@@ -46,6 +46,7 @@ mod shares;
 mod sites;
 mod status;
 mod usage;
+mod wish;
 mod without_line;
 
 use std::collections::BTreeMap;
@@ -87,6 +88,7 @@ pub(crate) use quota::accounts_with_credit;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
 pub(crate) use usage::{ID_DIGITS_MIN, is_id};
+pub(crate) use wish::{requirements, wishes};
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone, Default)]

@@ -33,7 +33,7 @@ use super::priority::fraction;
 use super::rests_on::answer;
 use super::usage::find_vo;
 use super::{Shared, State};
-use crate::place::wishes;
+use crate::control::wishes;
 use crate::privacy::{Sight, What};
 
 /// Largest question: a job with all its wishes.

@@ -9,10 +9,10 @@ use fairmesh_site::RUN_BYTES_MAX;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::wish::{wish, wishes};
 use crate::config::quantity::{RawDuration, RawFactor};
 use crate::config::{FileError, Source};
 use crate::control::answer::{ForwardAsk, PlaceAsk, RequireAsk};
+use crate::control::wish::{wish, wishes};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -14,7 +14,6 @@ mod known;
 mod node;
 mod report;
 mod submit;
-mod wish;
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -27,7 +26,6 @@ use fairmesh_model::Millis;
 
 pub use grid::Grid;
 pub(crate) use known::known_by_node;
-pub(crate) use wish::{requirements, wishes};
 
 use crate::ask::AskArgs;
 use crate::emulate::read_as;
