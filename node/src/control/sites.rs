@@ -93,7 +93,7 @@ mod tests {
     use fairmesh_model::{Factor, Millis};
 
     use super::*;
-    use crate::place::Grid;
+    use crate::control::answer::Grid;
 
     #[test]
     fn a_view_is_read_back_by_who_reads_files() {

@@ -6,8 +6,8 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
 
-use super::Grid;
 use crate::ask::Control;
+use crate::control::answer::Grid;
 
 /// What is needed of a node's answer.
 #[derive(Deserialize)]

@@ -7,8 +7,6 @@
 //! Deliberately not here: what a broker has sent before; each answer is that of a broker that has sent nothing.
 //! Source: GRUBER (Dumitrescu and Foster, Euro-Par 2005).
 
-pub mod grid;
-
 mod job;
 mod known;
 mod node;
@@ -24,10 +22,10 @@ use fairmesh_broker::{
 use fairmesh_cluster::Seed;
 use fairmesh_model::Millis;
 
-pub use grid::Grid;
 pub(crate) use known::known_by_node;
 
 use crate::ask::AskArgs;
+use crate::control::answer::Grid;
 use crate::emulate::read_as;
 use crate::output::Exit;
 

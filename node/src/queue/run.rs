@@ -17,10 +17,10 @@ use super::attempt::{Asking, Attempt, answer, status};
 use super::journal::Journal;
 use super::sites::Sites;
 use super::{Life, RunArgs, folder, jobs, make_private};
+use crate::control::answer::Grid;
 use crate::driver::wall_now;
 use crate::emulate::read_as;
 use crate::output::Exit;
-use crate::place::Grid;
 
 /// A queue and all that it holds open.
 pub(super) struct Runner<'a> {

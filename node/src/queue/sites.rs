@@ -9,8 +9,9 @@ use fairmesh_broker::SiteView;
 use fairmesh_model::Millis;
 
 use super::RunArgs;
+use crate::control::answer::Grid;
 use crate::emulate::read_as;
-use crate::place::{Grid, known_by_node};
+use crate::place::known_by_node;
 
 /// The sites, and when they stood so.
 pub(super) struct Sites<'a> {

@@ -14,9 +14,10 @@ use std::path::{Path, PathBuf};
 use fairmesh_model::Millis;
 
 use crate::ask::NodeArgs;
+use crate::control::answer::Grid;
 use crate::emulate::read_as;
 use crate::output::{Exit, OutputArgs};
-use crate::place::{Grid, known_by_node};
+use crate::place::known_by_node;
 
 /// Show usage SLAs, and check them against how sites stand
 #[derive(Debug, Clone, clap::Args)]

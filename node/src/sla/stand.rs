@@ -9,8 +9,8 @@ use fairmesh_model::{Millis, clean};
 use serde::Serialize;
 
 use super::{ShowArgs, percent};
+use crate::control::answer::Grid;
 use crate::output::{Align, Exit, Table, write_json};
-use crate::place::Grid;
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.sla-sites/1";

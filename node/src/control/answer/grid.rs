@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer};
 use serde_json::value::RawValue;
 
-use crate::control::answer::GridDiskBody;
+use super::GridDiskBody;
 
 /// How the sites of a Grid stand.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
