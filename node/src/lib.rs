@@ -59,3 +59,4 @@ pub mod schedulers;
 pub mod sla;
 pub mod slurm;
 pub mod top;
+pub mod words;

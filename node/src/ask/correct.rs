@@ -12,12 +12,13 @@ use std::sync::Arc;
 use anyhow::bail;
 use fairmesh_model::{WallTime, clean};
 
-use super::number::core_hours;
 use super::report::read_options::ReadOptions;
 use super::report::source::Source;
-use super::{AskArgs, count, name_or_id, unless_refused};
+use super::{AskArgs, count, unless_refused};
 use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
-use crate::output::{Align, Exit, Finishing, Table, timestamp};
+use crate::output::{Align, Exit, Finishing, Table};
+use crate::words::number::core_hours;
+use crate::words::{name_or_id, timestamp};
 
 /// Jobs in one request.
 const BATCH_JOBS: usize = 5_000;

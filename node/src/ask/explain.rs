@@ -1,8 +1,6 @@
 //! `fairmesh explain USER [--vs USER2]`: in words, why somebody is served when he is; and
 //! `fairmesh explain --job ID`, why a job of Slurm's waits.
 
-mod words;
-
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
@@ -13,7 +11,7 @@ use super::{AskArgs, heading, unless_refused};
 use crate::config::Config;
 use crate::control::answer::ExplainBody;
 use crate::output::Exit;
-pub(crate) use words::{Whose, comparison_words, level_words, reason};
+use crate::words::explanation::{self, Whose};
 
 /// Explain a priority in words, alone or against somebody else's
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -197,7 +195,7 @@ async fn explain(
             None => Whose::Nobody,
         };
         for body in std::iter::once(&answer.body).chain(&answer.body.others) {
-            words::write(body, whose, out)?;
+            explanation::write(body, whose, out)?;
         }
         let standing = answer.body.comparison.map(|it| it.standing);
         if let Some(job) = job.filter(|_| standing.as_deref() == Some("before")) {

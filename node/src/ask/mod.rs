@@ -27,7 +27,6 @@ pub mod usage;
 mod columns;
 mod export;
 
-pub(crate) mod number;
 mod totals;
 
 use std::io::Write;
@@ -37,10 +36,10 @@ use fairmesh_model::{Millis, WallTime};
 use serde::de::DeserializeOwned;
 
 pub use fairmesh_schedulers::control::{AskError, Control};
-pub(crate) use number::core_hours;
 
 use crate::control::answer::{Answer, RestsOn, ViewBody};
-use crate::output::{Exit, OutputArgs, Table, age, count, timestamp, until};
+use crate::output::{Exit, OutputArgs, Table, count};
+use crate::words::{age, name_or_id, timestamp, until};
 
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
@@ -188,14 +187,6 @@ fn as_of(rests_on: &RestsOn) -> String {
         |oldest| format!("oldest {} ago", age(Millis(oldest.age_ms))),
     );
     format!("as of {at}, {known} of {sites} sites, {oldest}")
-}
-
-/// A name, or else the beginning of an id.
-pub(crate) fn name_or_id(name: Option<&str>, id: &str) -> String {
-    name.map_or_else(
-        || id.chars().take(crate::control::ID_DIGITS_MIN).collect(),
-        fairmesh_model::clean,
-    )
 }
 
 #[cfg(test)]

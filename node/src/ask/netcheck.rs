@@ -4,11 +4,13 @@
 
 use std::io::Write;
 
+use fairmesh_model::clean;
+
 use super::peers::{NO_PEERS, round_trip};
-use super::{AskArgs, heading, name_or_id};
+use super::{AskArgs, heading};
 use crate::control::answer::{PeerBody, PeersBody};
 use crate::output::{Align, Exit, Table};
-use fairmesh_model::clean;
+use crate::words::name_or_id;
 
 /// Check which peers can be reached, at which addresses, and why not
 #[derive(Debug, Clone, clap::Args)]

@@ -5,9 +5,10 @@ use std::io::Write;
 
 use fairmesh_model::{Millis, clean};
 
-use super::{AskArgs, heading, name_or_id};
+use super::{AskArgs, heading};
 use crate::control::answer::{PeerBody, PeerState, PeersBody};
-use crate::output::{Align, Exit, Table, age};
+use crate::output::{Align, Exit, Table};
+use crate::words::{age, name_or_id};
 
 /// Said instead of an empty table.
 pub(super) const NO_PEERS: &str =

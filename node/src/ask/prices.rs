@@ -4,9 +4,10 @@ use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
 
-use super::{AskArgs, name_or_id};
+use super::AskArgs;
 use crate::control::answer::{PricesBody, SitePricesBody};
-use crate::output::{Align, Exit, Table, timestamp};
+use crate::output::{Align, Exit, Table};
+use crate::words::{name_or_id, timestamp};
 
 /// Show what each site's machines and queues cost, as it has signed for its VOs
 #[derive(Debug, Clone, Default, clap::Args)]

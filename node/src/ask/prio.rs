@@ -10,9 +10,9 @@ use fairmesh_model::clean;
 use serde::Serialize;
 
 use super::AskArgs;
-use super::number::percent;
 use crate::control::answer::{LevelBody, PriorityBody};
 use crate::output::{Align, Exit, OutputArgs, Table, unbroken, write_json};
+use crate::words::number::percent;
 
 /// How long the node may take over a batch.
 const LOOKUP_MAX: Duration = Duration::from_secs(10);

@@ -9,12 +9,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
+use fairmesh_model::clean;
+
 use super::columns::{self, Column};
-use super::number::{core_seconds, factor, fraction};
 use super::{AskArgs, AskError, heading};
 use crate::control::answer::{Answer, ShareBody, SharesBody};
 use crate::output::Exit;
-use fairmesh_model::clean;
+use crate::words::number::{core_seconds, factor, fraction};
 
 /// All fields, in the order of the long form.
 const FIELDS: [&str; 13] = [

@@ -4,10 +4,11 @@ use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
 
-use super::number::core_hours;
-use super::{AskArgs, heading, name_or_id};
+use super::{AskArgs, heading};
 use crate::control::answer::{CountersBody, UnmappedBody, UsageBody};
-use crate::output::{Align, Exit, Table, timestamp};
+use crate::output::{Align, Exit, Table};
+use crate::words::number::core_hours;
+use crate::words::{name_or_id, timestamp};
 
 /// Show raw usage by account or by site, or whom no identity rule maps
 ///

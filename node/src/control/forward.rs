@@ -26,10 +26,11 @@ use super::answer::{
 use super::error::ApiError;
 use super::extract::{Params, json};
 use super::rests_on::{answer, site_name};
-use super::usage::{find_vo, is_id};
+use super::usage::find_vo;
 use super::{Shared, State};
 use crate::control::requirements;
 use crate::privacy::{Sight, What};
+use crate::words::is_id;
 
 /// Largest job: what it runs, and its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;

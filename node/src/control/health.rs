@@ -11,9 +11,10 @@ use fairmesh_site::{Severity, Site};
 use super::answer::{PeerBody, PeerState, VoBody};
 use crate::driver::Disk;
 use crate::finding::{Code, Finding};
+use crate::output;
 use crate::output::log::LogLosses;
-use crate::output::{self, age, timestamp, until};
 use crate::refused::Waiting;
+use crate::words::{age, timestamp, until};
 
 /// From when on before its end a document's expiry is told.
 const EXPIRY_NAMED: Millis = Millis::from_secs(30 * 86_400);

@@ -11,7 +11,8 @@ use fairmesh_schedulers::report::{LoopsReport, RoundsReport, Trouble};
 use fairmesh_site::Severity;
 
 use crate::finding::{Code, Finding};
-use crate::output::{self, age};
+use crate::output;
+use crate::words::age;
 
 /// What a report may take in addition: the loop waits for the node for half of it.
 const GRACE: Millis = Millis::from_secs(10);

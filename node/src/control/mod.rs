@@ -87,7 +87,6 @@ pub(crate) use priority::fraction;
 pub(crate) use quota::accounts_with_credit;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
-pub(crate) use usage::{ID_DIGITS_MIN, is_id};
 pub(crate) use wish::{requirements, wishes};
 
 /// What an operator may change while the node runs: a reload sends a new one.

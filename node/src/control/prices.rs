@@ -13,7 +13,8 @@ use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::{answer, site_name};
 use super::text::all_clean;
-use super::usage::{find_vos, is_id};
+use super::usage::find_vos;
+use crate::words::is_id;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -9,7 +9,7 @@ use fairmesh_site::{Coverage, Site};
 use super::Shared;
 use super::answer::{Answer, CoverageBody, OldestBody, RestsOn, ViewBody};
 use super::error::ApiError;
-use crate::output::timestamp;
+use crate::words::timestamp;
 
 /// A JSON answer of schema `fairmesh.<what>/1`.
 pub(super) fn answer<T>(what: &str, rests_on: RestsOn, body: T) -> Json<Answer<T>> {

@@ -22,15 +22,7 @@ use super::error::ApiError;
 use super::extract::{Nothing, Page, Params, parse_path};
 use super::rests_on::{answer, site_names};
 use crate::privacy::{Sight, What};
-
-/// Fewest digits that name an id by its beginning: fewer are sooner or later the beginning of another one, and none are
-/// that of all.
-pub(crate) const ID_DIGITS_MIN: usize = 8;
-
-/// Whether `beginning` names this id.
-pub(crate) fn is_id(id: &str, beginning: &str) -> bool {
-    beginning.len() >= ID_DIGITS_MIN && id.starts_with(beginning)
-}
+use crate::words::is_id;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -4,12 +4,13 @@
 
 use fairmesh_site::Severity;
 
-use crate::ask::{Control, name_or_id, status};
+use crate::ask::{Control, status};
 use crate::control::answer::{
     AccountUsageBody, Answer, NamesakesBody, StatusBody, VoBody, WithoutLineBody,
 };
 use crate::control::namesakes::finding;
 use crate::finding::{Code, Finding};
+use crate::words::name_or_id;
 
 /// The account of usage that no identity rule maps.
 const UNMAPPED: &str = "/*/=";

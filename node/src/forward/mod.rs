@@ -14,10 +14,11 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use fairmesh_model::clean;
+
 use crate::ask::{AskArgs, Control, NodeArgs};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
 use crate::output::Exit;
-use fairmesh_model::clean;
 
 /// How often a node is asked where a job is.
 const POLL: Duration = Duration::from_millis(250);

@@ -2,11 +2,12 @@
 
 use std::io::Write;
 
+use fairmesh_model::clean;
+
 use super::{StatusArgs, tried};
 use crate::ask::unless_refused;
 use crate::control::answer::ForwardBody;
 use crate::output::{Align, Exit, Table};
-use fairmesh_model::clean;
 
 pub(super) async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let parameters = [("job", args.job.as_deref())];

@@ -7,9 +7,9 @@ use fairmesh_model::clean;
 
 use super::{WithdrawArgs, follow};
 use crate::ask::{Control, unless_refused};
-use crate::control::ID_DIGITS_MIN;
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
 use crate::output::Exit;
+use crate::words::ID_DIGITS_MIN;
 
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let control = args.node.control();

@@ -17,8 +17,8 @@ use std::time::Duration;
 use tracing_subscriber::fmt::MakeWriter;
 
 use super::journal::Lines;
-use super::timestamp;
 use crate::driver::wall_now;
+use crate::words::timestamp;
 
 /// Lines that wait for the thread. A burst of libp2p's warnings has some hundreds; with 64 KiB a line, the longest that
 /// a peer's words can make, this bounds the memory by 64 MiB.

@@ -15,7 +15,6 @@ pub(crate) mod log;
 mod progress;
 mod table;
 pub(crate) mod terminal;
-mod time;
 
 use std::io::{self, Write};
 
@@ -28,7 +27,6 @@ pub(crate) use log::note;
 pub(crate) use progress::Progress;
 pub(crate) use table::unbroken;
 pub use table::{Align, Table};
-pub use time::{age, timestamp, until};
 
 /// The form of a command's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]

@@ -10,7 +10,7 @@ use super::gather::Seen;
 use super::html::{csv_link, date};
 use crate::control;
 use crate::driver::{Gone, NodeHandle};
-use crate::output::until;
+use crate::words::until;
 
 /// From when on before its end a document is marked.
 const SOON_MS: u64 = 30 * 86_400_000;

@@ -10,7 +10,7 @@ use fairmesh_schedulers::control::encoded;
 use maud::{DOCTYPE, Markup, html};
 
 use super::gather::Seen;
-use crate::output::{age, timestamp};
+use crate::words::{age, timestamp};
 
 /// A page as an answer.
 pub(super) fn answer(page: Markup) -> impl IntoResponse {

@@ -7,10 +7,9 @@ use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::csv_link;
-use crate::ask::name_or_id;
 use crate::control::answer::{PeerBody, PeerState};
 use crate::finding::Finding;
-use crate::output::age;
+use crate::words::{age, name_or_id};
 
 /// A site as it is shown.
 pub(super) struct Row {

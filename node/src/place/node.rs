@@ -4,13 +4,15 @@
 
 use std::io::Write;
 
+use fairmesh_model::clean;
+
 use super::report::{self, seconds};
 use super::{PlaceArgs, job, submit};
-use crate::ask::{core_hours, heading, unless_refused};
+use crate::ask::{heading, unless_refused};
 use crate::control::answer::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
 use crate::emulate::read_as;
 use crate::output::{Align, Exit, Table};
-use fairmesh_model::clean;
+use crate::words::number::core_hours;
 
 pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let ask = question(args)?;

@@ -5,12 +5,13 @@
 
 use std::io::Write;
 
+use fairmesh_model::clean;
+
 use super::PlaceArgs;
 use crate::ask::unless_refused;
 use crate::control::answer::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
 use crate::forward::{follow, tried};
 use crate::output::Exit;
-use fairmesh_model::clean;
 
 pub(super) async fn run(
     args: &PlaceArgs,

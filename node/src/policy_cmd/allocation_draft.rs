@@ -15,7 +15,7 @@ use toml::Spanned;
 use super::draft::{RawRole, by_key, optional, quoted, role_lines};
 use crate::config::quantity::{RawFactor, RawMoment, RawPercent};
 use crate::config::{FileError, Source};
-use crate::output::timestamp;
+use crate::words::timestamp;
 
 /// Core-milliseconds of a core-hour.
 pub(crate) const CORE_HOUR_MS: u64 = 3_600_000;

@@ -17,7 +17,7 @@ use crate::config::charging::{RawDiscounts, RawRule};
 use crate::config::history::RawHistory;
 use crate::config::quantity::{RawDuration, RawMoment, parse_mebibytes};
 use crate::config::{FileError, Source};
-use crate::output::timestamp;
+use crate::words::timestamp;
 
 // What a draft says above its lines.
 const WINDOW: &str = "# Windows in which usage is counted; fixed for as long as the VO exists.\n";

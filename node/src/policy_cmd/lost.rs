@@ -14,8 +14,8 @@ use fairmesh_fairshare::{EntryKind, TreeReader};
 use fairmesh_model::{AccountPath, clean};
 use serde::Serialize;
 
-use crate::ask::number::core_hours;
 use crate::emulate::ShareTree;
+use crate::words::number::core_hours;
 
 /// An entry whose usage has no entry any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

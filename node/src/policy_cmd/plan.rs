@@ -26,10 +26,10 @@ use super::lost::{Lost, lost};
 use super::members::{self, MemberChange};
 use super::publish::usage_at;
 use super::verify::chain_of;
-use crate::ask::number::core_hours;
 use crate::config::ProjectionName;
 use crate::emulate::{Charges, Jobs, ShareTree, Unknown, emulate, read_as};
 use crate::output::{Align, Exit, OutputArgs, Progress, Table, write_json};
+use crate::words::number::core_hours;
 
 /// Options of `plan`.
 #[derive(Debug, Clone, clap::Args)]

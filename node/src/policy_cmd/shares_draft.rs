@@ -14,7 +14,7 @@ use toml::Spanned;
 use super::draft::{EXPIRES, optional, quoted};
 use crate::config::Source;
 use crate::config::quantity::RawMoment;
-use crate::output::timestamp;
+use crate::words::timestamp;
 
 // What a draft says above its lines.
 const PATH: &str =

@@ -12,7 +12,8 @@ use super::document::PolicyDocument;
 use super::shares_draft::shares_toml;
 use super::snapshot_draft::snapshot_toml;
 use super::{clock, verify::chain_of};
-use crate::output::{Exit, timestamp, until};
+use crate::output::Exit;
+use crate::words::{timestamp, until};
 
 /// Options of `show`.
 #[derive(Debug, Clone, clap::Args)]

@@ -19,7 +19,8 @@ use super::document::PolicyDocument;
 use crate::ask::{self, NodeArgs};
 use crate::config::quantity::parse_duration;
 use crate::init::load_key;
-use crate::output::{Exit, until};
+use crate::output::Exit;
+use crate::words::until;
 
 /// Options of `snapshot`.
 #[derive(Debug, Clone, clap::Args)]

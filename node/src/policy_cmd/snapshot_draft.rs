@@ -13,7 +13,7 @@ use toml::Spanned;
 use super::draft::{by_key, quoted};
 use crate::config::quantity::RawMoment;
 use crate::config::{FileError, Source};
-use crate::output::timestamp;
+use crate::words::timestamp;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -12,7 +12,8 @@ use fairmesh_policy::{Adopted, VoPolicies};
 
 use super::clock;
 use super::document::PolicyDocument;
-use crate::output::{Exit, until};
+use crate::output::Exit;
+use crate::words::until;
 
 /// Options of `verify`.
 #[derive(Debug, Clone, clap::Args)]

@@ -9,10 +9,10 @@ use fairmesh_policy::VoPolicies;
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
 use crate::ask::{self, Control, NodeArgs, unless_refused};
-use crate::control::{ID_DIGITS_MIN, is_id};
 use crate::init::load_key;
-use crate::output::{Align, Exit, OutputArgs, Table, timestamp};
+use crate::output::{Align, Exit, OutputArgs, Table};
 use crate::policy_cmd::{Draft, PolicyDocument, by_vo, may_publish, now, read_bytes, sign_draft};
+use crate::words::{ID_DIGITS_MIN, is_id, timestamp};
 
 const WEEK: Millis = Millis(7 * 86_400_000);
 

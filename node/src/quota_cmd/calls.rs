@@ -6,11 +6,13 @@ use fairmesh_model::{Millis, clean};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::ask::{AskArgs, core_hours, name_or_id, unless_refused};
+use crate::ask::{AskArgs, unless_refused};
 use crate::config::quantity::parse_duration;
 use crate::control::answer::{Answer, HoldBody, QuotesBody, SettledBody};
-use crate::output::{Align, Exit, Table, age};
+use crate::output::{Align, Exit, Table};
 use crate::policy_cmd::parse_core_hours;
+use crate::words::number::core_hours;
+use crate::words::{age, name_or_id};
 
 /// Which job.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]

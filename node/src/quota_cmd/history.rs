@@ -5,9 +5,11 @@ use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
 
-use crate::ask::{AskArgs, core_hours, heading, name_or_id, unless_refused};
+use crate::ask::{AskArgs, heading, unless_refused};
 use crate::control::answer::{QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody};
-use crate::output::{Align, Exit, Table, timestamp};
+use crate::output::{Align, Exit, Table};
+use crate::words::number::core_hours;
+use crate::words::{name_or_id, timestamp};
 
 /// Bytes of a key that are shown where columns are narrow: who has its public half finds it by them.
 const KEY_BYTES: usize = 12;

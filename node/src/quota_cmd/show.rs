@@ -4,9 +4,11 @@ use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
 
-use crate::ask::{AskArgs, core_hours, heading, name_or_id, unless_refused};
+use crate::ask::{AskArgs, heading, unless_refused};
 use crate::control::answer::{QuotaAccountBody, QuotaBody, QuotaTotalsBody};
-use crate::output::{Align, Exit, Table, timestamp};
+use crate::output::{Align, Exit, Table};
+use crate::words::number::core_hours;
+use crate::words::{name_or_id, timestamp};
 
 /// Options of `show`.
 #[derive(Debug, Clone, Default, clap::Args)]

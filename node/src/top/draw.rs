@@ -12,11 +12,11 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Tabs};
 
 use super::model::{Top, View};
-use crate::ask::name_or_id;
 use crate::control::answer::{PeerBody, ShareBody};
 use crate::finding::Finding;
 use crate::output::terminal::{bar, coloured};
-use crate::output::{Align, OutputArgs, age};
+use crate::output::{Align, OutputArgs};
+use crate::words::{age, name_or_id};
 
 /// What is shown of an entry.
 const ENTRY: [&str; 6] = [

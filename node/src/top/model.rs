@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use fairmesh_model::{WallTime, clean};
 
 use crate::control::answer::{ShareBody, StatusBody};
-use crate::output::timestamp;
+use crate::words::timestamp;
 
 /// Most events that are kept.
 const EVENTS_MAX: usize = 500;
@@ -197,7 +197,7 @@ fn events(before: &StatusBody, now: &StatusBody) -> Vec<String> {
     events.extend(over.map(|(code, text)| format!("over: {text} [{code}]")));
     let reachable = |status: &StatusBody| -> BTreeMap<String, bool> {
         let name = |peer: &crate::control::answer::PeerBody| {
-            crate::ask::name_or_id(peer.name.as_deref(), &peer.site)
+            crate::words::name_or_id(peer.name.as_deref(), &peer.site)
         };
         let peers = status.peers.iter();
         peers.map(|peer| (name(peer), peer.reachable)).collect()
@@ -217,7 +217,7 @@ fn events(before: &StatusBody, now: &StatusBody) -> Vec<String> {
         let vos = status.vos.iter();
         vos.map(|vo| {
             (
-                crate::ask::name_or_id(vo.name.as_deref(), &vo.vo),
+                crate::words::name_or_id(vo.name.as_deref(), &vo.vo),
                 vo.charter_version,
             )
         })

@@ -5,11 +5,12 @@
 
 use std::io::{self, Write};
 
-use super::super::name_or_id;
-use super::super::number::{amount, core_hours, number, percent};
+use fairmesh_model::clean;
+
+use super::name_or_id;
+use super::number::{amount, core_hours, number, percent};
 use crate::config::ProjectionName;
 use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
-use fairmesh_model::clean;
 
 /// What the top entries share.
 const THIS_SITE: &str = "this site";
@@ -19,7 +20,7 @@ const ON_TARGET: f64 = 0.005;
 
 /// How an entry is spoken of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Whose<'a> {
+pub enum Whose<'a> {
     /// To the user of this name, who counts there.
     Yours(&'a str),
     /// To somebody else.
@@ -29,7 +30,7 @@ pub(crate) enum Whose<'a> {
 }
 
 /// Writes all that there is to say of an entry.
-pub(super) fn write(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -> io::Result<()> {
+pub fn write(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -> io::Result<()> {
     writeln!(out, "{}", place_sentence(body, whose))?;
     for level in &body.levels {
         writeln!(out, "  {}", level_words(level))?;
@@ -51,7 +52,7 @@ pub(super) fn write(body: &ExplainBody, whose: Whose<'_>, out: &mut dyn Write) -
 }
 
 /// Where jobs count. If their account has no entry, that comes first: the entry is then that of everybody without one.
-pub(super) fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
+pub fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
     // An account without a line counts among all of them: that is the place to name.
     let others = body
         .levels
@@ -87,7 +88,7 @@ pub(super) fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
 
 /// Why a user has this place. The highest level that is not on target decides, unless the projection compares all levels
 /// at once.
-pub(crate) fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
+pub fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
     if body.projection == ProjectionName::OF_PRODUCTS {
         return format!(
             "The projection `{}` compares what all levels together promise and have: rank {} of {}.",
@@ -143,7 +144,7 @@ pub(crate) fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
     format!("{who} {used}: {jobs} are served {order}.")
 }
 
-pub(crate) fn level_words(level: &LevelBody) -> String {
+pub fn level_words(level: &LevelBody) -> String {
     let parent = parent_words(level);
     let whose = match (level.global, parent == THIS_SITE) {
         (true, _) => " on all sites",
@@ -201,7 +202,7 @@ fn parent_words(level: &LevelBody) -> String {
     }
 }
 
-pub(crate) fn comparison_words(
+pub fn comparison_words(
     body: &ExplainBody,
     comparison: &ComparisonBody,
     out: &mut dyn Write,

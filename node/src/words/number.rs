@@ -3,12 +3,12 @@
 use fairmesh_model::Share;
 
 /// Core-milliseconds (a decimal string) in core-hours with two decimals.
-pub(crate) fn core_hours(core_ms: &str) -> String {
+pub fn core_hours(core_ms: &str) -> String {
     format!("{:.2}", number(core_ms) / 3_600_000.0)
 }
 
 /// Core-milliseconds in the unit that shows them: core-hours, or core-seconds where it is less.
-pub(super) fn amount(core_ms: &str) -> String {
+pub fn amount(core_ms: &str) -> String {
     let seconds = number(core_ms) / 1_000.0;
     if seconds < 360.0 {
         format!("{seconds:.1} core-seconds")
@@ -18,32 +18,32 @@ pub(super) fn amount(core_ms: &str) -> String {
 }
 
 /// Core-milliseconds in whole core-seconds, as Slurm's RawUsage.
-pub(super) fn core_seconds(core_ms: &str) -> String {
+pub fn core_seconds(core_ms: &str) -> String {
     core_ms
         .parse::<u128>()
         .map_or_else(|_| core_ms.to_owned(), |ms| (ms / 1_000).to_string())
 }
 
 /// A percentage as a fraction with six decimals.
-pub(super) fn fraction(percent: &str) -> String {
+pub fn fraction(percent: &str) -> String {
     let units = Share::parse_percent(percent).map_or(0, Share::units);
     format!("{}.{:06}", units / Share::ONE, units % Share::ONE / 1_000)
 }
 
 /// A decimal fraction without the zeros behind its sixth decimal: so different ones print differently.
-pub(super) fn factor(fraction: &str) -> &str {
+pub fn factor(fraction: &str) -> &str {
     let shown = fraction.trim_end_matches('0').len();
     let six = fraction.find('.').map_or(0, |point| point + 7);
     &fraction[..shown.max(six).min(fraction.len())]
 }
 
 /// A decimal number; 0 where it is none.
-pub(super) fn number(text: &str) -> f64 {
+pub fn number(text: &str) -> f64 {
     text.parse().unwrap_or(0.0)
 }
 
 /// A percentage with two decimals.
-pub(super) fn percent(text: &str) -> String {
+pub fn percent(text: &str) -> String {
     text.parse::<f64>()
         .map_or_else(|_| text.to_owned(), |value| format!("{value:.2}"))
 }

@@ -2,8 +2,8 @@
 //!
 //! Invariant: what was read is used as well, and that must not panic either.
 
-use fairmesh::control::answer::PlaceAsk;
 use fairmesh::control::answer::Grid;
+use fairmesh::control::answer::PlaceAsk;
 use fairmesh_broker::queue::{Limits, Manager, Record};
 use fairmesh_broker::{Engine, Request, Selector, Sla, judge};
 use fairmesh_model::{Millis, WallTime};
