@@ -31,6 +31,18 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
+/// `fairmesh.doctor/1`: what `fairmesh doctor` found.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DoctorBody {
+    /// What was looked at.
+    pub looked_at: Vec<String>,
+    /// Whether nothing needs somebody.
+    pub healthy: bool,
+    /// What was found, the worst first.
+    pub findings: Vec<Finding>,
+}
+
 /// All that can be found. Codes are for alerts, scripts and the headings of `docs/troubleshooting.md`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, EnumString, IntoStaticStr, VariantArray)]
 #[strum(serialize_all = "kebab-case")]

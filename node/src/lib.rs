@@ -13,9 +13,11 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 /// A line on standard error, as `eprintln!`, which panics if standard error cannot be written.
 macro_rules! note {
     ($($line:tt)*) => {
-        $crate::output::note(format_args!($($line)*))
+        $crate::log::note(format_args!($($line)*))
     };
 }
+
+pub mod log;
 
 pub mod driver;
 pub mod network;

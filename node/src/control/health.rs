@@ -11,8 +11,8 @@ use fairmesh_site::{Severity, Site};
 use super::answer::{PeerBody, PeerState, VoBody};
 use crate::driver::Disk;
 use crate::finding::{Code, Finding};
+use crate::log::LogLosses;
 use crate::output;
-use crate::output::log::LogLosses;
 use crate::refused::Waiting;
 use crate::words::{age, timestamp, until};
 

@@ -87,7 +87,7 @@ pub(crate) use priority::fraction;
 pub(crate) use quota::accounts_with_credit;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
-pub(crate) use wish::{requirements, wishes};
+pub(crate) use wish::{requirements, wish, wishes};
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone, Default)]

@@ -22,7 +22,7 @@ use super::text::all_clean;
 use super::without_line::without_line;
 use super::{Shared, State, health, loop_states};
 use crate::finding::Finding;
-use crate::output::log;
+use crate::log;
 use crate::privacy::{Sight, What};
 
 #[derive(Debug, Deserialize)]

@@ -29,8 +29,8 @@ use clap::Args;
 use fairmesh_model::Millis;
 use tokio::sync::mpsc;
 
+use crate::log::say;
 use crate::output::Exit;
-use crate::output::log::say;
 
 use self::broker::Broker;
 use self::grid::{Grid, SYNC};

@@ -12,7 +12,7 @@ use super::live::Live;
 use super::measure::{NodeState, ShareLine, distinct};
 use super::play::Key;
 use super::report::Report;
-use crate::output::log::say;
+use crate::log::say;
 
 /// Most entries drawn; a trace may have hundreds.
 const LINES_MAX: usize = 24;

@@ -18,12 +18,11 @@ use anyhow::Context as _;
 use fairmesh_model::SigningKey;
 use fairmesh_schedulers::slurm::SlurmdbdAway;
 use fairmesh_site::Severity;
-use serde::Serialize;
 
 use crate::ask::{AskArgs, Control};
 use crate::config::{Config, Uids, uids};
 use crate::control::answer::{Answer, StatusBody};
-use crate::finding::{Code, Finding};
+use crate::finding::{Code, DoctorBody, Finding};
 use crate::init::load_key;
 use crate::output::{Exit, OutputArgs, unbroken, write_json};
 use crate::schedulers::check::Lack;
@@ -56,18 +55,6 @@ pub struct DoctorArgs {
     /// Only say what a code means and what to do about it
     #[arg(long, value_name = "CODE", conflicts_with = "json")]
     explain: Option<String>,
-}
-
-/// `fairmesh.doctor/1`.
-#[derive(Debug, Clone, Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-pub struct DoctorBody {
-    /// What was looked at.
-    pub looked_at: Vec<String>,
-    /// Whether nothing needs somebody.
-    pub healthy: bool,
-    /// What was found, the worst first.
-    pub findings: Vec<Finding>,
 }
 
 /// What was found, and what else a report may be made of.

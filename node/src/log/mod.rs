@@ -7,6 +7,8 @@
 //! Deliberately not here: `tracing-appender`, which drops the error of a failed write, and whose end prints to standard
 //! output, which may be the same full pipe.
 
+mod journal;
+
 use std::fmt;
 use std::io::{self, Write};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -16,9 +18,10 @@ use std::time::Duration;
 
 use tracing_subscriber::fmt::MakeWriter;
 
-use super::journal::Lines;
 use crate::driver::wall_now;
 use crate::words::timestamp;
+
+pub(crate) use journal::Lines;
 
 /// Lines that wait for the thread. A burst of libp2p's warnings has some hundreds; with 64 KiB a line, the longest that
 /// a peer's words can make, this bounds the memory by 64 MiB.

@@ -10,8 +10,6 @@
 
 mod exit;
 mod finishing;
-mod journal;
-pub(crate) mod log;
 mod progress;
 mod table;
 pub(crate) mod terminal;
@@ -22,8 +20,6 @@ use serde::Serialize;
 
 pub use exit::Exit;
 pub(crate) use finishing::Finishing;
-pub(crate) use journal::Lines;
-pub(crate) use log::note;
 pub(crate) use progress::Progress;
 pub(crate) use table::unbroken;
 pub use table::{Align, Table};

@@ -12,7 +12,7 @@ use toml::Spanned;
 use crate::config::quantity::{RawDuration, RawFactor};
 use crate::config::{FileError, Source};
 use crate::control::answer::{ForwardAsk, PlaceAsk, RequireAsk};
-use crate::control::wish::{wish, wishes};
+use crate::control::{wish, wishes};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

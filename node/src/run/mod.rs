@@ -29,16 +29,15 @@ use tokio::task::JoinHandle;
 
 use crate::config::{Config, Uids, uids};
 use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
-use crate::doctor;
 use crate::driver::{
     NodeHandle, NodeOptions, NodeTask, Running, Starting, SystemClock, start_or_show,
 };
 use crate::finding::Finding;
 use crate::init::load_key;
+use crate::log::say;
 use crate::lookup::{LookupConfig, LookupServer};
 use crate::network::NetworkConfig;
 use crate::output::Exit;
-use crate::output::log::{self, say};
 use crate::page::PageServer;
 use crate::privacy::Eyes;
 use crate::record_log::RecordLog;
@@ -47,6 +46,7 @@ use crate::schedulers;
 use crate::serve::Serving;
 use crate::sockets::TURNS;
 use crate::store::StoreError;
+use crate::{doctor, log};
 
 /// A start that takes longer says so, and again each time it has taken so long.
 const START_QUIET: Duration = Duration::from_secs(5);

@@ -144,6 +144,7 @@ pub fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
     format!("{who} {used}: {jobs} are served {order}.")
 }
 
+/// What an entry should have at a level, what it has, and what follows.
 pub fn level_words(level: &LevelBody) -> String {
     let parent = parent_words(level);
     let whose = match (level.global, parent == THIS_SITE) {
@@ -202,6 +203,7 @@ fn parent_words(level: &LevelBody) -> String {
     }
 }
 
+/// Which of two entries is served first, and at which level that is decided.
 pub fn comparison_words(
     body: &ExplainBody,
     comparison: &ComparisonBody,

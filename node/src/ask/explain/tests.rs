@@ -4,7 +4,7 @@ use clap::Parser as _;
 
 use super::*;
 use crate::control::answer::{CauseBody, CauseOfSite, ComparisonBody, CountersBody, LevelBody};
-use crate::words::explanation::{comparison_words, level_words, place_sentence, reason, write};
+use crate::words::explanation::{level_words, place_sentence, reason, write};
 
 fn level(path: &str, target: &str, actual: &str, deviation: &str) -> LevelBody {
     LevelBody {
