@@ -14,11 +14,11 @@ use fairmesh_model::{WallTime, clean};
 
 use super::report::read_options::ReadOptions;
 use super::report::source::Source;
-use super::{AskArgs, count, unless_refused};
+use super::{AskArgs, unless_refused};
 use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
 use crate::output::{Align, Exit, Finishing, Table};
 use crate::words::number::core_hours;
-use crate::words::{name_or_id, timestamp};
+use crate::words::{count, name_or_id, timestamp};
 
 /// Jobs in one request.
 const BATCH_JOBS: usize = 5_000;

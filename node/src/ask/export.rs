@@ -14,7 +14,7 @@ use fairmesh_records::export::{
 use fairmesh_records::{BatchRecord, Job};
 
 use crate::driver::wall_now;
-use crate::output::count;
+use crate::words::count;
 
 /// Gaps that are told one by one.
 const TOLD_MAX: usize = 5;

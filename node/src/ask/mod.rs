@@ -10,7 +10,6 @@
 //! Deliberately not here: signing policies (`policy_cmd`) and computing offline (`emulate`).
 
 pub mod correct;
-pub mod documents;
 pub mod explain;
 pub mod metrics;
 pub mod netcheck;
@@ -33,12 +32,11 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use fairmesh_model::{Millis, WallTime};
+use fairmesh_schedulers::control::{AskError, Control};
 use serde::de::DeserializeOwned;
 
-pub use fairmesh_schedulers::control::{AskError, Control};
-
 use crate::control::answer::{Answer, RestsOn, ViewBody};
-use crate::output::{Exit, OutputArgs, Table, count};
+use crate::output::{Exit, OutputArgs, Table};
 use crate::words::{age, name_or_id, timestamp, until};
 
 /// Where a packaged node has its socket.

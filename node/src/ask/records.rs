@@ -23,8 +23,8 @@ use crate::control::answer::{
     Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
 };
 use crate::driver::wall_now;
-use crate::output::{Exit, count};
-use crate::words::timestamp;
+use crate::output::Exit;
+use crate::words::{count, timestamp};
 
 /// Most records of one export: as many as the node lists.
 const EXPORTED_MAX: u32 = 500_000;

@@ -10,9 +10,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_schedulers::control::AskError;
 
 use super::columns::{self, Column};
-use super::{AskArgs, AskError, heading};
+use super::{AskArgs, heading};
 use crate::control::answer::{Answer, ShareBody, SharesBody};
 use crate::output::Exit;
 use crate::words::number::{core_seconds, factor, fraction};

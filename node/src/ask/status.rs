@@ -8,12 +8,12 @@ use fairmesh_model::{Millis, WallTime, clean};
 use fairmesh_site::Severity;
 
 use super::peers::{NO_PEERS, peer_summary};
-use super::{AskArgs, count, heading};
+use super::{AskArgs, heading};
 use crate::control::answer::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
 use crate::finding::{Code, Finding};
 use crate::output::{Align, Exit, OutputArgs, Table, unbroken};
 use crate::words::number::{core_hours, percent};
-use crate::words::{age, name_or_id, timestamp, until};
+use crate::words::{age, count, name_or_id, timestamp, until};
 
 /// Show the node, its VOs, its peers and what is wrong
 #[derive(Debug, Clone, clap::Args)]

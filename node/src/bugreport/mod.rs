@@ -16,11 +16,11 @@ use std::process::{Command, Stdio};
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
-use crate::ask::Control;
 use crate::config::Config;
 use crate::doctor::{Examined, LookArgs, examine};
 use crate::init::write_new;
 use crate::output::{Exit, write_json};
+use fairmesh_schedulers::control::Control;
 use names::Names;
 
 /// How long the log may take, in seconds, as `timeout` takes it.

@@ -7,9 +7,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_schedulers::NAMES;
+use fairmesh_schedulers::control::{AskError, Control};
 use serde_json::Value;
 
-use crate::ask::{AskError, Control};
 use crate::config::{Config, Writer};
 
 /// Where the node says whom it knows: the question, and what of the answer is a name.

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 mod accounting;
 mod corrections;
+pub mod documents;
 mod forward;
 mod grid;
 mod mesh;

@@ -16,10 +16,11 @@ use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use fairmesh_model::SigningKey;
+use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::slurm::SlurmdbdAway;
 use fairmesh_site::Severity;
 
-use crate::ask::{AskArgs, Control};
+use crate::ask::AskArgs;
 use crate::config::{Config, Uids, uids};
 use crate::control::answer::{Answer, StatusBody};
 use crate::finding::{Code, DoctorBody, Finding};

@@ -2,9 +2,10 @@
 //!
 //! Deliberately not here: what the node finds of itself, its VOs and its peers (`control/health`).
 
+use fairmesh_schedulers::control::Control;
 use fairmesh_site::Severity;
 
-use crate::ask::{Control, status};
+use crate::ask::status;
 use crate::control::answer::{
     AccountUsageBody, Answer, NamesakesBody, StatusBody, VoBody, WithoutLineBody,
 };

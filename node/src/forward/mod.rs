@@ -15,8 +15,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fairmesh_model::clean;
+use fairmesh_schedulers::control::Control;
 
-use crate::ask::{AskArgs, Control, NodeArgs};
+use crate::ask::{AskArgs, NodeArgs};
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
 use crate::output::Exit;
 

@@ -14,9 +14,9 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use fairmesh_broker::queue::Status;
 use fairmesh_model::clean;
+use fairmesh_schedulers::control::{AskError, Control};
 
 use super::RunArgs;
-use crate::ask::{AskError, Control};
 use crate::control::answer::{
     Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody,
 };

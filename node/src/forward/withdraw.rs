@@ -4,9 +4,10 @@ use std::io::Write;
 
 use anyhow::bail;
 use fairmesh_model::clean;
+use fairmesh_schedulers::control::Control;
 
 use super::{WithdrawArgs, follow};
-use crate::ask::{Control, unless_refused};
+use crate::ask::unless_refused;
 use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
 use crate::output::Exit;
 use crate::words::ID_DIGITS_MIN;

@@ -52,12 +52,6 @@ pub fn write_json(out: &mut dyn Write, schema: &str, body: &impl Serialize) -> a
     Ok(())
 }
 
-/// A number of things: `1 site`, `2 sites`.
-pub(crate) fn count(number: u64, thing: &str) -> String {
-    let plural = if number == 1 { "" } else { "s" };
-    format!("{number} {thing}{plural}")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

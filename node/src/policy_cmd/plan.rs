@@ -15,9 +15,10 @@ use anyhow::{Context as _, bail};
 use fairmesh_fairshare::EntryKind;
 use fairmesh_model::{AccountPath, Distance, Share};
 use fairmesh_policy::{CompiledTree, PlanShare};
+use fairmesh_schedulers::control::Control;
 use serde::Serialize;
 
-use crate::ask::{Control, NodeArgs};
+use crate::ask::NodeArgs;
 use crate::doctor::namesakes;
 
 use super::document::{PolicyDocument, as_text, read_bytes};

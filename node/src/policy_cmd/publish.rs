@@ -12,12 +12,13 @@ use std::path::PathBuf;
 use anyhow::{Context as _, ensure};
 use fairmesh_model::{AccountPath, VoId};
 use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
+use fairmesh_schedulers::control::Control;
 
 use super::document::PolicyDocument;
 use super::lost::{Lost, lost};
 use super::verify::in_order;
-use crate::ask::{self, Control, NodeArgs};
-use crate::control::answer::{Answer, SharesBody, StatusBody, UsageBody};
+use crate::ask::{self, NodeArgs};
+use crate::control::answer::{self, Answer, SharesBody, StatusBody, UsageBody};
 use crate::emulate::ShareTree;
 use crate::output::Exit;
 
@@ -43,7 +44,7 @@ pub(super) async fn run(args: &PublishArgs, out: &mut dyn Write) -> anyhow::Resu
         return Ok(Exit::Failure);
     }
     for (file, document) in &documents {
-        let published = ask::documents::publish(&control, document.bytes().to_vec()).await;
+        let published = answer::documents::publish(&control, document.bytes().to_vec()).await;
         let published = published.with_context(|| {
             let name = document.name();
             format!("{file}: {name} was not taken")
@@ -63,7 +64,7 @@ pub(crate) async fn may_publish(
     yes: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    let held = ask::documents::held(control).await?;
+    let held = answer::documents::held(control).await?;
     let falls = falls(&held, documents)?;
     for document in &falls {
         writeln!(

@@ -18,6 +18,7 @@ use super::clock;
 use super::document::PolicyDocument;
 use crate::ask::{self, NodeArgs};
 use crate::config::quantity::parse_duration;
+use crate::control::answer;
 use crate::init::load_key;
 use crate::output::Exit;
 use crate::words::until;
@@ -46,7 +47,7 @@ pub(super) fn valid(text: &str) -> Result<Millis, String> {
 pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let key = load_key(&args.key)?;
     let control = args.node.control();
-    let all = by_vo(&ask::documents::held(&control).await?);
+    let all = by_vo(&answer::documents::held(&control).await?);
     let signs = |policies: &VoPolicies| {
         let role = policies.snapshot_role();
         role.is_some_and(|role| role.keys.contains(&key.key_id()))
@@ -70,7 +71,7 @@ pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Res
                 continue;
             }
         };
-        let published = ask::documents::publish(&control, snapshot.bytes().to_vec()).await;
+        let published = answer::documents::publish(&control, snapshot.bytes().to_vec()).await;
         let published = published.with_context(|| format!("VO {name}: the snapshot was not taken"));
         if ask::unless_refused(published)?.is_none() {
             exit = Exit::Failure;

@@ -6,9 +6,11 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Verified, clean};
 use fairmesh_policy::VoPolicies;
+use fairmesh_schedulers::control::Control;
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
-use crate::ask::{self, Control, NodeArgs, unless_refused};
+use crate::ask::{NodeArgs, unless_refused};
+use crate::control::answer;
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table};
 use crate::policy_cmd::{Draft, PolicyDocument, by_vo, may_publish, now, read_bytes, sign_draft};
@@ -123,7 +125,7 @@ async fn publish(
     allocation: &Signed<Allocation>,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let published = ask::documents::publish(control, allocation.bytes().to_vec());
+    let published = answer::documents::publish(control, allocation.bytes().to_vec());
     let Some(said) = unless_refused(published.await)? else {
         return Ok(Exit::Failure);
     };
@@ -138,7 +140,7 @@ pub(super) async fn find(
     control: &Control,
     which: &str,
 ) -> anyhow::Result<Option<Verified<Allocation>>> {
-    let held = ask::documents::held(control).await;
+    let held = answer::documents::held(control).await;
     match unless_refused(held)? {
         Some(held) => named(&held, which),
         None => Ok(None),

@@ -7,10 +7,10 @@ use std::path::Path;
 
 use fairmesh_schedulers::slurm::quota::{Starting, describe, exempted, forget, put_back};
 
+use fairmesh_schedulers::control::Control;
 use serde_json::Value;
 
 use super::Place;
-use crate::ask::Control;
 use crate::config::slurm::OnSilence;
 use crate::output::Exit;
 use crate::quota_cmd::callout::{Said, hold};

@@ -17,10 +17,11 @@ use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
-use crate::ask::{Control, NodeArgs, heading};
+use crate::ask::{NodeArgs, heading};
 use crate::control::answer::{Answer, SharesBody, StatusBody};
 use crate::output::terminal::{is_plain, read_keys};
 use crate::output::{Exit, OutputArgs};
+use fairmesh_schedulers::control::Control;
 use model::{Key, Seen, Top};
 
 /// Time between two looks, while answers are quick.

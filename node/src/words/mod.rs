@@ -23,3 +23,9 @@ pub fn is_id(id: &str, beginning: &str) -> bool {
 pub fn name_or_id(name: Option<&str>, id: &str) -> String {
     name.map_or_else(|| id.chars().take(ID_DIGITS_MIN).collect(), clean)
 }
+
+/// A number of things: `1 site`, `2 sites`.
+pub fn count(number: u64, thing: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {thing}{plural}")
+}

@@ -8,9 +8,10 @@ use std::path::Path;
 
 use fairmesh_model::clean;
 use fairmesh_records::{ChargeRule, Format, Job, Skip};
+use fairmesh_schedulers::control::{AskError, Control};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 
-use super::super::{AskError, Control, no_member};
+use super::super::no_member;
 use super::dry_run::{DryRun, Sifted};
 use super::read_options::ReadOptions;
 use super::rejects::Rejects;

@@ -10,9 +10,10 @@ use fairmesh_model::clean;
 use fairmesh_records::Summary;
 use serde::Serialize;
 
-use super::super::{count, totals};
+use super::super::totals;
 use crate::control::answer::{AccountCharge, AccountingBody, Refusal, ReportBody, SummaryBody};
 use crate::output::{OutputArgs, write_json};
+use crate::words::count;
 use crate::words::number::core_hours;
 
 /// Refused lines that `--json` lists.
