@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use criterion::{Criterion, Throughput};
-use fairmesh::control::answer::{AccountingBody, Answer};
 use fairmesh_model::{JobKey, Millis, Origin, Placement, UsageRecord, WallTime};
+use fairmesh_node::control::answer::{AccountingBody, Answer};
 use fairmesh_records::BatchRecord;
 use fairmesh_schedulers::control::Control;
 

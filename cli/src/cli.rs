@@ -4,12 +4,13 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
-use crate::log::{Lines, Logged};
+use fairmesh_node::log::{self, Lines, Logged};
+
 use crate::output::Exit;
 use crate::schedulers::command::{self, SystemArgs};
 use crate::{
-    arc, ask, bugreport, demo, doctor, emulate, forward, init, log, manual, place, policy_cmd,
-    queue, quota_cmd, run, sla, slurm, top,
+    arc, ask, bugreport, demo, doctor, emulate, forward, init, manual, place, policy_cmd, queue,
+    quota_cmd, run, sla, slurm, top,
 };
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use fairmesh_model::hides;

@@ -10,12 +10,12 @@ mod mesh;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
-use fairmesh::driver::NodeHandle;
-use fairmesh::store::{Store, Table, Write};
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, ContentHash, CoreMillis, JobKey, Millis, Origin,
     Placement, Signed, UsageRecord, WallTime,
 };
+use fairmesh_node::driver::NodeHandle;
+use fairmesh_node::store::{Store, Table, Write};
 use fairmesh_site::rights::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, Timing};
 use futures::future::join_all;

@@ -102,8 +102,8 @@ fn word(text: &str, name: &str) -> anyhow::Result<Option<String>> {
 mod tests {
     use super::*;
     use crate::ask::NodeArgs;
-    use crate::config::slurm::OnSilence;
     use crate::quota_cmd::callout::UNLIMITED_S;
+    use fairmesh_node::config::slurm::OnSilence;
 
     const LOCAL: &str = "globalid=abc\nqueue=fork\nargs=/bin/sh -c sleep\\ 3;\\ queue=x \n\
                          subject=/DC=org/O=Grid=1/CN=ann\njobname=test\n";

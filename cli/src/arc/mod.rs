@@ -11,9 +11,9 @@ mod job;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use fairmesh_node::config::slurm::OnSilence;
 
 use crate::ask::NodeArgs;
-use crate::config::slurm::OnSilence;
 use crate::output::Exit;
 use crate::quota_cmd::callout::{Said, hold};
 use crate::quota_cmd::seconds;

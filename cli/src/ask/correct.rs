@@ -11,14 +11,16 @@ use std::sync::Arc;
 
 use anyhow::bail;
 use fairmesh_model::{WallTime, clean};
+use fairmesh_node::control::answer::{
+    AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody,
+};
+use fairmesh_node::words::number::core_hours;
+use fairmesh_node::words::{count, name_or_id, timestamp};
 
 use super::report::read_options::ReadOptions;
 use super::report::source::Source;
 use super::{AskArgs, unless_refused};
-use crate::control::answer::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
 use crate::output::{Align, Exit, Finishing, Table};
-use crate::words::number::core_hours;
-use crate::words::{count, name_or_id, timestamp};
 
 /// Jobs in one request.
 const BATCH_JOBS: usize = 5_000;

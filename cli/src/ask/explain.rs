@@ -5,13 +5,14 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fairmesh_model::clean;
+use fairmesh_node::config::Config;
+use fairmesh_node::control::answer::ExplainBody;
+use fairmesh_node::words::explanation;
+use fairmesh_node::words::explanation::Whose;
 use fairmesh_schedulers::slurm::standing::{self, InQueue};
 
 use super::{AskArgs, heading, unless_refused};
-use crate::config::Config;
-use crate::control::answer::ExplainBody;
 use crate::output::Exit;
-use crate::words::explanation::{self, Whose};
 
 /// Explain a priority in words, alone or against somebody else's
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -152,7 +153,7 @@ fn socket(told: Option<&Path>, config: &Path) -> anyhow::Result<PathBuf> {
 /// The user who runs this command: as the shell knows them, or else as the system does.
 pub(crate) fn me() -> Option<String> {
     let name = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    let by_system = || crate::config::name_of(rustix::process::getuid().as_raw());
+    let by_system = || fairmesh_node::config::name_of(rustix::process::getuid().as_raw());
     name("LOGNAME").or_else(|| name("USER")).or_else(by_system)
 }
 

@@ -32,12 +32,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use fairmesh_model::{Millis, WallTime};
+use fairmesh_node::control::answer::{Answer, RestsOn, ViewBody};
+use fairmesh_node::words::{age, name_or_id, timestamp, until};
 use fairmesh_schedulers::control::{AskError, Control};
 use serde::de::DeserializeOwned;
 
-use crate::control::answer::{Answer, RestsOn, ViewBody};
 use crate::output::{Exit, OutputArgs, Table};
-use crate::words::{age, name_or_id, timestamp, until};
 
 /// Where a packaged node has its socket.
 const SOCKET_DEFAULT: &str = "/run/fairmesh/control.sock";
@@ -190,7 +190,7 @@ fn as_of(rests_on: &RestsOn) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::answer::{CoverageBody, OldestBody, ViewBody};
+    use fairmesh_node::control::answer::{CoverageBody, OldestBody, ViewBody};
 
     #[test]
     fn a_table_says_what_it_rests_on() {

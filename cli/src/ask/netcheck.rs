@@ -5,12 +5,12 @@
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{PeerBody, PeersBody};
+use fairmesh_node::words::name_or_id;
 
 use super::peers::{NO_PEERS, round_trip};
 use super::{AskArgs, heading};
-use crate::control::answer::{PeerBody, PeersBody};
 use crate::output::{Align, Exit, Table};
-use crate::words::name_or_id;
 
 /// Check which peers can be reached, at which addresses, and why not
 #[derive(Debug, Clone, clap::Args)]

@@ -4,11 +4,11 @@ use std::collections::BTreeMap;
 use std::io::Write;
 
 use fairmesh_model::{Millis, clean};
+use fairmesh_node::control::answer::{PeerBody, PeerState, PeersBody};
+use fairmesh_node::words::{age, name_or_id};
 
 use super::{AskArgs, heading};
-use crate::control::answer::{PeerBody, PeerState, PeersBody};
 use crate::output::{Align, Exit, Table};
-use crate::words::{age, name_or_id};
 
 /// Said instead of an empty table.
 pub(super) const NO_PEERS: &str =

@@ -3,11 +3,11 @@
 use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
+use fairmesh_node::control::answer::{PricesBody, SitePricesBody};
+use fairmesh_node::words::{name_or_id, timestamp};
 
 use super::AskArgs;
-use crate::control::answer::{PricesBody, SitePricesBody};
 use crate::output::{Align, Exit, Table};
-use crate::words::{name_or_id, timestamp};
 
 /// Show what each site's machines and queues cost, as it has signed for its VOs
 #[derive(Debug, Clone, Default, clap::Args)]

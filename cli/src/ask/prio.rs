@@ -7,12 +7,12 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use fairmesh_client::{Client, FACTOR_MAX, Names, ROWS_OF_ANY_NAMES, Who};
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{LevelBody, PriorityBody};
+use fairmesh_node::words::number::percent;
 use serde::Serialize;
 
 use super::AskArgs;
-use crate::control::answer::{LevelBody, PriorityBody};
 use crate::output::{Align, Exit, OutputArgs, Table, unbroken, write_json};
-use crate::words::number::percent;
 
 /// How long the node may take over a batch.
 const LOOKUP_MAX: Duration = Duration::from_secs(10);

@@ -11,6 +11,12 @@ use std::io::Write;
 use anyhow::Context as _;
 use fairmesh_model::WallTime;
 use fairmesh_model::record::fitting;
+use fairmesh_node::config::quantity::{parse_duration, parse_moment};
+use fairmesh_node::control::answer::{
+    Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
+};
+use fairmesh_node::driver::wall_now;
+use fairmesh_node::words::{count, timestamp};
 use fairmesh_records::export::ApelSite;
 use fairmesh_records::summary::kwh;
 use fairmesh_records::{BatchRecord, Dimension};
@@ -18,13 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::export::{self, Form};
 use super::{AskArgs, heading, totals, unless_refused};
-use crate::config::quantity::{parse_duration, parse_moment};
-use crate::control::answer::{
-    Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
-};
-use crate::driver::wall_now;
 use crate::output::Exit;
-use crate::words::{count, timestamp};
 
 /// Most records of one export: as many as the node lists.
 const EXPORTED_MAX: u32 = 500_000;

@@ -7,13 +7,13 @@
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{AccountBody, Answer, RemapBody};
+use fairmesh_node::words::number::core_hours;
+use fairmesh_node::words::{count, timestamp};
 
 use super::records::moment;
 use super::{AskArgs, heading, unless_refused};
-use crate::control::answer::{AccountBody, Answer, RemapBody};
 use crate::output::{Align, Exit, Finishing, Table};
-use crate::words::number::core_hours;
-use crate::words::{count, timestamp};
 
 /// Move usage of jobs that today's identity rules map to another account: credit the old account, charge the new one
 #[derive(Debug, Clone, Default, clap::Args)]

@@ -10,13 +10,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{Answer, ShareBody, SharesBody};
+use fairmesh_node::words::number::{core_seconds, factor, fraction};
 use fairmesh_schedulers::control::AskError;
 
 use super::columns::{self, Column};
 use super::{AskArgs, heading};
-use crate::control::answer::{Answer, ShareBody, SharesBody};
 use crate::output::Exit;
-use crate::words::number::{core_seconds, factor, fraction};
 
 /// All fields, in the order of the long form.
 const FIELDS: [&str; 13] = [

@@ -5,15 +5,15 @@
 use std::io::Write;
 
 use fairmesh_model::{Millis, WallTime, clean};
+use fairmesh_node::control::answer::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
+use fairmesh_node::finding::{Code, Finding};
+use fairmesh_node::words::number::{core_hours, percent};
+use fairmesh_node::words::{age, count, name_or_id, timestamp, until};
 use fairmesh_site::Severity;
 
 use super::peers::{NO_PEERS, peer_summary};
 use super::{AskArgs, heading};
-use crate::control::answer::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
-use crate::finding::{Code, Finding};
 use crate::output::{Align, Exit, OutputArgs, Table, unbroken};
-use crate::words::number::{core_hours, percent};
-use crate::words::{age, count, name_or_id, timestamp, until};
 
 /// Show the node, its VOs, its peers and what is wrong
 #[derive(Debug, Clone, clap::Args)]

@@ -2,8 +2,9 @@
 
 use std::io::Write;
 
+use fairmesh_node::control::answer::{SummaryBody, TotalsBody};
+
 use super::columns::{self, Column};
-use crate::control::answer::{SummaryBody, TotalsBody};
 use crate::output::OutputArgs;
 
 /// The columns behind the names.

@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
+use fairmesh_node::control::answer::{CountersBody, UnmappedBody, UsageBody};
+use fairmesh_node::words::number::core_hours;
+use fairmesh_node::words::{name_or_id, timestamp};
 
 use super::{AskArgs, heading};
-use crate::control::answer::{CountersBody, UnmappedBody, UsageBody};
 use crate::output::{Align, Exit, Table};
-use crate::words::number::core_hours;
-use crate::words::{name_or_id, timestamp};
 
 /// Show raw usage by account or by site, or whom no identity rule maps
 ///

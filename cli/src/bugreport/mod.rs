@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use fairmesh_node::config::Config;
 use serde_json::{Value, json};
 
-use crate::config::Config;
 use crate::doctor::{Examined, LookArgs, examine};
 use crate::init::write_new;
 use crate::output::{Exit, write_json};

@@ -6,11 +6,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairmesh_node::config::{Config, Writer};
 use fairmesh_schedulers::NAMES;
 use fairmesh_schedulers::control::{AskError, Control};
 use serde_json::Value;
-
-use crate::config::{Config, Writer};
 
 /// Where the node says whom it knows: the question, and what of the answer is a name.
 const ASKED: [(&str, &[&str]); 4] = [

@@ -6,9 +6,8 @@
 use std::collections::BTreeMap;
 
 use anyhow::Context as _;
+use fairmesh_node::config::Config;
 use toml::{Table, Value};
-
-use crate::config::Config;
 
 /// Tables whose words are addresses, paths, ids and lengths of time.
 const SHOWN: [&str; 8] = [

@@ -6,12 +6,12 @@
 use std::fs::File;
 use std::io::Write;
 
+use fairmesh_node::config::Config;
+use fairmesh_node::config::condor::CondorTable;
+use fairmesh_node::finding::Code;
 use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::condor::{Condor, CondorSettings, WANTED, is_as_wanted};
 
-use crate::config::Config;
-use crate::config::condor::CondorTable;
-use crate::finding::Code;
 use crate::schedulers::command::System;
 
 impl System for Condor {

@@ -16,11 +16,11 @@ use fairmesh_broker::queue::{Effect, Limits, Manager, Phase, Planning, QueuedJob
 use fairmesh_broker::{Engine, Request, Selector, SiteView, Sla, Verdict, judge};
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{AccountPath, Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_node::driver::Clock as _;
 use fairmesh_site::{AdvertCall, AdvertRules, Occupancy};
 use serde::Serialize;
 
 use super::grid::{Grid, ended, origin};
-use crate::driver::Clock as _;
 
 /// What every owner promises: the VO whose jobs are placed never has more than 60 of 100 CPUs at once.
 const OWNERS: &str = "[sla]\n\"/VO-A\" = { cpu = \"burst 60%\" }\n\"/VO-B\" = {}\n";

@@ -13,6 +13,16 @@ use fairmesh_model::{
     Placement, Role, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageRecord, VoId,
     WallTime, WindowLength,
 };
+use fairmesh_node::config::{PageSettings, ProjectionName};
+use fairmesh_node::control::{self, ControlLimits, ControlOptions, ControlSettings};
+use fairmesh_node::driver::{
+    Clock, FastClock, NodeHandle, NodeOptions, NodeTask, Observation, start,
+};
+use fairmesh_node::lookup::{LookupConfig, LookupServer};
+use fairmesh_node::network::{Multiaddr, NetworkConfig};
+use fairmesh_node::page::PageServer;
+use fairmesh_node::refused::Refused;
+use fairmesh_node::serve::Serving;
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
 use tempfile::TempDir;
@@ -21,14 +31,6 @@ use tokio::task::JoinHandle;
 
 use super::broker::advert_rules;
 use super::plan::{Load, Plan, PlanVo};
-use crate::config::{PageSettings, ProjectionName};
-use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
-use crate::driver::{Clock, FastClock, NodeHandle, NodeOptions, NodeTask, Observation, start};
-use crate::lookup::{LookupConfig, LookupServer};
-use crate::network::{Multiaddr, NetworkConfig};
-use crate::page::PageServer;
-use crate::refused::Refused;
-use crate::serve::Serving;
 
 /// Between two probes of a node: what "within three sync intervals" is counted in.
 pub(super) const SYNC: Duration = Duration::from_millis(1_000);
@@ -174,7 +176,7 @@ impl Grid {
                 listen,
                 hosts: Vec::new(),
             };
-            let page = PageServer::bind(&page, control.shared()).await;
+            let page = PageServer::bind(&page, &control).await;
             let page = page.with_context(|| format!("--page {listen}"))?;
             self.page = page.address()?;
             servers.push(tokio::spawn(page.run(stopped.clone())));

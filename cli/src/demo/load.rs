@@ -19,12 +19,12 @@ use fairmesh_cluster::{
     WorkloadSpec, paper,
 };
 use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord, WallTime};
+use fairmesh_node::driver::{Clock, FastClock, NodeHandle};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 
 use super::grid::{DemoNode, Grid, ended, origin};
 use super::plan::{Load, Plan};
-use crate::driver::{Clock, FastClock, NodeHandle};
 
 /// How often a pretended scheduler looks at its queue.
 const PASS: Duration = Duration::from_millis(25);

@@ -5,13 +5,13 @@ use std::time::{Duration, Instant};
 
 use fairmesh_fairshare::Target;
 use fairmesh_model::{AccountPath, ContentHash, Counters, Seq, SiteId, StreamId, VoId, Weight};
+use fairmesh_node::driver::Observation;
 use fairmesh_site::HeadId;
 use serde::{Serialize, Serializer};
 use tokio::sync::mpsc;
 
 use super::grid::Grid;
 use super::plan::Plan;
-use crate::driver::Observation;
 
 /// From "durable where it was signed" to "durable everywhere", head by head.
 #[derive(Default)]

@@ -27,9 +27,9 @@ use std::time::{Duration, Instant};
 use anyhow::bail;
 use clap::Args;
 use fairmesh_model::Millis;
+use fairmesh_node::log::say;
 use tokio::sync::mpsc;
 
-use crate::log::say;
 use crate::output::Exit;
 
 use self::broker::Broker;
@@ -240,7 +240,7 @@ impl Show<'_> {
         if let Some(broker) = &mut self.broker {
             broker.finish(&self.grid).await?;
         }
-        let now = crate::driver::Clock::now(&*self.grid.clock).wall;
+        let now = fairmesh_node::driver::Clock::now(&*self.grid.clock).wall;
         self.grid
             .clock
             .stop_at(self.plan.end.map_or(now, |end| end.max(now)));

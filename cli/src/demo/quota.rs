@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, anyhow};
 use fairmesh_model::{AccountPath, Allocation, CoreMillis, Millis, Signed, UsageRecord};
+use fairmesh_node::driver::{Clock as _, NodeHandle};
 use fairmesh_site::rights::slices::{Period, windows};
 use fairmesh_site::rights::{Totals, Verdict};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaStats};
@@ -19,7 +20,6 @@ use serde::Serialize;
 
 use super::bank::{Bank, BankReport};
 use super::grid::{Grid, ended, origin};
-use crate::driver::{Clock as _, NodeHandle};
 
 /// The project, and the user of that name.
 pub(super) const PROJECT: &str = "P-Q";

@@ -5,6 +5,7 @@ use std::io::{IsTerminal as _, Write as _};
 use std::time::Duration;
 
 use comfy_table::{CellAlignment, Table, presets};
+use fairmesh_node::log::say;
 use tokio::sync::mpsc;
 
 use super::grid::Grid;
@@ -12,7 +13,6 @@ use super::live::Live;
 use super::measure::{NodeState, ShareLine, distinct};
 use super::play::Key;
 use super::report::Report;
-use crate::log::say;
 
 /// Most entries drawn; a trace may have hundreds.
 const LINES_MAX: usize = 24;

@@ -16,14 +16,14 @@ use std::str::FromStr as _;
 
 use anyhow::Context as _;
 use fairmesh_model::SigningKey;
+use fairmesh_node::config::{Config, Uids, uids};
+use fairmesh_node::control::answer::{Answer, StatusBody};
+use fairmesh_node::finding::{Code, DoctorBody, Finding};
 use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::slurm::SlurmdbdAway;
 use fairmesh_site::Severity;
 
 use crate::ask::AskArgs;
-use crate::config::{Config, Uids, uids};
-use crate::control::answer::{Answer, StatusBody};
-use crate::finding::{Code, DoctorBody, Finding};
 use crate::init::load_key;
 use crate::output::{Exit, OutputArgs, unbroken, write_json};
 use crate::schedulers::check::Lack;

@@ -2,16 +2,16 @@
 //!
 //! Deliberately not here: what the node finds of itself, its VOs and its peers (`control/health`).
 
+use fairmesh_node::control::answer::{
+    AccountUsageBody, Answer, NamesakesBody, StatusBody, VoBody, WithoutLineBody,
+};
+use fairmesh_node::control::namesakes::finding;
+use fairmesh_node::finding::{Code, Finding};
+use fairmesh_node::words::name_or_id;
 use fairmesh_schedulers::control::Control;
 use fairmesh_site::Severity;
 
 use crate::ask::status;
-use crate::control::answer::{
-    AccountUsageBody, Answer, NamesakesBody, StatusBody, VoBody, WithoutLineBody,
-};
-use crate::control::namesakes::finding;
-use crate::finding::{Code, Finding};
-use crate::words::name_or_id;
 
 /// The account of usage that no identity rule maps.
 const UNMAPPED: &str = "/*/=";
@@ -82,7 +82,7 @@ pub(crate) async fn namesakes(control: &Control) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::answer::NodeBody;
+    use fairmesh_node::control::answer::NodeBody;
 
     fn status() -> StatusBody {
         StatusBody {

@@ -17,13 +17,13 @@ use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     AccountPath, Date, Distance, HistoryRule, Share, ShareRule, Span, Window, WindowLength,
 };
+use fairmesh_node::config::ProjectionName;
+use fairmesh_node::driver::wall_now;
 
 use super::decimal::decimal;
 use super::jobs::{EmulatedJob, Jobs};
 use super::tree::ShareTree;
 use super::usage::{Charges, UsageError};
-use crate::config::ProjectionName;
-use crate::driver::wall_now;
 
 /// Where the sums are seen from. In the middle of the 41st day, so that no day is old.
 const NOW: Window = Window(1_000);

@@ -113,9 +113,9 @@ fn parse_importance(text: &str) -> Result<Importance, String> {
 mod tests {
     use super::super::{Charges, ShareTree, Unknown, emulate};
     use super::*;
-    use crate::config::ProjectionName;
     use clap::ValueEnum as _;
     use fairmesh_model::Distance;
+    use fairmesh_node::config::ProjectionName;
 
     fn emulated(jobs: &str, projection: ProjectionName) -> Result<Vec<EmulatedJob>, UsageError> {
         let tree = "[shares]\n\"/a\" = 50\n\"/b\" = 30\n\"/c\" = 20\n";

@@ -22,13 +22,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
 use fairmesh_model::Distance;
+use fairmesh_node::config::ProjectionName;
 
 pub use engine::{Emulated, EmulatedEntry, Unknown, emulate};
 pub use jobs::{EmulatedJob, Jobs};
 pub use tree::ShareTree;
 pub use usage::Charges;
 
-use crate::config::ProjectionName;
 use crate::output::{Exit, OutputArgs};
 
 /// Compute priorities from a share tree and a list of charges, without any mesh

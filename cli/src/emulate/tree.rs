@@ -16,9 +16,8 @@ use fairmesh_model::{
     AccountPath, Date, Distance, HistoryRule, PolicyMount, Scope, Share, SharePolicy, ShareRule,
     Window, WindowLength,
 };
+use fairmesh_node::config::OtherSums;
 use fairmesh_policy::{SiteEntry, TreeFileError, parse_tree, weights};
-
-use crate::config::OtherSums;
 
 /// Entries and their targets.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]

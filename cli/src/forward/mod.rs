@@ -15,10 +15,10 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
 use fairmesh_schedulers::control::Control;
 
 use crate::ask::{AskArgs, NodeArgs};
-use crate::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
 use crate::output::Exit;
 
 /// How often a node is asked where a job is.

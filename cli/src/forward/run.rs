@@ -14,12 +14,12 @@ use std::time::Duration;
 use anyhow::{Context as _, bail};
 use fairmesh_broker::queue::Status;
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{
+    Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody,
+};
 use fairmesh_schedulers::control::{AskError, Control};
 
 use super::RunArgs;
-use crate::control::answer::{
-    Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody,
-};
 use crate::output::Exit;
 use crate::queue::attempt::{Asking, Attempt, Came, answer as answer_of, status};
 use crate::queue::{Life, make_private, private_file};

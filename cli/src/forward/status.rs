@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::ForwardBody;
 
 use super::{StatusArgs, tried};
 use crate::ask::unless_refused;
-use crate::control::answer::ForwardBody;
 use crate::output::{Align, Exit, Table};
 
 pub(super) async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {

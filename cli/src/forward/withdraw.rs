@@ -4,13 +4,13 @@ use std::io::Write;
 
 use anyhow::bail;
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
+use fairmesh_node::words::ID_DIGITS_MIN;
 use fairmesh_schedulers::control::Control;
 
 use super::{WithdrawArgs, follow};
 use crate::ask::unless_refused;
-use crate::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
 use crate::output::Exit;
-use crate::words::ID_DIGITS_MIN;
 
 pub(super) async fn run(args: &WithdrawArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let control = args.node.control();

@@ -7,11 +7,11 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 
+use fairmesh_node::config::Config;
+use fairmesh_node::config::gridengine::GridEngineTable;
+use fairmesh_node::finding::Code;
 use fairmesh_schedulers::gridengine::{GridEngine, GridEngineSettings, VERIFIER, WANTED};
 
-use crate::config::Config;
-use crate::config::gridengine::GridEngineTable;
-use crate::finding::Code;
 use crate::schedulers::command::System;
 
 /// Where qmaster runs the verifier from: a folder that nobody else can write into.

@@ -12,11 +12,11 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use fairmesh_model::{SiteId, is_visible};
-use libp2p::Multiaddr;
+use fairmesh_node::config::LISTEN_DEFAULT;
+use fairmesh_node::network::Multiaddr;
 
 pub use key::{generate_key, load_key, write_new};
 
-use crate::config::LISTEN_DEFAULT;
 use crate::output::Exit;
 
 pub(crate) const CONFIG: &str = include_str!("fairmesh.toml");
@@ -216,7 +216,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::config::Config;
+    use fairmesh_node::config::Config;
 
     fn ran(dir: &Path, name: &str) -> anyhow::Result<String> {
         let args = InitArgs {
@@ -312,7 +312,7 @@ mod tests {
         };
         let mut shown = config(&shown).unwrap_or_else(|error| panic!("{error:#}"));
         // Without the table there is no Slurm; with an empty one it has these.
-        let slurm = crate::config::slurm::SlurmTable::defaults(&shown.data_dir);
+        let slurm = fairmesh_node::config::slurm::SlurmTable::defaults(&shown.data_dir);
         assert_eq!(shown.slurm.take(), Some(slurm));
         // And so it is of what is told of free CPUs.
         assert_eq!(shown.advert.take(), Some(Default::default()));

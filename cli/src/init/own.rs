@@ -5,10 +5,8 @@
 
 use std::net::{IpAddr, TcpListener, ToSocketAddrs as _, UdpSocket};
 
-use libp2p::Multiaddr;
-use libp2p::multiaddr::Protocol;
-
-use crate::config::PORT_DEFAULT;
+use fairmesh_node::config::PORT_DEFAULT;
+use fairmesh_node::network::{Multiaddr, Protocol};
 
 /// Nobody's addresses (RFC 5737 and 3849): the kernel says by which of its own it would reach them. Nothing is sent.
 const ANYWHERE: [(&str, &str); 2] = [("0.0.0.0:0", "192.0.2.1:9"), ("[::]:0", "[2001:db8::1]:9")];

@@ -6,12 +6,12 @@
 use std::fs::File;
 use std::io::Write;
 
+use fairmesh_node::config::Config;
+use fairmesh_node::config::lsf::LsfTable;
+use fairmesh_node::finding::Code;
 use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::lsf::{Lsf, LsfSettings};
 
-use crate::config::Config;
-use crate::config::lsf::LsfTable;
-use crate::finding::Code;
 use crate::schedulers::command::System;
 
 /// What a queue says whose jobs have system values.

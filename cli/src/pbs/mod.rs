@@ -7,12 +7,12 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 
+use fairmesh_node::config::Config;
+use fairmesh_node::config::pbs::PbsTable;
+use fairmesh_node::finding::Code;
 use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::pbs::{HOOK, Pbs, PbsSettings};
 
-use crate::config::Config;
-use crate::config::pbs::PbsTable;
-use crate::finding::Code;
 use crate::schedulers::command::System;
 
 /// Where `qmgr` takes the hook from: a folder that nobody else can write into.

@@ -9,10 +9,10 @@ use fairmesh_site::RUN_BYTES_MAX;
 use serde::Deserialize;
 use toml::Spanned;
 
-use crate::config::quantity::{RawDuration, RawFactor};
-use crate::config::{FileError, Source};
-use crate::control::answer::{ForwardAsk, PlaceAsk, RequireAsk};
-use crate::control::{wish, wishes};
+use fairmesh_node::config::quantity::{RawDuration, RawFactor};
+use fairmesh_node::config::{FileError, Source};
+use fairmesh_node::control::answer::{ForwardAsk, PlaceAsk, RequireAsk};
+use fairmesh_node::control::{wish, wishes};
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]

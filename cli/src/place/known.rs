@@ -2,12 +2,11 @@
 
 use anyhow::Context as _;
 use fairmesh_model::Millis;
+use fairmesh_node::control::answer::Grid;
 use fairmesh_schedulers::control::Control;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
-
-use crate::control::answer::Grid;
 
 /// What is needed of a node's answer.
 #[derive(Deserialize)]

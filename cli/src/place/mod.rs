@@ -21,11 +21,11 @@ use fairmesh_broker::{
 };
 use fairmesh_cluster::Seed;
 use fairmesh_model::Millis;
+use fairmesh_node::control::answer::Grid;
 
 pub(crate) use known::known_by_node;
 
 use crate::ask::AskArgs;
-use crate::control::answer::Grid;
 use crate::emulate::read_as;
 use crate::output::Exit;
 

@@ -5,14 +5,14 @@
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
+use fairmesh_node::words::number::core_hours;
 
 use super::report::{self, seconds};
 use super::{PlaceArgs, job, submit};
 use crate::ask::{heading, unless_refused};
-use crate::control::answer::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
 use crate::emulate::read_as;
 use crate::output::{Align, Exit, Table};
-use crate::words::number::core_hours;
 
 pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let ask = question(args)?;

@@ -6,10 +6,10 @@
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
 
 use super::PlaceArgs;
 use crate::ask::unless_refused;
-use crate::control::answer::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
 use crate::forward::{follow, tried};
 use crate::output::Exit;
 

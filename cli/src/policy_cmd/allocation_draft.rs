@@ -9,13 +9,13 @@ use std::fmt::Write;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, PartOf, QuotaMode, Settlement,
 };
+use fairmesh_node::config::quantity::{RawFactor, RawMoment, RawPercent};
+use fairmesh_node::config::{FileError, Source};
+use fairmesh_node::words::timestamp;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::draft::{RawRole, by_key, optional, quoted, role_lines};
-use crate::config::quantity::{RawFactor, RawMoment, RawPercent};
-use crate::config::{FileError, Source};
-use crate::words::timestamp;
 
 /// Core-milliseconds of a core-hour.
 pub(crate) const CORE_HOUR_MS: u64 = 3_600_000;

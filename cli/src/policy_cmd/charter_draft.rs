@@ -9,15 +9,15 @@ use fairmesh_model::{
     Charter, Discounts, DistanceError, HistoryRule, MemberSite, Millis, SiteId, UsageMode,
     WindowLength,
 };
+use fairmesh_node::config::charging::{RawDiscounts, RawRule};
+use fairmesh_node::config::history::RawHistory;
+use fairmesh_node::config::quantity::{RawDuration, RawMoment, parse_mebibytes};
+use fairmesh_node::config::{FileError, Source};
+use fairmesh_node::words::timestamp;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::draft::{EXPIRES, RawRole, optional, quoted, role_lines};
-use crate::config::charging::{RawDiscounts, RawRule};
-use crate::config::history::RawHistory;
-use crate::config::quantity::{RawDuration, RawMoment, parse_mebibytes};
-use crate::config::{FileError, Source};
-use crate::words::timestamp;
 
 // What a draft says above its lines.
 const WINDOW: &str = "# Windows in which usage is counted; fixed for as long as the VO exists.\n";

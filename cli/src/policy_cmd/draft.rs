@@ -10,6 +10,7 @@ use std::str::FromStr;
 use fairmesh_model::{
     Allocation, Charter, Document, KeyId, Role, SharePolicy, Signed, Snapshot, hides,
 };
+use fairmesh_node::config::{FileError, Source};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
@@ -17,7 +18,6 @@ use toml::Spanned;
 use super::document::PolicyDocument;
 use super::shares_draft;
 use super::{allocation_draft, charter_draft, snapshot_draft};
-use crate::config::{FileError, Source};
 
 /// What stands above a document's `expires`.
 pub(super) const EXPIRES: &str = "# Expiry degrades answers, it does not stop them.\n";

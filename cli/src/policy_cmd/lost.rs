@@ -12,10 +12,10 @@ use std::collections::BTreeMap;
 
 use fairmesh_fairshare::{EntryKind, TreeReader};
 use fairmesh_model::{AccountPath, clean};
+use fairmesh_node::words::number::core_hours;
 use serde::Serialize;
 
 use crate::emulate::ShareTree;
-use crate::words::number::core_hours;
 
 /// An entry whose usage has no entry any more.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -21,16 +21,17 @@ use serde::Serialize;
 use crate::ask::NodeArgs;
 use crate::doctor::namesakes;
 
+use fairmesh_node::config::ProjectionName;
+use fairmesh_node::words::number::core_hours;
+
 use super::document::{PolicyDocument, as_text, read_bytes};
 use super::draft::Draft;
 use super::lost::{Lost, lost};
 use super::members::{self, MemberChange};
 use super::publish::usage_at;
 use super::verify::chain_of;
-use crate::config::ProjectionName;
 use crate::emulate::{Charges, Jobs, ShareTree, Unknown, emulate, read_as};
 use crate::output::{Align, Exit, OutputArgs, Progress, Table, write_json};
-use crate::words::number::core_hours;
 
 /// Options of `plan`.
 #[derive(Debug, Clone, clap::Args)]

@@ -11,6 +11,8 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use fairmesh_model::{AccountPath, VoId};
+use fairmesh_node::control::answer;
+use fairmesh_node::control::answer::{Answer, SharesBody, StatusBody, UsageBody};
 use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
 use fairmesh_schedulers::control::Control;
 
@@ -18,7 +20,6 @@ use super::document::PolicyDocument;
 use super::lost::{Lost, lost};
 use super::verify::in_order;
 use crate::ask::{self, NodeArgs};
-use crate::control::answer::{self, Answer, SharesBody, StatusBody, UsageBody};
 use crate::emulate::ShareTree;
 use crate::output::Exit;
 

@@ -6,15 +6,15 @@
 use std::fmt::Write;
 
 use fairmesh_model::{AccountPath, SharePolicy};
+use fairmesh_node::config::Source;
+use fairmesh_node::config::quantity::RawMoment;
+use fairmesh_node::words::timestamp;
 use fairmesh_policy::{parse_draft, to_toml};
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
 use super::draft::{EXPIRES, optional, quoted};
-use crate::config::Source;
-use crate::config::quantity::RawMoment;
-use crate::words::timestamp;
 
 // What a draft says above its lines.
 const PATH: &str =

@@ -6,6 +6,8 @@
 use std::io::Write;
 use std::path::PathBuf;
 
+use fairmesh_node::words::{timestamp, until};
+
 use super::allocation_draft::allocation_toml;
 use super::charter_draft::charter_toml;
 use super::document::PolicyDocument;
@@ -13,7 +15,6 @@ use super::shares_draft::shares_toml;
 use super::snapshot_draft::snapshot_toml;
 use super::{clock, verify::chain_of};
 use crate::output::Exit;
-use crate::words::{timestamp, until};
 
 /// Options of `show`.
 #[derive(Debug, Clone, clap::Args)]

@@ -12,16 +12,16 @@ use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
 use fairmesh_model::{Charter, Millis, Signed, SigningKey, Verified, VoId, clean};
+use fairmesh_node::config::quantity::parse_duration;
+use fairmesh_node::control::answer;
+use fairmesh_node::words::until;
 use fairmesh_policy::{DocumentKind, HighestSeen, VoPolicies};
 
 use super::clock;
 use super::document::PolicyDocument;
 use crate::ask::{self, NodeArgs};
-use crate::config::quantity::parse_duration;
-use crate::control::answer;
 use crate::init::load_key;
 use crate::output::Exit;
-use crate::words::until;
 
 /// Options of `snapshot`.
 #[derive(Debug, Clone, clap::Args)]

@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use fairmesh_model::{ContentHash, Named, Snapshot};
+use fairmesh_node::config::quantity::RawMoment;
+use fairmesh_node::config::{FileError, Source};
+use fairmesh_node::words::timestamp;
 use serde::Deserialize;
 use toml::Spanned;
 
 use super::draft::{by_key, quoted};
-use crate::config::quantity::RawMoment;
-use crate::config::{FileError, Source};
-use crate::words::timestamp;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

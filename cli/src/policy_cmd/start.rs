@@ -11,6 +11,8 @@ use fairmesh_model::{
     AccountPath, Allocation, Charter, KeyId, MemberSite, Millis, Role, SharePolicy, VoId, WallTime,
     WindowLength,
 };
+use fairmesh_node::config::Source;
+use fairmesh_node::config::quantity::parse_moment;
 use fairmesh_site::rights::slices::{Period, by_capacity, expiring, windows};
 
 use super::allocation_draft::{allocation_toml, parse_core_hours};
@@ -22,8 +24,6 @@ use super::shares_draft::shares_toml;
 use super::snapshot::valid;
 use super::snapshot_draft::snapshot_toml;
 use super::verify::chain_of;
-use crate::config::Source;
-use crate::config::quantity::parse_moment;
 use crate::init::write_new;
 use crate::output::Exit;
 

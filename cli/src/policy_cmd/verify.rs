@@ -8,12 +8,12 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
+use fairmesh_node::words::until;
 use fairmesh_policy::{Adopted, VoPolicies};
 
 use super::clock;
 use super::document::PolicyDocument;
 use crate::output::Exit;
-use crate::words::until;
 
 /// Options of `verify`.
 #[derive(Debug, Clone, clap::Args)]

@@ -12,13 +12,13 @@ use fairmesh_broker::queue::{
     Effect, Limits, Manager, Phase, Planning, QueuedJob, Status, attempt_name,
 };
 use fairmesh_cluster::{Seed, Stream};
+use fairmesh_node::control::answer::Grid;
+use fairmesh_node::driver::wall_now;
 
 use super::attempt::{Asking, Attempt, answer, status};
 use super::journal::Journal;
 use super::sites::Sites;
 use super::{Life, RunArgs, folder, jobs, make_private};
-use crate::control::answer::Grid;
-use crate::driver::wall_now;
 use crate::emulate::read_as;
 use crate::output::Exit;
 

@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use fairmesh_broker::SiteView;
 use fairmesh_model::Millis;
+use fairmesh_node::control::answer::Grid;
 
 use super::RunArgs;
-use crate::control::answer::Grid;
 use crate::emulate::read_as;
 use crate::place::known_by_node;
 

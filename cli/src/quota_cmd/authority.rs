@@ -5,16 +5,16 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Verified, clean};
+use fairmesh_node::control::answer;
+use fairmesh_node::words::{ID_DIGITS_MIN, is_id, timestamp};
 use fairmesh_policy::VoPolicies;
 use fairmesh_schedulers::control::Control;
 use fairmesh_site::rights::fit::{Capacity, imbalance};
 
 use crate::ask::{NodeArgs, unless_refused};
-use crate::control::answer;
 use crate::init::load_key;
 use crate::output::{Align, Exit, OutputArgs, Table};
 use crate::policy_cmd::{Draft, PolicyDocument, by_vo, may_publish, now, read_bytes, sign_draft};
-use crate::words::{ID_DIGITS_MIN, is_id, timestamp};
 
 const WEEK: Millis = Millis(7 * 86_400_000);
 

@@ -6,11 +6,10 @@
 use std::time::Duration;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{Answer, HoldBody};
 use fairmesh_schedulers::control::Control;
 pub(crate) use fairmesh_schedulers::slurm::quota::{UNLIMITED_S, wall_s};
 use serde_json::Value;
-
-use crate::control::answer::{Answer, HoldBody};
 
 /// How long the node may take over a hold: two seconds for rights of other sites, and the rest for a machine on
 /// which many jobs start at once.

@@ -3,16 +3,16 @@
 use std::io::Write;
 
 use fairmesh_model::{Millis, clean};
+use fairmesh_node::config::quantity::parse_duration;
+use fairmesh_node::control::answer::{Answer, HoldBody, QuotesBody, SettledBody};
+use fairmesh_node::words::number::core_hours;
+use fairmesh_node::words::{age, name_or_id};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::ask::{AskArgs, unless_refused};
-use crate::config::quantity::parse_duration;
-use crate::control::answer::{Answer, HoldBody, QuotesBody, SettledBody};
 use crate::output::{Align, Exit, Table};
 use crate::policy_cmd::parse_core_hours;
-use crate::words::number::core_hours;
-use crate::words::{age, name_or_id};
 
 /// Which job.
 #[derive(Debug, Clone, Default, clap::Args, Serialize)]

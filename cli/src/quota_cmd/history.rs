@@ -4,12 +4,14 @@
 use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
+use fairmesh_node::control::answer::{
+    QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody,
+};
+use fairmesh_node::words::number::core_hours;
+use fairmesh_node::words::{name_or_id, timestamp};
 
 use crate::ask::{AskArgs, heading, unless_refused};
-use crate::control::answer::{QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody};
 use crate::output::{Align, Exit, Table};
-use crate::words::number::core_hours;
-use crate::words::{name_or_id, timestamp};
 
 /// Bytes of a key that are shown where columns are narrow: who has its public half finds it by them.
 const KEY_BYTES: usize = 12;

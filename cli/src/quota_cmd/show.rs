@@ -3,12 +3,12 @@
 use std::io::Write;
 
 use fairmesh_model::{WallTime, clean};
+use fairmesh_node::control::answer::{QuotaAccountBody, QuotaBody, QuotaTotalsBody};
+use fairmesh_node::words::number::core_hours;
+use fairmesh_node::words::{name_or_id, timestamp};
 
 use crate::ask::{AskArgs, heading, unless_refused};
-use crate::control::answer::{QuotaAccountBody, QuotaBody, QuotaTotalsBody};
 use crate::output::{Align, Exit, Table};
-use crate::words::number::core_hours;
-use crate::words::{name_or_id, timestamp};
 
 /// Options of `show`.
 #[derive(Debug, Clone, Default, clap::Args)]

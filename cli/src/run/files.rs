@@ -6,9 +6,9 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use crate::config::Config;
-use crate::network::NetworkLimits;
-use crate::page;
+use fairmesh_node::config::Config;
+use fairmesh_node::network::NetworkLimits;
+use fairmesh_node::page;
 
 /// For the store, the journal, the log of records, the commands of batch systems, and the runtime's own.
 const OTHER_FILES: u64 = 128;

@@ -22,31 +22,32 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use fairmesh_model::SiteId;
+use fairmesh_node::config::{Config, Uids, uids};
+use fairmesh_node::control::{ControlLimits, ControlOptions, ControlSettings};
+use fairmesh_node::driver::{
+    NodeHandle, NodeOptions, NodeTask, Running, Starting, SystemClock, start_or_show,
+};
+use fairmesh_node::finding::Finding;
+use fairmesh_node::log::say;
+use fairmesh_node::lookup::{LookupConfig, LookupServer};
+use fairmesh_node::network::NetworkConfig;
+use fairmesh_node::page::PageServer;
+use fairmesh_node::privacy::Eyes;
+use fairmesh_node::record_log::RecordLog;
+use fairmesh_node::refused::Refused;
+use fairmesh_node::serve::Serving;
+use fairmesh_node::sockets::TURNS;
+use fairmesh_node::store::StoreError;
+use fairmesh_node::{control, log};
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
-use crate::config::{Config, Uids, uids};
-use crate::control::{self, ControlLimits, ControlOptions, ControlSettings};
-use crate::driver::{
-    NodeHandle, NodeOptions, NodeTask, Running, Starting, SystemClock, start_or_show,
-};
-use crate::finding::Finding;
+use crate::doctor;
 use crate::init::load_key;
-use crate::log::say;
-use crate::lookup::{LookupConfig, LookupServer};
-use crate::network::NetworkConfig;
 use crate::output::Exit;
-use crate::page::PageServer;
-use crate::privacy::Eyes;
-use crate::record_log::RecordLog;
-use crate::refused::Refused;
 use crate::schedulers;
-use crate::serve::Serving;
-use crate::sockets::TURNS;
-use crate::store::StoreError;
-use crate::{doctor, log};
 
 /// A start that takes longer says so, and again each time it has taken so long.
 const START_QUIET: Duration = Duration::from_secs(5);
@@ -329,7 +330,7 @@ async fn start_servers(
     let control = control::bind(&config.sockets.control, options).await?;
     let mut servers = Vec::new();
     if let Some(settings) = &config.page {
-        let bound = PageServer::bind(settings, control.shared()).await;
+        let bound = PageServer::bind(settings, &control).await;
         let bound = bound.with_context(|| format!("page.listen: {}", settings.listen))?;
         tracing::info!(address = %bound.address()?, "the share page is served");
         servers.push(tokio::spawn(bound.run(stop.clone())));

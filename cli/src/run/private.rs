@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use anyhow::Context as _;
 use rustix::fs::Mode;
 
-use crate::config::Config;
-use crate::store::Room;
+use fairmesh_node::config::Config;
+use fairmesh_node::store::Room;
 
 /// Of the data folder: its user's, and its group may read.
 const FOLDER: u32 = 0o750;

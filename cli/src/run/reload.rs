@@ -6,13 +6,13 @@
 
 use std::sync::Arc;
 
+use fairmesh_node::config::{Config, Reload};
+use fairmesh_node::control::ControlSettings;
+use fairmesh_node::driver::NodeHandle;
 use fairmesh_site::SiteConfig;
 use tokio::sync::watch;
 
 use super::{say, settings_of};
-use crate::config::{Config, Reload};
-use crate::control::ControlSettings;
-use crate::driver::NodeHandle;
 
 /// What the files came to.
 struct Loaded {

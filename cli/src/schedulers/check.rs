@@ -10,10 +10,10 @@ use std::io::Write;
 
 use fairmesh_client::Scale;
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{Answer, PriorityBody, StatusBody, VoBody};
 use fairmesh_schedulers::{Scheduler, sync};
 
 use super::Pair;
-use crate::control::answer::{Answer, PriorityBody, StatusBody, VoBody};
 use crate::output::{Align, OutputArgs, Table};
 
 /// Say which users and accounts map where.

@@ -11,6 +11,9 @@ use std::pin::Pin;
 
 use clap::{Args, Subcommand};
 use fairmesh_model::Millis;
+use fairmesh_node::config::Config;
+use fairmesh_node::config::schedulers::Table;
+use fairmesh_node::finding::Code;
 use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::loops::Beside;
@@ -20,9 +23,6 @@ use fairmesh_schedulers::{Scheduler, Settings};
 
 use super::check::{self, CheckArgs, Lack};
 use super::{FeedArgs, Pair, Sockets, SyncArgs};
-use crate::config::Config;
-use crate::config::schedulers::Table;
-use crate::finding::Code;
 use crate::output::Exit;
 
 // What the command is about is said with its name (`cli`).

@@ -14,6 +14,7 @@ use std::path::PathBuf;
 use anyhow::Context as _;
 use clap::Args;
 use fairmesh_model::Millis;
+use fairmesh_node::config::Config;
 use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::feed::Feed;
 use fairmesh_schedulers::loops::Beside;
@@ -22,7 +23,6 @@ use fairmesh_schedulers::sync::{Round, Sync};
 use fairmesh_schedulers::{LoopSettings, Scheduler};
 use tokio::signal::unix::{SignalKind, signal};
 
-use crate::config::Config;
 use crate::output::Exit;
 use command::{KNOWN, Known};
 

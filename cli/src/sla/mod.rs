@@ -12,9 +12,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fairmesh_model::Millis;
+use fairmesh_node::control::answer::Grid;
 
 use crate::ask::NodeArgs;
-use crate::control::answer::Grid;
 use crate::emulate::read_as;
 use crate::output::{Exit, OutputArgs};
 use crate::place::known_by_node;

@@ -6,10 +6,10 @@ use std::io::Write;
 
 use fairmesh_broker::{Engine, Request, Sign, SiteView, Standing, engine};
 use fairmesh_model::{Millis, clean};
+use fairmesh_node::control::answer::Grid;
 use serde::Serialize;
 
 use super::{ShowArgs, percent};
-use crate::control::answer::Grid;
 use crate::output::{Align, Exit, Table, write_json};
 
 /// Name and version of the JSON.

@@ -13,11 +13,11 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::{Args, Subcommand};
+use fairmesh_node::config::Config;
+use fairmesh_node::config::slurm::SlurmTable;
 use fairmesh_schedulers::slurm::cluster::Cluster;
 use fairmesh_schedulers::slurm::{PLUGIN_SETS_FACTORS, SPOOL_DEFAULT, Slurm, spool};
 
-use crate::config::Config;
-use crate::config::slurm::SlurmTable;
 use crate::output::Exit;
 use crate::schedulers::check::{self, CheckArgs, Lack};
 use crate::schedulers::{FeedArgs, Pair, Sockets, SyncArgs};

@@ -7,11 +7,11 @@ use std::path::Path;
 
 use fairmesh_schedulers::slurm::quota::{Starting, describe, exempted, forget, put_back};
 
+use fairmesh_node::config::slurm::OnSilence;
 use fairmesh_schedulers::control::Control;
 use serde_json::Value;
 
 use super::Place;
-use crate::config::slurm::OnSilence;
 use crate::output::Exit;
 use crate::quota_cmd::callout::{Said, hold};
 

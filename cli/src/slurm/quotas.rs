@@ -5,10 +5,10 @@
 
 use std::path::Path;
 
+use fairmesh_node::control::answer::{Answer, QuotaBody};
 use fairmesh_schedulers::slurm::cluster::Cluster;
 
 use super::{Place, setup};
-use crate::control::answer::{Answer, QuotaBody};
 
 /// What is to be said of quotas, and whether jobs are held to them where they are to be.
 pub(super) async fn quotas(place: &Place, config: &Path) -> anyhow::Result<(Vec<String>, bool)> {

@@ -5,6 +5,9 @@
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{PeerBody, ShareBody};
+use fairmesh_node::finding::Finding;
+use fairmesh_node::words::{age, name_or_id};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
@@ -12,11 +15,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Tabs};
 
 use super::model::{Top, View};
-use crate::control::answer::{PeerBody, ShareBody};
-use crate::finding::Finding;
 use crate::output::terminal::{bar, coloured};
 use crate::output::{Align, OutputArgs};
-use crate::words::{age, name_or_id};
 
 /// What is shown of an entry.
 const ENTRY: [&str; 6] = [

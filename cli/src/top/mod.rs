@@ -11,6 +11,7 @@ use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use anyhow::Context as _;
+use fairmesh_node::control::answer::{Answer, SharesBody, StatusBody};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::KeyCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -18,7 +19,6 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep_until, timeout};
 
 use crate::ask::{NodeArgs, heading};
-use crate::control::answer::{Answer, SharesBody, StatusBody};
 use crate::output::terminal::{is_plain, read_keys};
 use crate::output::{Exit, OutputArgs};
 use fairmesh_schedulers::control::Control;

@@ -69,7 +69,7 @@ use crate::sockets::SlotLimits;
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
 
 /// Its port.
-pub(crate) const PORT_DEFAULT: u16 = 7600;
+pub const PORT_DEFAULT: u16 = 7600;
 
 /// A valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]

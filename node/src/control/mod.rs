@@ -32,7 +32,7 @@ mod documents;
 mod explain;
 mod forward;
 mod health;
-pub(crate) mod namesakes;
+pub mod namesakes;
 mod peers;
 mod place;
 mod prices;
@@ -87,7 +87,8 @@ pub(crate) use priority::fraction;
 pub(crate) use quota::accounts_with_credit;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
-pub(crate) use wish::{requirements, wish, wishes};
+pub(crate) use wish::requirements;
+pub use wish::{wish, wishes};
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone, Default)]

@@ -106,7 +106,7 @@ impl Held {
 }
 
 /// The warning, where there is something to warn of.
-pub(crate) fn finding(body: &NamesakesBody) -> Option<Finding> {
+pub fn finding(body: &NamesakesBody) -> Option<Finding> {
     if body.count == 0 {
         return None;
     }

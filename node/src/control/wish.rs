@@ -15,7 +15,7 @@ const KINDS: &str = "os, arch, tag, cpus, memory, disk, speed or time";
 ///
 /// # Errors
 /// What is wrong, and what to write.
-pub(crate) fn wish(kind: &str, text: &str) -> Result<Wish, String> {
+pub fn wish(kind: &str, text: &str) -> Result<Wish, String> {
     let wrong = |what: &str, example: &str| format!("`{text}` is no {what}: write {example}");
     let size = || parse_mebibytes(text).ok_or_else(|| wrong("size", "one such as \"64GiB\""));
     Ok(match kind {
@@ -40,7 +40,7 @@ pub(crate) fn wish(kind: &str, text: &str) -> Result<Wish, String> {
 ///
 /// # Errors
 /// The first thing that is wrong.
-pub(crate) fn wishes(require: &[RequireAsk], wall: Millis) -> Result<Option<Wishes>, String> {
+pub fn wishes(require: &[RequireAsk], wall: Millis) -> Result<Option<Wishes>, String> {
     if require.is_empty() {
         return Ok(None);
     }

@@ -11,14 +11,14 @@ use tracing_subscriber::fmt::{FmtContext, FormatEvent, FormatFields};
 use tracing_subscriber::registry::LookupSpan;
 
 /// How lines are written.
-pub(crate) struct Lines {
+pub struct Lines {
     is_for_journal: bool,
     line: Format,
 }
 
 impl Lines {
     /// As whoever reads standard error needs them.
-    pub(crate) fn for_standard_error() -> Self {
+    pub fn for_standard_error() -> Self {
         let stat = rustix::fs::fstat(std::io::stderr()).ok();
         let read_by = std::env::var("JOURNAL_STREAM").ok();
         let is_it = stat
@@ -28,7 +28,7 @@ impl Lines {
     }
 
     /// Whether systemd's journal reads them.
-    pub(crate) fn is_for_journal(&self) -> bool {
+    pub fn is_for_journal(&self) -> bool {
         self.is_for_journal
     }
 

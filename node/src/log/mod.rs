@@ -21,7 +21,7 @@ use tracing_subscriber::fmt::MakeWriter;
 use crate::driver::wall_now;
 use crate::words::timestamp;
 
-pub(crate) use journal::Lines;
+pub use journal::Lines;
 
 /// Lines that wait for the thread. A burst of libp2p's warnings has some hundreds; with 64 KiB a line, the longest that
 /// a peer's words can make, this bounds the memory by 64 MiB.
@@ -197,7 +197,7 @@ impl<W: Write> LineWriter<W> {
 }
 
 /// One line, which `tracing` writes in one or several pieces.
-pub(crate) struct Line {
+pub struct Line {
     log: Option<Log>,
     bytes: Vec<u8>,
 }
@@ -226,7 +226,7 @@ impl Drop for Line {
 
 /// Makes lines of the log of this process.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Logged;
+pub struct Logged;
 
 impl MakeWriter<'_> for Logged {
     type Writer = Line;
@@ -240,7 +240,7 @@ impl MakeWriter<'_> for Logged {
 }
 
 /// Makes this process a service: from now on, its lines go through a thread.
-pub(crate) fn start_service() -> io::Result<()> {
+pub fn start_service() -> io::Result<()> {
     let mark = match Lines::for_standard_error().is_for_journal() {
         true => "<4>",
         false => "",
@@ -252,7 +252,7 @@ pub(crate) fn start_service() -> io::Result<()> {
 }
 
 /// Waits a moment for the last lines of a service.
-pub(crate) fn finish() {
+pub fn finish() {
     for log in [&SERVICE, &OUTPUT].into_iter().filter_map(OnceLock::get) {
         log.finish(FINISH_MAX);
     }
@@ -271,14 +271,14 @@ pub(crate) fn losses() -> LogLosses {
 }
 
 /// Writes a line to standard error, through the log if this is a service. Called by `note!`.
-pub(crate) fn note(line: fmt::Arguments<'_>) {
+pub fn note(line: fmt::Arguments<'_>) {
     let mut to = Logged.make_writer();
     // A line in memory takes all.
     let _ = writeln!(to, "{line}");
 }
 
 /// Writes a line to standard output. If this is a service, the caller does not wait, and an error does not end it.
-pub(crate) fn say(line: &str) {
+pub fn say(line: &str) {
     let line = format!("{line}\n").into_bytes();
     match OUTPUT.get() {
         Some(log) => log.push(line),

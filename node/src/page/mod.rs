@@ -41,7 +41,7 @@ use maud::Markup;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use server::{CONNECTIONS_MAX, PageServer};
+pub use server::{CONNECTIONS_MAX, PageServer};
 
 use gather::{Page, Seen};
 use usage::Behind;

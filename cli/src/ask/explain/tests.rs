@@ -1,10 +1,12 @@
 //! What `fairmesh explain` prints, and whom its arguments mean.
 
 use clap::Parser as _;
+use fairmesh_node::control::answer::{
+    CauseBody, CauseOfSite, ComparisonBody, CountersBody, LevelBody,
+};
+use fairmesh_node::words::explanation::{level_words, place_sentence, reason, write};
 
 use super::*;
-use crate::control::answer::{CauseBody, CauseOfSite, ComparisonBody, CountersBody, LevelBody};
-use crate::words::explanation::{level_words, place_sentence, reason, write};
 
 fn level(path: &str, target: &str, actual: &str, deviation: &str) -> LevelBody {
     LevelBody {

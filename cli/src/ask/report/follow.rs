@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
 use fairmesh_model::clean;
+use fairmesh_node::driver::wall_now;
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{Format, GridIdentities};
 use fairmesh_schedulers::follow::{FilePosition, Listing, Portion, Reader};
@@ -30,7 +31,6 @@ use super::send::{Origin, RefusedForNow};
 use super::source::{Entry, Kind, recognised, unrecognised};
 use super::tally::FileBody;
 use super::{ReportArgs, Reporting, read_identities};
-use crate::driver::wall_now;
 
 /// Time between two looks at the files.
 const LOOK_EVERY: Duration = Duration::from_secs(2);

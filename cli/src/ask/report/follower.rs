@@ -8,13 +8,13 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use fairmesh_model::clean;
+use fairmesh_node::driver::wall_now;
 use fairmesh_schedulers::record_log::LogState;
 use fairmesh_schedulers::report::{FeedReport, LoopsReport, RoundsReport};
 use fairmesh_schedulers::{loops, past};
 
 use super::Reporting;
 use super::follow::Followed;
-use crate::driver::wall_now;
 
 /// The path of reports.
 const FOLLOW: &str = "/v1/follow";

@@ -7,6 +7,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{AccountingBody, Answer, RejectsBody};
+use fairmesh_node::driver::wall_now;
 use fairmesh_records::{ChargeRule, Format, Job, Skip};
 use fairmesh_schedulers::control::{AskError, Control};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
@@ -18,8 +20,6 @@ use super::rejects::Rejects;
 use super::source::Entry;
 use super::tally::Tally;
 use super::waiting::Waiting;
-use crate::control::answer::{AccountingBody, Answer, RejectsBody};
-use crate::driver::wall_now;
 
 /// Where usage records go; all others go with all that is known of a job.
 const RECORDS: &str = "/v1/records";

@@ -13,11 +13,11 @@ use std::rc::Rc;
 
 use fairmesh_cluster::{SwfError, SwfErrorKind, SwfReader, SwfRecord};
 use fairmesh_model::{JobKey, Millis, Origin, WallTime};
+use fairmesh_node::config::quantity::parse_moment;
 use fairmesh_records::{BatchRecord, Format, JobState};
 
 use super::arc::entry;
 use super::source::{Bad, Item};
-use crate::config::quantity::parse_moment;
 
 /// All jobs of a log; `start_s_given` holds where the header has no start. With `keeps_all` they have their texts. Lines
 /// that are passed over are counted.

@@ -7,14 +7,16 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
 use fairmesh_model::clean;
+use fairmesh_node::control::answer::{
+    AccountCharge, AccountingBody, Refusal, ReportBody, SummaryBody,
+};
+use fairmesh_node::words::count;
+use fairmesh_node::words::number::core_hours;
 use fairmesh_records::Summary;
 use serde::Serialize;
 
 use super::super::totals;
-use crate::control::answer::{AccountCharge, AccountingBody, Refusal, ReportBody, SummaryBody};
 use crate::output::{OutputArgs, write_json};
-use crate::words::count;
-use crate::words::number::core_hours;
 
 /// Refused lines that `--json` lists.
 const REFUSALS_MAX: usize = 100;

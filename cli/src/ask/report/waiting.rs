@@ -8,12 +8,12 @@ use std::hash::BuildHasher as _;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
 
+use fairmesh_node::control::answer::{RejectsBody, WaitingBody};
+use fairmesh_node::driver::wall_now;
 use foldhash::quality::FixedState;
 
 use super::kept::reason;
 use super::read_options::OPTIONS_MARK;
-use crate::control::answer::{RejectsBody, WaitingBody};
-use crate::driver::wall_now;
 
 /// Most reasons that are counted one by one.
 const REASONS_MAX: usize = 100;

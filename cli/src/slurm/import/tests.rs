@@ -4,9 +4,10 @@ mod oracle;
 
 use std::collections::BTreeMap;
 
+use fairmesh_node::config::ProjectionName;
+
 use super::rules::Rule;
 use super::*;
-use crate::config::ProjectionName;
 use crate::emulate::{Charges, Jobs, ShareTree, Unknown, emulate};
 
 /// Where a job counts by rules, as a node reads them.

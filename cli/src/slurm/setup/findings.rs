@@ -7,14 +7,14 @@
 use std::fs::File;
 use std::path::Path;
 
+use fairmesh_node::config::slurm::SlurmTable;
+use fairmesh_node::config::{Config, Uids, uids};
 use fairmesh_schedulers::command::CommandError;
 use fairmesh_schedulers::slurm::SlurmSettings;
 use fairmesh_schedulers::slurm::cluster::{Cluster, Finished};
 
 use super::super::Place;
 use super::quota::QuotaFiles;
-use crate::config::slurm::SlurmTable;
-use crate::config::{Config, Uids, uids};
 use crate::schedulers::command::silent_sockets;
 
 /// What is missing, and what to do about it.

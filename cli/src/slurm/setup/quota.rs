@@ -7,11 +7,11 @@ use std::fs;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use fairmesh_node::config::slurm::OnSilence;
 use fairmesh_schedulers::slurm::cluster::Cluster;
 
 use super::super::Place;
 use super::{absolute, findings::finding};
-use crate::config::slurm::OnSilence;
 
 /// Where Lua's modules lie, below which there is a folder for each version of Lua.
 const LUA_FOLDERS: [&str; 4] = [
@@ -195,9 +195,9 @@ fn lua(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::slurm::SlurmTable;
     use crate::schedulers::{Pair, Sockets};
     use fairmesh_needs::Need;
+    use fairmesh_node::config::slurm::SlurmTable;
     use fairmesh_schedulers::slurm::Slurm;
     use std::process::Command;
 
