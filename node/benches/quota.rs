@@ -1,7 +1,7 @@
 //! Holds and charges through a whole node (driver, site, ledger, store), durable, against the store's own batches of as
 //! many rows, in one run; and how long one hold takes, alone and while others are under way.
 //!
-//! The goal is 0.4 of the store's rate. `cargo bench -p fairmesh --bench quota` says how busy the machine was.
+//! The goal is 0.4 of the store's rate. `cargo bench -p fairmesh-node --bench quota` says how busy the machine was.
 
 #[path = "wire/mesh.rs"]
 #[allow(dead_code, reason = "most of it is for what goes over wires")]
