@@ -6,12 +6,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use criterion::{Criterion, Throughput};
-use fairmesh::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
-use fairmesh::network::NetworkConfig;
-use fairmesh::store::{Store, Table, Write};
 use fairmesh_model::{
     AccountPath, HistoryRule, JobKey, Millis, Origin, UsageRecord, Weight, WindowLength,
 };
+use fairmesh_node::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
+use fairmesh_node::network::NetworkConfig;
+use fairmesh_node::store::{Store, Table, Write};
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
 

@@ -9,8 +9,8 @@ use std::hint::black_box;
 use std::path::Path;
 use std::time::Duration;
 
-use fairmesh::config::Config;
 use fairmesh_model::{Incarnation, MonoTime, Now, SigningKey, WallTime, Weight};
+use fairmesh_node::config::Config;
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{Site, Words};
 

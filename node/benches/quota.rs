@@ -1,7 +1,7 @@
 //! Holds and charges through a whole node (driver, site, ledger, store), durable, against the store's own batches of as
 //! many rows, in one run; and how long one hold takes, alone and while others are under way.
 //!
-//! The goal is 0.4 of the store's rate. `cargo bench -p fairmesh --bench quota` says how busy the machine was.
+//! The goal is 0.4 of the store's rate. `cargo bench -p fairmesh-node --bench quota` says how busy the machine was.
 
 #[path = "wire/mesh.rs"]
 #[allow(dead_code, reason = "most of it is for what goes over wires")]
@@ -10,12 +10,12 @@ mod mesh;
 use std::time::{Duration, Instant};
 
 use anyhow::{anyhow, bail, ensure};
-use fairmesh::driver::NodeHandle;
-use fairmesh::store::{Store, Table, Write};
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, ContentHash, CoreMillis, JobKey, Millis, Origin,
     Placement, Signed, UsageRecord, WallTime,
 };
+use fairmesh_node::driver::NodeHandle;
+use fairmesh_node::store::{Store, Table, Write};
 use fairmesh_site::rights::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, Timing};
 use futures::future::join_all;

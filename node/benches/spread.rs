@@ -1,7 +1,7 @@
 //! How the same changes spread, and what that costs, by Fairmesh and by what else there is: chitchat
 //! (Scuttlebutt, as Cassandra and Quickwit have it) and gossipsub as it comes, which floods signed messages.
 //!
-//! `cargo bench -p fairmesh --bench spread -- 30`: as many nodes of each in this process, one after the other,
+//! `cargo bench -p fairmesh-node --bench spread -- 30`: as many nodes of each in this process, one after the other,
 //! each at its own defaults. Bytes are those of all IP packets that this machine's network namespace receives, headers
 //! and acknowledgements with them, so nothing else may talk on it. What each does for its bytes differs: chitchat
 //! neither signs nor encrypts and sends values in full; the flood is lost where nobody listens, and knows of no

@@ -7,8 +7,8 @@ use std::fs::File;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use criterion::{BatchSize, Criterion, Throughput};
-use fairmesh::store::{Store, Table, Write};
 use fairmesh_model::WallTime;
+use fairmesh_node::store::{Store, Table, Write};
 
 const BATCH: u64 = 500;
 const KEYS: u64 = 100_000;

@@ -1,7 +1,7 @@
 //! What a mesh of real nodes costs on the wire: nodes with stores and libp2p over TCP on loopback,
 //! bytes as their sockets count them, so Noise, yamux, gossipsub and all negotiation are in them.
 //!
-//! `cargo bench -p fairmesh --bench wire -- 12 30` measures meshes of 12 and of 30 nodes: what a node
+//! `cargo bench -p fairmesh-node --bench wire -- 12 30` measures meshes of 12 and of 30 nodes: what a node
 //! receives for a change of one cell and of a hundred, beyond what it receives meanwhile without one,
 //! and what an idle node receives at the default intervals. Goals: 400 bytes for one cell, 1.5 times the
 //! cells for a hundred, 300 bytes a second for an idle one among 30.

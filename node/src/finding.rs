@@ -5,11 +5,10 @@
 //! `docs/troubleshooting.md` that says what to do; that page is a part of the program, so there is one text of it.
 //! Deliberately not here: looking (`control/health`, `config/lint`, `doctor`).
 
+use fairmesh_model::clean;
 use fairmesh_site::{Notice, Severity};
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantArray};
-
-use crate::control::clean;
 
 /// The page with a section for each code.
 const PAGE: &str = include_str!("../../docs/troubleshooting.md");
@@ -30,6 +29,18 @@ pub struct Finding {
     /// What to do about it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub remedy: Option<String>,
+}
+
+/// `fairmesh.doctor/1`: what `fairmesh doctor` found.
+#[derive(Debug, Clone, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub struct DoctorBody {
+    /// What was looked at.
+    pub looked_at: Vec<String>,
+    /// Whether nothing needs somebody.
+    pub healthy: bool,
+    /// What was found, the worst first.
+    pub findings: Vec<Finding>,
 }
 
 /// All that can be found. Codes are for alerts, scripts and the headings of `docs/troubleshooting.md`.

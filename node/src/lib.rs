@@ -1,7 +1,7 @@
-//! The node: everything around the site that touches the world.
+//! The daemon: everything around the site that touches the world. `fairmesh run` assembles a node from these rooms.
 //!
-//! The binary `fairmesh` is made of these rooms; they are a library so that tests and benchmarks
-//! can enter them. The site itself, which decides everything, is in `crates/site`.
+//! The site itself, which decides everything, is in `crates/site`; the commands are in `cli/`.
+//! Invariant: nothing here knows a command.
 
 #![warn(clippy::print_stderr)]
 
@@ -10,18 +10,10 @@
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
-/// A line on standard error, as `eprintln!`, which panics if standard error cannot be written.
-macro_rules! note {
-    ($($line:tt)*) => {
-        $crate::output::note(format_args!($($line)*))
-    };
-}
-
 pub mod driver;
 pub mod network;
 pub mod store;
 
-mod manual;
 pub mod privacy;
 pub mod sockets;
 
@@ -30,32 +22,11 @@ pub mod record_log;
 pub mod refused;
 pub mod serve;
 
-pub mod arc;
-pub mod ask;
-pub mod cli;
 pub mod control;
 pub mod metrics;
-mod page;
+pub mod page;
 
-pub mod bugreport;
-pub mod condor;
 pub mod config;
-pub mod demo;
-pub mod doctor;
-pub mod emulate;
 pub mod finding;
-pub mod forward;
-pub mod gridengine;
-pub mod init;
-pub mod lsf;
-pub mod output;
-pub mod pbs;
-pub mod place;
-pub mod policy_cmd;
-pub mod queue;
-pub mod quota_cmd;
-pub mod run;
-pub mod schedulers;
-pub mod sla;
-pub mod slurm;
-pub mod top;
+pub mod log;
+pub mod words;

@@ -14,12 +14,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use anyhow::{Context as _, ensure};
-use fairmesh::network::{self, NetworkCommand, NetworkConfig, NetworkEvent};
 use fairmesh_gossip::{Gossip, Head, Intervals, Kinds, PART_BYTES_MAX, PartKey, Replica, Shared};
 use fairmesh_model::{
     AccountPath, ContentHash, Counters, Incarnation, Millis, MonoTime, Now, SigningKey, SiteId,
     Span, VoId, WallTime, WindowLength,
 };
+use fairmesh_node::network::{self, NetworkCommand, NetworkConfig, NetworkEvent};
 use fairmesh_tests::{Node, Site, Vo, records};
 use fairmesh_usage::{cut, named_cells};
 

@@ -243,8 +243,12 @@ fn records_with(bytes: &[u8], format: Format, options: &Options) -> bool {
 
 fn node_config(text: &str) -> bool {
     let no_files = |_: &std::path::Path| Err(anyhow::anyhow!("there are no files here"));
-    fairmesh::config::Config::parse(text, std::path::Path::new("/fuzz/fairmesh.toml"), &no_files)
-        .is_ok()
+    fairmesh_node::config::Config::parse(
+        text,
+        std::path::Path::new("/fuzz/fairmesh.toml"),
+        &no_files,
+    )
+    .is_ok()
 }
 
 mod broker;

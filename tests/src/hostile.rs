@@ -13,9 +13,9 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail, ensure};
-use fairmesh::network::{self, Multiaddr, NetworkCommand, NetworkConfig, NetworkEvent};
 use fairmesh_client::{Client, Who};
 use fairmesh_model::{SiteId, VoId};
+use fairmesh_node::network::{self, Multiaddr, NetworkCommand, NetworkConfig, NetworkEvent};
 
 use crate::greedy::{self, Greedy};
 use crate::namespaces::{Namespaces, host};

@@ -12,7 +12,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::path::Path;
 use std::sync::OnceLock;
 
-use fairmesh::config::Config;
 use fairmesh_gossip::wire::{
     HeadItem, PUSH_BYTES_MAX, Probe, PullAnswer, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, Request,
     Response, Summary, Told,
@@ -22,6 +21,7 @@ use fairmesh_model::{
     AccountPath, Counters, Importance, Incarnation, JobKey, Millis, MonoTime, Now, Origin,
     Placement, RunningJob, SigningKey, SiteId, Span, UsageRecord, VoId, WallTime, WindowLength,
 };
+use fairmesh_node::config::Config;
 use fairmesh_site::{
     Effect, Event, HoldCall, JobMark, QuotaCall, Reply, Row, Site, SiteConfig, Table, job_key,
 };

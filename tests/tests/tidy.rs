@@ -19,7 +19,7 @@ const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Where Rust code of ours lives.
-const CODE_DIRS: [&str; 5] = ["crates", "node", "simnet", "tests", "xtask"];
+const CODE_DIRS: [&str; 6] = ["cli", "crates", "node", "simnet", "tests", "xtask"];
 
 /// Which crates of the workspace a crate may depend on. `tests` may see all of them.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -60,6 +60,21 @@ const ARROWS: &[(&str, &[&str])] = &[
             "broker",
             "gossip",
             "usage",
+            "policy",
+            "fairshare",
+            "model",
+        ],
+    ),
+    (
+        "cli",
+        &[
+            "node",
+            "schedulers",
+            "site",
+            "client",
+            "cluster",
+            "records",
+            "broker",
             "policy",
             "fairshare",
             "model",
@@ -593,7 +608,7 @@ impl Manifest {
 /// The crate's name in the architecture: its folder's.
 fn crate_name(package: &str) -> &str {
     match package {
-        "fairmesh" => "node",
+        "fairmesh" => "cli",
         _ => package.strip_prefix("fairmesh-").unwrap_or(package),
     }
 }

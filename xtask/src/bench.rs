@@ -1,7 +1,7 @@
 //! `cargo xtask bench`: the product and its parts against their goals.
 //!
 //! Benchmarks of single crates say what they have measured in a file, and the product's, which comes last, writes all
-//! of it into the table. Deliberately not here: what is measured (`node/benches/product` and those below).
+//! of it into the table. Deliberately not here: what is measured (`cli/benches/product`, and the benches of `node` and of crates).
 
 use std::fs;
 use std::io::Write as _;
@@ -17,7 +17,7 @@ const DOCUMENT: &str = "docs/benchmarks.md";
 const PARTS: [(&str, &str, &[&str]); 3] = [
     ("fairmesh-fairshare", "tree", &["--goals"]),
     ("simnet", "large", &[]),
-    ("fairmesh", "wire", &["12", "30"]),
+    ("fairmesh-node", "wire", &["12", "30"]),
 ];
 
 /// Builds the program as it is installed, measures it and its parts, and writes the table.

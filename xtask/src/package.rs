@@ -1,6 +1,6 @@
 //! `cargo xtask package`: the Debian package, and with `--check` what becomes of it in a Debian of its own.
 //!
-//! What is in the package stands in node/Cargo.toml, for cargo-deb; here is made what it names: the program, manual pages,
+//! What is in the package stands in cli/Cargo.toml, for cargo-deb; here is made what it names: the program, manual pages,
 //! completions and the bill of materials. `--check` makes a bare Debian with debootstrap, and installs, upgrades, removes
 //! and purges the package there (`package-check.sh`). It takes minutes and root, so it is no step of the test command.
 //!

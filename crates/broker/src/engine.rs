@@ -22,6 +22,7 @@ use fairmesh_model::Millis;
 
 pub use refusal::Refusal;
 
+use crate::selector::Selector;
 use crate::view::SiteView;
 
 /// Which reading decides.
@@ -87,6 +88,43 @@ impl Verdict {
     /// Whether the job can start now.
     pub fn is_now(&self) -> bool {
         matches!(self, Self::Now { .. })
+    }
+
+    /// One word for it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Self::Now { .. } => "now",
+            Self::Wait { .. } => "wait",
+            Self::No(_) => "no",
+        }
+    }
+
+    /// Seconds that the job would wait, if that is known.
+    pub fn wait_s(&self) -> Option<u64> {
+        match self {
+            Self::Now { .. } => Some(0),
+            Self::Wait { estimate } => estimate.map(|wait| wait.0.div_ceil(1_000)),
+            Self::No(_) => None,
+        }
+    }
+
+    /// Why `site` may have the job, or not.
+    pub fn reason(&self, site: &SiteView, selector: Selector) -> String {
+        let idle = site.idle();
+        match self {
+            _ if selector == Selector::Naive => "not asked: s-ra takes any site".to_owned(),
+            Self::Now { beyond: false } => format!("within its limits; {idle} CPUs are free"),
+            Self::Now { beyond: true } => {
+                format!(
+                    "beyond its share of the epoch; {idle} CPUs are free, and nobody waits for them"
+                )
+            }
+            Self::Wait { .. } => format!(
+                "within its limits; {idle} CPUs are free, {} of them waited for",
+                site.waiting
+            ),
+            Self::No(refusal) => refusal.to_string(),
+        }
     }
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
-use fairmesh::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
-use fairmesh::network::{Multiaddr, NetworkConfig};
 use fairmesh_model::{
     AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
     Placement, Role, Seq, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, StreamId, UsageMode,
     UsageRecord, VoId, Weight, WindowLength,
 };
+use fairmesh_node::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
+use fairmesh_node::network::{Multiaddr, NetworkConfig};
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
 use tempfile::TempDir;

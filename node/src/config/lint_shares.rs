@@ -9,7 +9,7 @@ use fairmesh_model::AccountPath;
 use fairmesh_site::Severity;
 
 use super::Config;
-use crate::emulate::OtherSums;
+use crate::config::OtherSums;
 use crate::finding::{Code, Finding};
 
 impl Config {

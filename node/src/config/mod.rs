@@ -9,10 +9,16 @@
 //! the moment of use (and for `check-config`, which asks).
 
 pub mod charging;
+pub mod condor;
+pub mod gridengine;
 pub mod history;
+pub mod lsf;
+pub mod pbs;
 pub mod quantity;
 mod quota;
+pub mod schedulers;
 pub mod site;
+pub mod slurm;
 pub mod text;
 
 mod advert;
@@ -22,11 +28,13 @@ mod lint;
 mod lint_shares;
 mod people;
 mod privacy;
+mod projection;
 mod raw;
 mod records;
 mod reload;
 mod sections;
 mod shares;
+mod sums;
 mod writers;
 
 use std::collections::BTreeMap;
@@ -41,27 +49,27 @@ use fairmesh_site::{AdvertRules, Charging, ForwardRules, IdentityMap, OwnerQuota
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
+pub use projection::ProjectionName;
 pub use reload::Reload;
+pub use sums::OtherSums;
 pub use text::{FileError, Source};
 pub use writers::{Uids, Writer, name_of, uids};
 
-use crate::condor::settings::CondorTable;
-use crate::emulate::ProjectionName;
-use crate::gridengine::settings::GridEngineTable;
-use crate::lsf::settings::LsfTable;
-use crate::pbs::settings::PbsTable;
+use crate::config::condor::CondorTable;
+use crate::config::gridengine::GridEngineTable;
+use crate::config::lsf::LsfTable;
+use crate::config::pbs::PbsTable;
+use crate::config::schedulers::Place;
+use crate::config::slurm::SlurmTable;
 use crate::privacy::Privacy;
 use crate::record_log::Keep;
-use crate::schedulers::settings::Place;
-use crate::slurm::settings::SlurmTable;
 use crate::sockets::SlotLimits;
-use crate::{condor, gridengine, lsf, pbs, slurm};
 
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
 
 /// Its port.
-pub(crate) const PORT_DEFAULT: u16 = 7600;
+pub const PORT_DEFAULT: u16 = 7600;
 
 /// A valid configuration.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -236,17 +244,13 @@ impl Config {
             quotas: quota::checked(source, &raw.quota, &vos)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,
-            slurm: given(raw.slurm.as_ref(), |raw| {
-                slurm::settings::checked(place, raw)
-            })?,
+            slurm: given(raw.slurm.as_ref(), |raw| slurm::checked(place, raw))?,
             gridengine: given(raw.gridengine.as_ref(), |raw| {
-                gridengine::settings::checked(place, raw)
+                gridengine::checked(place, raw)
             })?,
-            condor: given(raw.condor.as_ref(), |raw| {
-                condor::settings::checked(place, raw)
-            })?,
-            pbs: given(raw.pbs.as_ref(), |raw| pbs::settings::checked(place, raw))?,
-            lsf: given(raw.lsf.as_ref(), |raw| lsf::settings::checked(place, raw))?,
+            condor: given(raw.condor.as_ref(), |raw| condor::checked(place, raw))?,
+            pbs: given(raw.pbs.as_ref(), |raw| pbs::checked(place, raw))?,
+            lsf: given(raw.lsf.as_ref(), |raw| lsf::checked(place, raw))?,
             charge_rule,
             projection: raw.order.projection,
             data_dir,

@@ -19,12 +19,12 @@ use super::privacy::RawPrivacy;
 use super::quantity::RawDuration;
 use super::quota::RawQuota;
 use super::records::RawRecords;
-use crate::condor::settings::RawCondor;
-use crate::emulate::ProjectionName;
-use crate::gridengine::settings::RawGridEngine;
-use crate::lsf::settings::RawLsf;
-use crate::pbs::settings::RawPbs;
-use crate::slurm::settings::RawSlurm;
+use crate::config::ProjectionName;
+use crate::config::condor::RawCondor;
+use crate::config::gridengine::RawGridEngine;
+use crate::config::lsf::RawLsf;
+use crate::config::pbs::RawPbs;
+use crate::config::slurm::RawSlurm;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]

@@ -5,8 +5,7 @@
 //! What of an answer a reader sees, [`Sight`] says, which each handler that tells of somebody takes.
 //! Deliberately not here: names of users (`config` turns them into numbers).
 
-use std::io;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use axum::Extension;
 use axum::extract::{FromRequestParts, Request, State};
@@ -15,7 +14,7 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fairmesh_schedulers::control::HOST;
-use tokio::net::UnixStream;
+use rustix::process::geteuid;
 use tokio::sync::watch;
 
 use super::error::ApiError;
@@ -35,21 +34,6 @@ pub(super) struct Peer {
     pub(super) uid: Option<u32>,
 }
 
-/// The user that this process runs as.
-///
-/// # Errors
-/// If the system gives no pair of sockets, or no credentials for one.
-pub fn own_uid() -> io::Result<u32> {
-    // Each look-up asks, and a process stays its user's.
-    static OWN: OnceLock<u32> = OnceLock::new();
-    if let Some(own) = OWN.get() {
-        return Ok(*own);
-    }
-    let (socket, _other) = UnixStream::pair()?;
-    let own = socket.peer_cred()?.uid();
-    Ok(*OWN.get_or_init(|| own))
-}
-
 /// Whether `peer` may write.
 pub(super) fn may_write(peer: Peer, own_uid: u32, settings: &ControlSettings) -> bool {
     peer.uid.is_some_and(|uid| {
@@ -60,7 +44,7 @@ pub(super) fn may_write(peer: Peer, own_uid: u32, settings: &ControlSettings) ->
 /// Whether a user sees all that is hidden from others.
 pub(crate) fn may_read_all(uid: Option<u32>, settings: &ControlSettings) -> bool {
     let is_named = |uid| settings.readers.values().any(|reader| *reader == uid);
-    uid.is_some_and(is_named) || own_uid().is_ok_and(|own| may_write(Peer { uid }, own, settings))
+    uid.is_some_and(is_named) || may_write(Peer { uid }, geteuid().as_raw(), settings)
 }
 
 /// What whoever asks sees of the tree that he is answered from.
@@ -136,15 +120,14 @@ pub(super) async fn require_writer(
 }
 
 /// Whether the peer may write.
-pub(super) fn is_writer(shared: &Shared, peer: Peer) -> Result<bool, ApiError> {
-    let own_uid = own_uid().map_err(ApiError::internal)?;
+pub(super) fn is_writer(shared: &Shared, peer: Peer) -> bool {
     let settings = shared.options.settings.borrow();
-    Ok(may_write(peer, own_uid, &settings))
+    may_write(peer, geteuid().as_raw(), &settings)
 }
 
 /// Whether the peer may do at `path` what only writers may.
 pub(super) fn check_writer(shared: &Shared, peer: Peer, path: &str) -> Result<(), ApiError> {
-    if is_writer(shared, peer)? {
+    if is_writer(shared, peer) {
         return Ok(());
     }
     if let Some(held_back) = shared.may_tell_of_refusal() {

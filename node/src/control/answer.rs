@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 mod accounting;
 mod corrections;
+pub mod documents;
 mod forward;
+mod grid;
 mod mesh;
 pub(crate) mod peer_state;
 mod place;
@@ -26,6 +28,7 @@ pub use forward::{
     ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
     TriedBody, WithdrawAsk, WithdrawnBody,
 };
+pub use grid::{Grid, GridError};
 pub use mesh::{
     AccountUsageBody, DocumentBody, DocumentsBody, HeadBody, NodeBody, PeerBody, PeersBody,
     PublishedBody, SnapshotBody, StatusBody, VoBody, WithoutLineBody,

@@ -11,7 +11,7 @@
 use axum::Extension;
 use axum::body::Body;
 use axum::response::IntoResponse;
-use fairmesh_model::{JobKey, SiteId, UsageRecord, VoId, WallTime};
+use fairmesh_model::{JobKey, SiteId, UsageRecord, VoId, WallTime, clean};
 use fairmesh_policy::DocumentRef;
 use fairmesh_records::{BatchRecord, ChargeRule, RECORD_BYTES_MAX};
 use fairmesh_site::{Adoption, AuditEntry, BroughtBy, Refund, Relocation, Site};
@@ -25,7 +25,6 @@ use super::error::ApiError;
 use super::extract::Params;
 use super::feed::Feed;
 use super::rests_on::{answer, site_name};
-use super::text::clean;
 use super::{Shared, State};
 use crate::record_log::{LogError, RecordLog, find_job};
 

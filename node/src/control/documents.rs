@@ -11,7 +11,7 @@ use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use fairmesh_model::{
     AccountPath, Allocation, Charter, ContentHash, Now, SharePolicy, Signed, SiteId, Snapshot,
-    VoId, WallTime,
+    VoId, WallTime, clean,
 };
 use fairmesh_policy::DocumentKind;
 use fairmesh_site::Site;
@@ -25,7 +25,6 @@ use super::corrections::attributed;
 use super::error::ApiError;
 use super::extract::{Params, whole};
 use super::quota::word;
-use super::text::clean;
 use super::usage::find_vos;
 
 /// Largest document: the largest kind may have 3 MiB, and its envelope some.

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::StatusCode;
-use fairmesh_model::WallTime;
+use fairmesh_model::{WallTime, clean};
 use fairmesh_site::Reported;
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
@@ -19,7 +19,7 @@ use super::Shared;
 use super::answer::{Refusal, ReportBody};
 use super::error::ApiError;
 use super::lines::{Line, Lines};
-use super::text::{clean, not_a_record};
+use super::text::not_a_record;
 
 /// Largest body of records: some two million. Larger feeds come in several requests.
 const RECORDS_BYTES_MAX: u64 = 512 << 20;

@@ -11,7 +11,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
-use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId};
+use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId, clean};
 use fairmesh_site::{
     Account, Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
     Site, Stage, Withdrawal,
@@ -26,11 +26,11 @@ use super::answer::{
 use super::error::ApiError;
 use super::extract::{Params, json};
 use super::rests_on::{answer, site_name};
-use super::text::clean;
-use super::usage::{find_vo, is_id};
+use super::usage::find_vo;
 use super::{Shared, State};
-use crate::place::requirements;
+use crate::control::requirements;
 use crate::privacy::{Sight, What};
+use crate::words::is_id;
 
 /// Largest job: what it runs, and its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;
@@ -57,7 +57,7 @@ pub(super) async fn post(
 ) -> Result<impl IntoResponse, ApiError> {
     let mut ask: ForwardAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     ask.job.user = Some(user_of(&shared, peer, ask.job.user.take()).await?);
-    let is_writer = is_writer(&shared, peer)?;
+    let is_writer = is_writer(&shared, peer);
     if !is_writer && (ask.job.group.is_some() || ask.job.subject.is_some()) {
         let error = "a group or a subject of yours is not known here";
         let hint =
@@ -98,7 +98,7 @@ pub(super) async fn post_withdraw(
 
 /// Whose job it is: a writer may say that, and everybody else hands in his own.
 async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<String, ApiError> {
-    let is_writer = is_writer(shared, peer)?;
+    let is_writer = is_writer(shared, peer);
     if let Some(wanted) = wanted.clone().filter(|_| is_writer) {
         return Ok(wanted);
     }

@@ -11,9 +11,9 @@ use fairmesh_site::{Severity, Site};
 use super::answer::{PeerBody, PeerState, VoBody};
 use crate::driver::Disk;
 use crate::finding::{Code, Finding};
-use crate::output::log::LogLosses;
-use crate::output::{self, age, timestamp, until};
+use crate::log::LogLosses;
 use crate::refused::Waiting;
+use crate::words::{self, age, timestamp, until};
 
 /// From when on before its end a document's expiry is told.
 const EXPIRY_NAMED: Millis = Millis::from_secs(30 * 86_400);
@@ -262,7 +262,7 @@ pub(super) fn of_refused(jobs: &Waiting) -> Finding {
         since,
         reason,
     } = jobs;
-    let (jobs, since) = (output::count(*count, "job"), timestamp(*since));
+    let (jobs, since) = (words::count(*count, "job"), timestamp(*since));
     let text = format!("the node refused {jobs} since {since}; main reason: {reason}");
     Finding::new(Code::RecordsRefused, Severity::Warning, &text)
 }
@@ -274,7 +274,7 @@ pub(super) fn of_rejects((file, lines): (&String, &Waiting)) -> Finding {
         since,
         reason,
     } = lines;
-    let (rejects, since) = (output::count(*count, "reject"), timestamp(*since));
+    let (rejects, since) = (words::count(*count, "reject"), timestamp(*since));
     let wait = if *count == 1 { "waits" } else { "wait" };
     let text = format!("{rejects} {wait} in {file} since {since}; main reason: {reason}");
     Finding::new(Code::RejectsWait, Severity::Warning, &text)
@@ -293,7 +293,7 @@ pub(super) fn of_disk(disk: &Disk) -> impl Iterator<Item = Finding> {
     let damaged = (disk.damaged_reads > 0).then(|| {
         let text = format!(
             "damaged rows of the store were met {}: jobs whose marks they may have are not counted",
-            output::count(disk.damaged_reads, "time")
+            words::count(disk.damaged_reads, "time")
         );
         Finding::new(Code::BadRow, Severity::Error, &text)
     });
@@ -320,7 +320,7 @@ fn of_room(disk: &Disk) -> Option<Finding> {
         (None, Some(days)) => {
             let text = format!(
                 "as the disk of the data folder has filled in the last day it is full in {}",
-                output::count(days, "day")
+                words::count(days, "day")
             );
             Some(Finding::new(Code::DiskFills, Severity::Warning, &text))
         }

@@ -11,7 +11,7 @@ use fairmesh_schedulers::report::{LoopsReport, RoundsReport, Trouble};
 use fairmesh_site::Severity;
 
 use crate::finding::{Code, Finding};
-use crate::output::{self, age};
+use crate::words::{self, age};
 
 /// What a report may take in addition: the loop waits for the node for half of it.
 const GRACE: Millis = Millis::from_secs(10);
@@ -64,7 +64,7 @@ impl LoopFacts {
                 return warning(Code::SourceAway, &text);
             }
             Some(Trouble { rounds, why, .. }) => {
-                let failed = output::count(*rounds, "round");
+                let failed = words::count(*rounds, "round");
                 let text = format!("{name}: the last {failed} failed: {why}");
                 return warning(Code::LoopFailing, &text);
             }
@@ -120,7 +120,7 @@ pub(super) fn lost_logs(
         (lost > 0).then_some((system, lost))
     });
     lost.map(|(system, lost)| {
-        let logs = output::count(lost, "log");
+        let logs = words::count(lost, "log");
         let text = format!(
             "{logs} of {system} disappeared before the end was read: records may be missing"
         );

@@ -10,7 +10,7 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
-use fairmesh_model::Millis;
+use fairmesh_model::{Millis, clean};
 use fairmesh_schedulers::record_log::LogState;
 use fairmesh_schedulers::report::LoopsReport;
 
@@ -18,7 +18,7 @@ use super::State;
 use super::error::ApiError;
 use super::extract::whole;
 use super::loop_states::LoopFacts;
-use super::text::{clean, not_a_record};
+use super::text::not_a_record;
 
 /// Largest report: some dozen numbers.
 const REPORT_BYTES_MAX: usize = 16 << 10;

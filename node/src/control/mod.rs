@@ -32,7 +32,7 @@ mod documents;
 mod explain;
 mod forward;
 mod health;
-pub(crate) mod namesakes;
+pub mod namesakes;
 mod peers;
 mod place;
 mod prices;
@@ -46,6 +46,7 @@ mod shares;
 mod sites;
 mod status;
 mod usage;
+mod wish;
 mod without_line;
 
 use std::collections::BTreeMap;
@@ -63,14 +64,12 @@ use fairmesh_site::Timing;
 use tokio::sync::watch;
 
 pub(crate) use access::may_read_all;
-pub use access::{own_uid, trusted};
+pub use access::trusted;
 pub use connections::ControlServer;
 pub use rests_on::rests_on;
-pub use text::clean;
 
-use crate::config::Uids;
+use crate::config::{ProjectionName, Uids};
 use crate::driver::NodeHandle;
-use crate::emulate::ProjectionName;
 use crate::lookup::LookupStats;
 use crate::network::Throttle;
 use crate::privacy::{Eyes, Privacy};
@@ -88,7 +87,8 @@ pub(crate) use priority::fraction;
 pub(crate) use quota::accounts_with_credit;
 pub(crate) use shares::Moment;
 pub(crate) use status::status;
-pub(crate) use usage::{ID_DIGITS_MIN, is_id};
+pub(crate) use wish::requirements;
+pub use wish::{wish, wishes};
 
 /// What an operator may change while the node runs: a reload sends a new one.
 #[derive(Debug, Clone, Default)]

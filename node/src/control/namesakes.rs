@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::response::Response;
-use fairmesh_model::{AccountPath, Now, SiteId, VoId};
+use fairmesh_model::{AccountPath, Now, SiteId, VoId, clean};
 use fairmesh_site::{Account, KnownUsage, Severity, Site, View};
 
 use super::answer::{NamesakeBody, NamesakesBody};
@@ -19,7 +19,6 @@ use super::beside::Beside;
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
 use super::rests_on::site_names;
-use super::text::clean;
 use super::{Shared, State};
 use crate::driver::Gone;
 use crate::finding::{Code, Finding};
@@ -107,7 +106,7 @@ impl Held {
 }
 
 /// The warning, where there is something to warn of.
-pub(crate) fn finding(body: &NamesakesBody) -> Option<Finding> {
+pub fn finding(body: &NamesakesBody) -> Option<Finding> {
     if body.count == 0 {
         return None;
     }

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
 use fairmesh_gossip::Exchanges;
-use fairmesh_model::{Millis, Now, SiteId};
+use fairmesh_model::{Millis, Now, SiteId, clean};
 use fairmesh_site::{PeerStatus, Site, Timing};
 
 use super::answer::{PeerBody, PeerState, PeersBody};
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
 use super::rests_on::answer;
-use super::text::{all_clean, clean};
+use super::text::all_clean;
 use super::{Shared, State};
 use crate::network::{Met, PeerStats, TURN};
 

@@ -17,7 +17,7 @@ use fairmesh_fairshare::charging::Resources;
 use fairmesh_model::record::{PROPERTIES_MAX, RUN_MAX};
 use fairmesh_model::{
     Factor, Importance, JobKey, Millis, Now, Origin, Placement, Share, SiteId, UsageRecord, VoId,
-    WallTime,
+    WallTime, clean,
 };
 use fairmesh_site::{
     Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX, Words,
@@ -31,10 +31,9 @@ use super::error::ApiError;
 use super::extract::json;
 use super::priority::fraction;
 use super::rests_on::answer;
-use super::text::clean;
 use super::usage::find_vo;
 use super::{Shared, State};
-use crate::place::{reason, wait_s, wishes, word};
+use crate::control::wishes;
 use crate::privacy::{Sight, What};
 
 /// Largest question: a job with all its wishes.
@@ -343,7 +342,7 @@ impl Gathered {
                         _ => String::new(),
                     },
                     age_s: of.known.view.age.map(|age| age.0 / 1_000),
-                    reason: reason(&of.known.view, verdict, question.selector),
+                    reason: verdict.reason(&of.known.view, question.selector),
                 }
             })
             .collect();
@@ -379,7 +378,7 @@ fn placed(
     let view = &of.known.view;
     let standing = view.vos.values().next();
     let best = question.best_of(of);
-    let mut reason = reason(view, verdict, question.selector);
+    let mut reason = verdict.reason(view, question.selector);
     if let Some(why) = &of.unconfirmed {
         reason += &format!("; not confirmed: {}", clean(why));
     }
@@ -398,13 +397,13 @@ fn placed(
     PlacedBody {
         name: clean(&view.name),
         site: id.to_string(),
-        verdict: word(verdict).to_owned(),
+        verdict: verdict.word().to_owned(),
         beyond: *verdict == Verdict::Now { beyond: true },
         free: view.idle(),
         used: view.total.saturating_sub(view.idle()),
         total: view.total,
         waiting: view.waiting,
-        wait_s: wait_s(verdict),
+        wait_s: verdict.wait_s(),
         age_s: view.age.map(|age| age.0 / 1_000),
         reason,
         confirmed: of.confirmed,

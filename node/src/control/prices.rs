@@ -3,7 +3,7 @@
 //! Invariant: all that is told was signed by the site that it speaks of, this one among them.
 
 use axum::response::IntoResponse;
-use fairmesh_model::{Now, SiteId, VoId};
+use fairmesh_model::{Now, SiteId, VoId, clean};
 use fairmesh_site::Site;
 use serde::Deserialize;
 
@@ -12,8 +12,9 @@ use super::answer::{HostsBody, MachineBody, PricesBody, QosBody, QueueBody, Site
 use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::{answer, site_name};
-use super::text::{all_clean, clean};
-use super::usage::{find_vos, is_id};
+use super::text::all_clean;
+use super::usage::find_vos;
+use crate::words::is_id;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -13,7 +13,7 @@ use axum::response::IntoResponse;
 use fairmesh_model::record::RUN_MAX;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Millis, Now, Origin,
-    Placement, SiteId, UsageRecord, VoId, WallTime,
+    Placement, SiteId, UsageRecord, VoId, WallTime, clean,
 };
 use fairmesh_records::ChargeRule;
 use fairmesh_site::rights::burn::runs_out;
@@ -31,7 +31,6 @@ use super::answer::{
 use super::error::ApiError;
 use super::extract::{Params, parse_path, whole};
 use super::rests_on::{answer, site_name};
-use super::text::clean;
 use super::usage::find_vos;
 use crate::privacy::{Sight, What};
 

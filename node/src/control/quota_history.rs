@@ -15,6 +15,7 @@ use axum::Extension;
 use axum::response::Response;
 use fairmesh_model::{
     AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
+    clean,
 };
 use fairmesh_site::rights::{Cell, Mark, Verdict};
 use fairmesh_site::{KnownUsage, Moved, Site};
@@ -32,7 +33,6 @@ use super::error::ApiError;
 use super::extract::Params;
 use super::quota::{Asked, account, decider, total, word};
 use super::rests_on::{site_name, site_names};
-use super::text::clean;
 use crate::driver::{Gone, NodeHandle};
 use crate::privacy::{Sight, What};
 

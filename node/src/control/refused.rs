@@ -15,7 +15,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
-use fairmesh_model::{JobKey, UsageRecord, VoId, WallTime};
+use fairmesh_model::{JobKey, UsageRecord, VoId, WallTime, clean};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX};
 use fairmesh_site::Reported;
 use serde::Deserialize;
@@ -25,7 +25,6 @@ use super::answer::{RefusedJobBody, RefusedJobsBody, RejectsBody, WaitingBody};
 use super::error::ApiError;
 use super::extract::{Params, json};
 use super::feed::Feed;
-use super::text::clean;
 use super::{Shared, State};
 use crate::refused::{Refused, RefusedJob, Waiting};
 

@@ -5,7 +5,7 @@
 use axum::response::IntoResponse;
 use fairmesh_broker::disk::DiskRoom;
 use fairmesh_broker::{Sign, SiteView, Standing};
-use fairmesh_model::{Now, Share};
+use fairmesh_model::{Now, Share, clean};
 use fairmesh_site::Site;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -15,7 +15,6 @@ use super::answer::{GridDiskBody, GridSiteBody, GridStandingBody, SitesBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::answer;
-use super::text::clean;
 use super::usage::find_vo;
 
 #[derive(Debug, Deserialize)]
@@ -94,7 +93,7 @@ mod tests {
     use fairmesh_model::{Factor, Millis};
 
     use super::*;
-    use crate::place::Grid;
+    use crate::control::answer::Grid;
 
     #[test]
     fn a_view_is_read_back_by_who_reads_files() {

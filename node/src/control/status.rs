@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use axum::Extension;
 use axum::response::IntoResponse;
-use fairmesh_model::{Now, WallTime};
+use fairmesh_model::{Now, WallTime, clean};
 use fairmesh_policy::Vouched;
 use fairmesh_site::{Site, Viewed, VoStatus};
 use serde::Deserialize;
@@ -18,11 +18,11 @@ use super::extract::Params;
 use super::peers::{Found, elapsed};
 use super::refused::{bodies, stored};
 use super::rests_on::{answer, rests_on};
-use super::text::{all_clean, clean};
+use super::text::all_clean;
 use super::without_line::without_line;
 use super::{Shared, State, health, loop_states};
 use crate::finding::Finding;
-use crate::output::log;
+use crate::log;
 use crate::privacy::{Sight, What};
 
 #[derive(Debug, Deserialize)]

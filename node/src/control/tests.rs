@@ -9,7 +9,7 @@ use axum::body::{Body, HttpBody as _};
 use axum::response::Response;
 use fairmesh_model::{HistoryRule, SigningKey, WindowLength};
 use fairmesh_policy::parse_tree;
-use fairmesh_schedulers::control::HOST;
+use fairmesh_schedulers::control::{AskError, Control, HOST};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
 use futures::FutureExt as _;
 use hyper::service::Service as _;
@@ -18,9 +18,8 @@ use tokio::task::JoinHandle;
 
 use super::answer::{AccountingBody, Answer, PriorityBody, ReportBody, StatusBody};
 use super::*;
-use crate::ask::{AskError, Control};
+use crate::config::ProjectionName;
 use crate::driver::{NodeOptions, SystemClock, start};
-use crate::emulate::ProjectionName;
 use crate::network::NetworkConfig;
 use crate::record_log::Keep;
 use crate::refused::Refused;
@@ -310,9 +309,10 @@ async fn what_makes_no_sense_is_refused_in_words() {
         assert_eq!(status, expected, "{path}: {error}");
         assert!(!error.contains('\x1b'), "{error:?}");
     }
-    let published = crate::ask::documents::publish(&world.control, b"no document".to_vec()).await;
+    let published =
+        crate::control::answer::documents::publish(&world.control, b"no document".to_vec()).await;
     assert!(published.is_err(), "nonsense was published");
-    let large = crate::ask::documents::publish(&world.control, vec![0; 5 << 20]).await;
+    let large = crate::control::answer::documents::publish(&world.control, vec![0; 5 << 20]).await;
     assert!(large.is_err(), "a document beyond the limit was taken");
     world.end().await;
 }

@@ -2,7 +2,7 @@
 //!
 //! Invariant: they go through [`clean`] before they reach a terminal or a log.
 
-pub use fairmesh_model::clean;
+use fairmesh_model::clean;
 
 /// Each of them, fit to be told.
 pub(super) fn all_clean(words: impl IntoIterator<Item = impl AsRef<str>>) -> Vec<String> {

@@ -8,7 +8,7 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
-use fairmesh_model::{AccountPath, Counters, Now, SiteId, VoId};
+use fairmesh_model::{AccountPath, Counters, Now, SiteId, VoId, clean};
 use fairmesh_site::{Account, KnownUsage, Site, View, VoStatus};
 use serde::Deserialize;
 
@@ -21,17 +21,8 @@ use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Nothing, Page, Params, parse_path};
 use super::rests_on::{answer, site_names};
-use super::text::clean;
 use crate::privacy::{Sight, What};
-
-/// Fewest digits that name an id by its beginning: fewer are sooner or later the beginning of another one, and none are
-/// that of all.
-pub(crate) const ID_DIGITS_MIN: usize = 8;
-
-/// Whether `beginning` names this id.
-pub(crate) fn is_id(id: &str, beginning: &str) -> bool {
-    beginning.len() >= ID_DIGITS_MIN && id.starts_with(beginning)
-}
+use crate::words::is_id;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -90,7 +90,7 @@ impl Clock for FastClock {
 }
 
 /// The machine's wall clock.
-pub(crate) fn wall_now() -> WallTime {
+pub fn wall_now() -> WallTime {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     let ms = since.unwrap_or_default().as_millis();
     WallTime(u64::try_from(ms).unwrap_or(u64::MAX))

@@ -296,7 +296,7 @@ impl NodeHandle {
 
     /// The last moment at which the site believed its clock and let go of what was too old; 0 before the first, which is
     /// an hour behind the start at the earliest.
-    pub(crate) fn believed(&self) -> watch::Receiver<WallTime> {
+    pub fn believed(&self) -> watch::Receiver<WallTime> {
         self.believed.clone()
     }
 

@@ -18,7 +18,7 @@ mod room;
 mod start;
 mod starting;
 
-pub(crate) use clock::wall_now;
+pub use clock::wall_now;
 pub use clock::{Clock, FastClock, SystemClock};
 pub use handle::{Gone, NodeHandle};
 pub use room::Disk;

@@ -116,7 +116,7 @@ pub(crate) async fn text(
         let largest = tokio::task::spawn_blocking(move || shares::largest(&served)).await;
         sample.shares = largest.map_err(ApiError::internal)?;
     }
-    sample.log_lines_lost = crate::output::log::losses().all;
+    sample.log_lines_lost = crate::log::losses().all;
     sample.disk = shared.options.node.disk();
     sample.network = shared.options.node.network_stats();
     sample.has_sites = sites;

@@ -53,7 +53,8 @@ pub use config::{
     RESPONSE_BYTES_MAX,
 };
 pub use identity::{peer_id_of, site_of};
-pub use libp2p::{Multiaddr, PeerId};
+pub use libp2p::PeerId;
+pub use libp2p::multiaddr::{Multiaddr, Protocol};
 pub use message::{MessageName, NetworkCommand, NetworkEvent, RequestFailure, Verdict};
 pub(crate) use names::check as check_address;
 pub(crate) use reports::Throttle;

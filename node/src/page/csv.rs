@@ -14,7 +14,7 @@ use super::gather::Seen;
 use super::sites;
 use super::usage::Behind;
 use crate::control::fraction;
-use crate::output::timestamp;
+use crate::words::timestamp;
 
 /// Entries of one piece: some 100 kB.
 const PIECE: usize = 2_000;

@@ -2,15 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{VoId, WallTime};
+use fairmesh_model::{VoId, WallTime, clean};
 use fairmesh_policy::DocumentKind;
 use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::{csv_link, date};
-use crate::control::{self, clean};
+use crate::control;
 use crate::driver::{Gone, NodeHandle};
-use crate::output::until;
+use crate::words::until;
 
 /// From when on before its end a document is marked.
 const SOON_MS: u64 = 30 * 86_400_000;

@@ -11,9 +11,9 @@ use super::html::{csv_link, entry_link, page as framed};
 use super::table::{self, Sort};
 use super::usage::{Behind, Usage};
 use super::{chart, documents, icicle, sites};
-use crate::ask::explain::{Whose, comparison_words, level_words, reason};
-use crate::ask::name_or_id;
 use crate::control::explained;
+use crate::words::explanation::{Whose, comparison_words, level_words, reason};
+use crate::words::name_or_id;
 
 /// Entries that are named before and behind one that competes with them.
 const RIVALS_MAX: usize = 6;
@@ -29,7 +29,7 @@ pub(super) fn page(
     let own = Figures::of(seen, entry);
     let is_root = entry == EntryId::ROOT;
     let behind = usage.behind(seen, entry);
-    let site = crate::control::clean(&seen.said.status.node.name);
+    let site = fairmesh_model::clean(&seen.said.status.node.name);
     let title = if is_root { "Shares" } else { &own.path };
     let body = html! {
         @if is_root {

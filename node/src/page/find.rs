@@ -14,7 +14,7 @@ const FOUND_MAX: usize = 100;
 
 /// The page.
 pub(super) fn page(seen: &Seen, sought: &str) -> Markup {
-    let sought = crate::control::clean(sought.trim());
+    let sought = fairmesh_model::clean(sought.trim());
     let wanted = sought.to_lowercase();
     let snapshot = seen.moment.snapshot();
     let is_found = |path: &str| !wanted.is_empty() && path.to_lowercase().contains(&wanted);

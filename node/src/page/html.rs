@@ -10,7 +10,7 @@ use fairmesh_schedulers::control::encoded;
 use maud::{DOCTYPE, Markup, html};
 
 use super::gather::Seen;
-use crate::output::{age, timestamp};
+use crate::words::{age, timestamp};
 
 /// A page as an answer.
 pub(super) fn answer(page: Markup) -> impl IntoResponse {
@@ -22,7 +22,7 @@ pub(super) fn answer(page: Markup) -> impl IntoResponse {
 
 /// A page about a state that was seen.
 pub(super) fn page(seen: &Seen, title: &str, body: Markup) -> Markup {
-    let site = crate::control::clean(&seen.said.status.node.name);
+    let site = fairmesh_model::clean(&seen.said.status.node.name);
     frame(&format!("{title} · {site}"), Some(seen), body)
 }
 

@@ -41,7 +41,7 @@ use maud::Markup;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 
-pub(crate) use server::{CONNECTIONS_MAX, PageServer};
+pub use server::{CONNECTIONS_MAX, PageServer};
 
 use gather::{Page, Seen};
 use usage::Behind;
@@ -101,7 +101,7 @@ pub(super) struct Refused {
 
 impl Refused {
     fn new(status: StatusCode, why: impl std::fmt::Display) -> Self {
-        let why = crate::control::clean(&why.to_string());
+        let why = fairmesh_model::clean(&why.to_string());
         Self { status, why }
     }
 }

@@ -21,11 +21,11 @@ use tokio::sync::watch;
 use super::gather::Page;
 use super::{Refused, router};
 use crate::config::PageSettings;
-use crate::control::{Shared, serve};
+use crate::control::{ControlServer, serve};
 use crate::sockets::serve_all;
 
 /// Connections at most: each holds a page, some 200 kB, or the next piece of a table.
-pub(crate) const CONNECTIONS_MAX: usize = 64;
+pub const CONNECTIONS_MAX: usize = 64;
 
 /// Of these from one address: a proxy in front has the most.
 const OF_ONE_MAX: usize = 48;
@@ -40,27 +40,33 @@ const AGE_MAX: Duration = Duration::from_secs(300);
 const STOP_GRACE: Duration = Duration::from_secs(2);
 
 /// A listener that is bound and not yet running.
-pub(crate) struct PageServer {
+pub struct PageServer {
     listener: TcpListener,
     page: Arc<Page>,
 }
 
 impl PageServer {
-    /// Listens where the settings say.
-    pub(crate) async fn bind(settings: &PageSettings, shared: Arc<Shared>) -> io::Result<Self> {
+    /// Listens where the settings say, for pages of what `control` serves.
+    ///
+    /// # Errors
+    /// If that address cannot be had.
+    pub async fn bind(settings: &PageSettings, control: &ControlServer) -> io::Result<Self> {
         Ok(Self {
             listener: TcpListener::bind(settings.listen).await?,
-            page: Arc::new(Page::new(shared, settings.hosts.clone())),
+            page: Arc::new(Page::new(control.shared(), settings.hosts.clone())),
         })
     }
 
     /// Where it listens.
-    pub(crate) fn address(&self) -> io::Result<SocketAddr> {
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn address(&self) -> io::Result<SocketAddr> {
         self.listener.local_addr()
     }
 
     /// Serves until `stop` holds true, or its sender is gone.
-    pub(crate) async fn run(self, stop: watch::Receiver<bool>) {
+    pub async fn run(self, stop: watch::Receiver<bool>) {
         let Self { listener, page } = self;
         let (held, connections_stop) = (Arc::new(Held::default()), stop.clone());
         let take = |(stream, from): (TcpStream, SocketAddr)| {

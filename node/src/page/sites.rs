@@ -7,10 +7,9 @@ use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::csv_link;
-use crate::ask::name_or_id;
 use crate::control::answer::{PeerBody, PeerState};
 use crate::finding::Finding;
-use crate::output::age;
+use crate::words::{age, name_or_id};
 
 /// A site as it is shown.
 pub(super) struct Row {
@@ -38,7 +37,7 @@ pub(super) fn rows(seen: &Seen) -> Vec<Row> {
     let node = &seen.said.status.node;
     let own = Row {
         id: node.site.clone(),
-        name: crate::control::clean(&node.name),
+        name: fairmesh_model::clean(&node.name),
         state: ("good", "this site"),
         in_sync_ms: None,
         data_age_ms: None,

@@ -21,9 +21,9 @@ use fairmesh_site::{Bands, Site, View, Words};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
+use crate::config::ProjectionName;
 use crate::control::answer::RestsOn;
 use crate::driver::{Gone, NodeHandle};
-use crate::emulate::ProjectionName;
 use crate::lookup::{LookupSnapshot, LookupSource};
 
 mod refresh;

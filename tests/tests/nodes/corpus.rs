@@ -11,14 +11,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::ensure;
-use fairmesh::driver::{
-    Clock as _, FastClock, NodeHandle, NodeOptions, Running, SystemClock, start,
-};
-use fairmesh::network::{Multiaddr, NetworkConfig};
 use fairmesh_model::{
     AccountPath, HistoryRule, JobKey, Millis, Origin, Placement, SigningKey, SiteId, UsageRecord,
     VoId, WallTime, WindowLength,
 };
+use fairmesh_node::driver::{
+    Clock as _, FastClock, NodeHandle, NodeOptions, Running, SystemClock, start,
+};
+use fairmesh_node::network::{Multiaddr, NetworkConfig};
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
 use fairmesh_tests::Vo;

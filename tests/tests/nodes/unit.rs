@@ -186,7 +186,7 @@ fn a_node_counts_and_answers_within_the_limits_of_its_unit() -> anyhow::Result<(
     let known: BTreeSet<&str> = known.collect();
     assert_eq!(limits.map(String::as_str).collect::<BTreeSet<_>>(), known);
     // Before the node is slowed down and ended, it takes no more connections.
-    let connections = fairmesh::network::NetworkConfig::default()
+    let connections = fairmesh_node::network::NetworkConfig::default()
         .limits
         .memory_bytes_max;
     let [high, most] = ["MemoryHigh", "MemoryMax"].map(|name| number(&settings, name));

@@ -68,7 +68,7 @@ impl From<&Waiting> for WaitingBody {
         Self {
             count: of.count,
             since_ms: of.since.0,
-            reason: crate::control::clean(&of.reason),
+            reason: fairmesh_model::clean(&of.reason),
         }
     }
 }
