@@ -16,7 +16,7 @@ use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, ContentHash, CoreMillis, JobKey, Millis, Origin,
     Placement, Signed, UsageRecord, WallTime,
 };
-use fairmesh_site::rights::Verdict;
+use fairmesh_quota::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, Timing};
 use futures::future::join_all;
 use mesh::Mesh;

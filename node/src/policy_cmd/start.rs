@@ -11,7 +11,7 @@ use fairmesh_model::{
     AccountPath, Allocation, Charter, KeyId, MemberSite, Millis, Role, SharePolicy, VoId, WallTime,
     WindowLength,
 };
-use fairmesh_site::rights::slices::{Period, by_capacity, expiring, windows};
+use fairmesh_quota::slices::{Period, by_capacity, expiring, windows};
 
 use super::allocation_draft::{allocation_toml, parse_core_hours};
 use super::charter_draft::{charter_toml, parse_member};

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context as _, bail};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Verified};
 use fairmesh_policy::VoPolicies;
-use fairmesh_site::rights::fit::{Capacity, imbalance};
+use fairmesh_quota::fit::{Capacity, imbalance};
 
 use crate::ask::{self, Control, NodeArgs, unless_refused};
 use crate::control::{ID_DIGITS_MIN, clean, is_id};
