@@ -10,7 +10,7 @@
 //! simulator's seeds reach.
 //!
 //! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
-//! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
+//! command of its own (the house rules are tests, in `tests/tests/tidy`).
 
 mod bench;
 mod beside;

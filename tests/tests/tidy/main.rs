@@ -8,6 +8,9 @@
 //!
 //! Deliberately not here: what clippy and rustdoc already check (see the workspace's lints).
 
+mod circles;
+mod imports;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
