@@ -7,9 +7,9 @@
 //! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its
 //! goals and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine.
 //! `cargo xtask hours` runs a mesh of twelve without faults and with named ones. `cargo xtask coverage` counts what the
-//! simulator's seeds reach.
+//! simulator's seeds reach. `cargo xtask house` counts what the house rules bound.
 //!
-//! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
+//! Deliberately not here: dependencies but for a parser of Rust, so that it builds in seconds, and any check that is not a
 //! command of its own (the house rules are tests, in `tests/tests/tidy`).
 
 mod bench;
@@ -17,6 +17,7 @@ mod beside;
 mod coverage;
 mod fuzz;
 mod hours;
+mod house;
 mod lacking;
 mod package;
 mod schedulers;
@@ -35,7 +36,7 @@ fn main() -> ExitCode {
         []
         | ["help" | "--help" | "-h"]
         | [
-            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage",
+            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "house",
             "--help" | "-h",
         ] => {
             help();
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
         ["hours", ref options @ ..] => hours::run(options),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         ["coverage", ref arguments @ ..] => coverage::run(arguments),
+        ["house"] => house::run(),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
@@ -123,6 +125,9 @@ fn help() {
         "cargo xtask coverage              runs seeds and writes docs/judge.md: what of the core they reach (cargo-llvm-cov,"
     );
     println!("                                  nightly); --seeds N");
+    println!(
+        "cargo xtask house                 prints lines and circles of each crate, fields of `Site`, why-comments, names"
+    );
     println!("cargo xtask help                  prints this\n");
     println!(
         "FAIRMESH_REQUIRE=slurm,plugin,root,traces,vectors,deny,book,prometheus,python,schemathesis,gridengine,condor,systemd,arc,axe names what may not be lacking: a test"

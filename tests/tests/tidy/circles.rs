@@ -7,7 +7,8 @@
 
 use std::collections::BTreeSet;
 
-use super::imports::{Circle, Graph};
+use xtask::imports::{Circle, Graph};
+
 use super::{Text, code_files, from_root, report, root};
 
 /// Today's circles, as `folder: room room`, with comments behind `#`.
@@ -26,15 +27,10 @@ const DOORS: &[&str] = &[
 #[test]
 fn rooms_do_not_import_each_other_in_circles() {
     let mut graph = Graph::default();
-    for file in code_files().map(|file| from_root(&file)) {
-        let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
-        let is_root = file.ends_with("src/lib.rs") || file.ends_with("src/main.rs");
-        if is_root || (folder.ends_with("src/bin") && file.ends_with(".rs")) {
-            graph.add_crate(&file, &|file| {
-                std::fs::read_to_string(root().join(file)).ok()
-            });
-        }
-    }
+    let files: Vec<_> = code_files().map(|file| from_root(&file)).collect();
+    graph.add_crates(&files, &|file| {
+        std::fs::read_to_string(root().join(file)).ok()
+    });
     report("circles of imports", offences(&graph, &listed(LISTED)));
 }
 

@@ -9,7 +9,6 @@
 //! Deliberately not here: what clippy and rustdoc already check (see the workspace's lints).
 
 mod circles;
-mod imports;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

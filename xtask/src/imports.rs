@@ -17,20 +17,26 @@ use syn::visit::{self, Visit};
 type ModulePath = Vec<String>;
 
 /// Where a file imports another one.
-pub(crate) struct Import {
-    pub(crate) file: String,
-    pub(crate) line: usize,
-    pub(crate) path: String,
+#[derive(Debug)]
+pub struct Import {
+    /// The importing file, from the root of the repository.
+    pub file: String,
+    /// Counted from 1.
+    pub line: usize,
+    /// As written.
+    pub path: String,
 }
 
 /// Rooms side by side, each with those that it imports and where it does so first.
 type Rooms = BTreeMap<String, BTreeMap<String, Import>>;
 
 /// Rooms of one folder that import each other, directly or not.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Circle {
-    pub(crate) folder: String,
-    pub(crate) rooms: BTreeSet<String>,
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Circle {
+    /// From the root of the repository.
+    pub folder: String,
+    /// At least two.
+    pub rooms: BTreeSet<String>,
 }
 
 impl fmt::Display for Circle {
@@ -41,12 +47,27 @@ impl fmt::Display for Circle {
 }
 
 /// The rooms of each folder.
-#[derive(Default)]
-pub(crate) struct Graph(BTreeMap<String, Rooms>);
+#[derive(Debug, Default)]
+pub struct Graph(BTreeMap<String, Rooms>);
 
 impl Graph {
+    /// Adds every crate that has a root file among these. `read` is that of [`Graph::add_crate`].
+    pub fn add_crates<'a>(
+        &mut self,
+        files: impl IntoIterator<Item = &'a String>,
+        read: &impl Fn(&str) -> Option<String>,
+    ) {
+        for file in files {
+            let folder = file.rsplit_once('/').map_or("", |(folder, _)| folder);
+            let is_program = folder.ends_with("src/bin") && file.ends_with(".rs");
+            if is_program || file.ends_with("src/lib.rs") || file.ends_with("src/main.rs") {
+                self.add_crate(file, read);
+            }
+        }
+    }
+
     /// Adds the crate with this root file. `read` gives the text of a file, or `None` if there is no such file.
-    pub(crate) fn add_crate(&mut self, root: &str, read: &impl Fn(&str) -> Option<String>) {
+    pub fn add_crate(&mut self, root: &str, read: &impl Fn(&str) -> Option<String>) {
         let mut modules = Modules::default();
         let (folder, _) = root.rsplit_once('/').expect("a root file is in a folder");
         modules.add_file(root, folder, Vec::new(), read);
@@ -81,7 +102,7 @@ impl Graph {
     }
 
     /// Every import: the folder, the importing and the imported room.
-    pub(crate) fn imports(&self) -> impl Iterator<Item = (&str, &str, &str, &Import)> {
+    pub fn imports(&self) -> impl Iterator<Item = (&str, &str, &str, &Import)> {
         self.0.iter().flat_map(|(folder, rooms)| {
             rooms.iter().flat_map(move |(from, imports)| {
                 let imports = imports.iter();
@@ -92,7 +113,7 @@ impl Graph {
     }
 
     /// Every circle: each has at least two rooms.
-    pub(crate) fn circles(&self) -> BTreeSet<Circle> {
+    pub fn circles(&self) -> BTreeSet<Circle> {
         let mut circles = BTreeSet::new();
         for (folder, rooms) in &self.0 {
             let reached = rooms.keys().map(|room| (room, chain_lengths(rooms, room)));
@@ -112,7 +133,7 @@ impl Graph {
     }
 
     /// The shortest way around a circle through an import that `counts`.
-    pub(crate) fn shortest_chain(
+    pub fn shortest_chain(
         &self,
         circle: &Circle,
         counts: impl Fn(&str, &str) -> bool,
@@ -315,7 +336,7 @@ fn add_names(names: &mut Vec<ImportedName>, prefix: &[String], tree: &syn::UseTr
 }
 
 /// Leaves out every item behind `#[cfg(test)]`, to the brace or semicolon that ends it.
-fn without_tests(tokens: TokenStream) -> TokenStream {
+pub fn without_tests(tokens: TokenStream) -> TokenStream {
     let mut kept = Vec::new();
     let mut tokens = tokens.into_iter().peekable();
     while let Some(token) = tokens.next() {
