@@ -16,7 +16,7 @@ use fairmesh_model::{
 };
 use fairmesh_node::driver::NodeHandle;
 use fairmesh_node::store::{Store, Table, Write};
-use fairmesh_site::rights::Verdict;
+use fairmesh_quota::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, Timing};
 use futures::future::join_all;
 use mesh::Mesh;

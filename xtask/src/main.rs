@@ -7,16 +7,17 @@
 //! `cargo xtask fuzz` runs campaigns of the fuzz targets, and `cargo xtask bench` measures the product against its
 //! goals and writes the table of `docs/benchmarks.md`. `cargo xtask sizes` measures what a node takes of a machine.
 //! `cargo xtask hours` runs a mesh of twelve without faults and with named ones. `cargo xtask coverage` counts what the
-//! simulator's seeds reach.
+//! simulator's seeds reach. `cargo xtask house` counts what the house rules bound.
 //!
-//! Deliberately not here: dependencies, so that it builds in a second, and any check that is not a
-//! command of its own (the house rules are tests, in `tests/tests/tidy.rs`).
+//! Deliberately not here: dependencies but for a parser of Rust, so that it builds in seconds, and any check that is not a
+//! command of its own (the house rules are tests, in `tests/tests/tidy`).
 
 mod bench;
 mod beside;
 mod coverage;
 mod fuzz;
 mod hours;
+mod house;
 mod lacking;
 mod package;
 mod planted;
@@ -37,7 +38,8 @@ fn main() -> ExitCode {
         []
         | ["help" | "--help" | "-h"]
         | [
-            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "mutants",
+            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "mutants"
+                | "house",
             "--help" | "-h",
         ] => {
             help();
@@ -53,6 +55,7 @@ fn main() -> ExitCode {
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         ["coverage", ref arguments @ ..] => coverage::run(arguments),
         ["mutants", ref names @ ..] => planted::run(names),
+        ["house"] => house::run(),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
             Ok(code) => return code,
@@ -128,6 +131,9 @@ fn help() {
     println!("                                  nightly); --seeds N");
     println!(
         "cargo xtask mutants               plants faults in the tests of the crates; FAULT… chooses"
+    );
+    println!(
+        "cargo xtask house                 prints lines and circles of each crate, fields of `Site`, why-comments, names"
     );
     println!("cargo xtask help                  prints this\n");
     println!(

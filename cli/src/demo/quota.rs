@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow};
 use fairmesh_model::{AccountPath, Allocation, CoreMillis, Millis, Signed, UsageRecord};
 use fairmesh_node::driver::{Clock as _, NodeHandle};
-use fairmesh_site::rights::slices::{Period, windows};
-use fairmesh_site::rights::{Totals, Verdict};
+use fairmesh_quota::slices::{Period, windows};
+use fairmesh_quota::{Totals, Verdict};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaStats};
 use serde::Serialize;
 

@@ -13,7 +13,7 @@ use fairmesh_model::{
 };
 use fairmesh_node::config::Source;
 use fairmesh_node::config::quantity::parse_moment;
-use fairmesh_site::rights::slices::{Period, by_capacity, expiring, windows};
+use fairmesh_quota::slices::{Period, by_capacity, expiring, windows};
 
 use super::allocation_draft::{allocation_toml, parse_core_hours};
 use super::charter_draft::{charter_toml, parse_member};

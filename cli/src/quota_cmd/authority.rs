@@ -9,7 +9,7 @@ use fairmesh_node::control::answer;
 use fairmesh_node::words::{ID_DIGITS_MIN, is_id, timestamp};
 use fairmesh_policy::VoPolicies;
 use fairmesh_schedulers::control::Control;
-use fairmesh_site::rights::fit::{Capacity, imbalance};
+use fairmesh_quota::fit::{Capacity, imbalance};
 
 use crate::ask::{NodeArgs, unless_refused};
 use crate::init::load_key;

@@ -26,13 +26,14 @@ pub mod sla;
 pub mod utility;
 pub mod view;
 pub mod weigh;
+mod wish;
 
 pub use engine::{Engine, Refusal, Request, Verdict, judge};
 pub use machines::Machines;
 pub use rank::{Known, Ranked, Ranking, rank};
 pub use selector::{Candidate, Chooser, Draw, Selector};
-pub use sla::{Sign, Sla, SlaEntry, SlaError};
-pub use view::{SiteView, Standing};
+pub use sla::{Sign, Sla, SlaEntry, SlaError, Standing};
+pub use view::SiteView;
 
 #[cfg(all(test, feature = "mutants"))]
 mod mutants;

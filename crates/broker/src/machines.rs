@@ -13,7 +13,7 @@ use std::sync::Arc;
 use fairmesh_fairshare::Job;
 use fairmesh_model::{Factor, MachineClass, PriceList};
 
-use crate::utility::{Class, Wish};
+use crate::wish::{Class, Wish};
 
 /// Classes in one set: the bits of a word.
 const BLOCK: usize = 64;

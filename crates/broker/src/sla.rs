@@ -19,6 +19,7 @@
 mod entitlement;
 mod grant;
 mod read;
+mod standing;
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
@@ -29,9 +30,9 @@ use serde::Deserialize;
 pub use entitlement::Oversubscribed;
 pub use grant::{Amount, BURST, Bound, EPOCH, Grant, GrantError, Resource, Sign};
 pub use read::SlaError;
+pub use standing::{Standing, part_of};
 
 use crate::disk::DiskRoom;
-use crate::view::{Standing, part_of};
 
 /// Most entries of one document: bounds what a site publishes, and the work of reading it.
 pub const ENTRIES_MAX: usize = 10_000;

@@ -13,10 +13,11 @@
 mod search;
 
 use std::cmp::Reverse;
-use std::collections::BTreeSet;
 
-use fairmesh_model::{Factor, MachineClass, Millis, mutant, mutated};
+use fairmesh_model::{Factor, Millis, mutant, mutated};
 use serde::{Deserialize, Serialize};
+
+pub use crate::wish::{Class, Wish};
 
 /// Most requirements of a job: bounds the work of one placement.
 pub const REQUIREMENTS_MAX: usize = 32;
@@ -29,89 +30,6 @@ pub const CLASSES_MAX: usize = 64;
 
 /// Millionths in 1.
 pub const ONE: u32 = Factor::UNITS;
-
-/// Machines of one kind, with what a job can wish of them. Its words lie where they were: thousands of classes are
-/// looked at for one job.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Class<'a> {
-    /// Its name.
-    pub name: &'a str,
-    /// Operating system.
-    pub os: &'a str,
-    /// Architecture.
-    pub arch: &'a str,
-    /// Whatever else it has by name.
-    pub tags: Option<&'a BTreeSet<String>>,
-    /// CPUs of one machine.
-    pub cpus: u64,
-    /// Memory of one machine, MiB.
-    pub mem_mib: u64,
-    /// Disk of one machine, MiB.
-    pub disk_mib: u64,
-    /// Speed relative to the reference machine.
-    pub spec: Factor,
-    /// Machines.
-    pub count: u64,
-    /// Machines that are free.
-    pub free: u64,
-    /// Jobs that wait for one.
-    pub waiting: u64,
-}
-
-impl<'a> Class<'a> {
-    /// A class of an owner's price list; the properties `os=…` and `arch=…` name its operating system and its
-    /// architecture, and all others are tags.
-    pub fn of(name: &'a str, class: &'a MachineClass, free: u64) -> Self {
-        let (os, arch) = Self::names(class);
-        Self {
-            name,
-            os,
-            arch,
-            tags: Some(&class.properties),
-            cpus: class.cpus.into(),
-            mem_mib: class.mem_mib,
-            disk_mib: class.disk_mib,
-            spec: class.spec,
-            count: class.count.into(),
-            free,
-            waiting: 0,
-        }
-    }
-
-    /// The operating system and the architecture of a class; empty where its properties do not say.
-    fn names(class: &'a MachineClass) -> (&'a str, &'a str) {
-        let (mut os, mut arch) = (None, None);
-        for property in &class.properties {
-            if let Some(value) = property.strip_prefix("os=") {
-                os.get_or_insert(value);
-            } else if let Some(value) = property.strip_prefix("arch=") {
-                arch.get_or_insert(value);
-            }
-        }
-        (os.unwrap_or_default(), arch.unwrap_or_default())
-    }
-}
-
-/// What an option asks for. Names are equal or not; amounts are at least there; time is at most taken.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Wish {
-    /// An operating system.
-    Os(String),
-    /// An architecture.
-    Arch(String),
-    /// Something else by name.
-    Tag(String),
-    /// CPUs of one machine.
-    Cpus(u64),
-    /// MiB of memory of one machine.
-    MemMib(u64),
-    /// MiB of disk of one machine.
-    DiskMib(u64),
-    /// A speed.
-    Spec(Factor),
-    /// The job's time on that machine.
-    Time(Millis),
-}
 
 /// One way to meet a requirement, and what it is worth.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

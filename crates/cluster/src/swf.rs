@@ -16,7 +16,32 @@ use std::collections::BTreeMap;
 use std::io::{self, BufRead};
 
 pub use error::{SwfError, SwfErrorKind};
-pub use record::{SWF_COLUMNS, SwfRecord};
+pub use record::SwfRecord;
+
+/// Columns of the format; a record may have more.
+pub const SWF_COLUMNS: usize = 18;
+
+/// What the columns mean, for error messages.
+const SWF_COLUMN_NAMES: [&str; SWF_COLUMNS] = [
+    "job number",
+    "submit time",
+    "wait time",
+    "run time",
+    "allocated processors",
+    "mean CPU time",
+    "used memory",
+    "requested processors",
+    "requested time",
+    "requested memory",
+    "status",
+    "user",
+    "group",
+    "executable",
+    "queue",
+    "partition",
+    "preceding job",
+    "think time",
+];
 
 /// Longest line, in bytes. The lines of real logs end below 1,400 bytes, node lists of 64 hosts
 /// included; 64 KiB leave room for jobs 40 times as wide. Without it, one file without line ends

@@ -18,6 +18,7 @@ pub mod history;
 pub mod order;
 pub mod others;
 pub mod projection;
+pub mod ranking;
 pub mod target;
 pub mod tree;
 
@@ -30,9 +31,10 @@ pub use charging::{
 pub use deviation::{Class, Deviation, DeviationVector, Level};
 pub use explain::{Explanation, explain};
 pub use history::{OLD_DAYS, WeightTable, horizon_windows};
-pub use order::{Bands, Order, RankedEntry, Ranking};
+pub use order::{Bands, Order};
 pub use others::{Others, others};
 pub use projection::{Context, JobPriority, Priority, Projection};
+pub use ranking::{RankedEntry, Ranking};
 pub use target::Target;
 pub use tree::{
     BuildError, EntryId, EntryKind, EntrySpec, InFlight, Reach, Resolved, Snapshot, Sums,

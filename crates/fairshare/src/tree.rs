@@ -11,21 +11,24 @@ pub mod spec;
 pub mod reader;
 pub mod writer;
 
+mod amounts;
 mod build;
 mod cells;
 mod digest;
+mod entry;
 mod siblings;
 mod snapshot;
 mod sums;
-mod sweep;
 mod topology;
 mod unlisted;
 
-pub use reader::{Resolved, TreeReader};
+pub use amounts::{InFlight, Reach, Sums};
+pub use entry::{EntryId, EntryKind};
+pub use reader::TreeReader;
 pub use snapshot::Snapshot;
-pub use spec::{BuildError, EntryId, EntryKind, EntrySpec, TreeSpec};
-pub use sums::Sums;
-pub use writer::{InFlight, Reach, TreeWriter, UsageItem};
+pub use spec::{BuildError, EntrySpec, TreeSpec};
+pub use topology::Resolved;
+pub use writer::{TreeWriter, UsageItem};
 
 #[cfg(test)]
 mod tests;

@@ -16,7 +16,9 @@ use crate::part::{
     Parts, length, overlaid, root_of,
 };
 use crate::patch;
-use crate::wire::DELTAS_BYTES_MAX;
+
+/// Most bytes of the deltas of one head, their patches and names: a push has room for no more. A head keeps fewer.
+pub(crate) const DELTAS_BYTES_MAX: usize = 60 * 1024;
 
 /// Most bytes of recent deltas that are kept of a head, to bring peers up to date that missed a few.
 const LOG_BYTES_MAX: usize = 16 * 1024;

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use crate::bounded;
-use crate::content::{Delta, GONE_MAX};
+use crate::content::{DELTAS_BYTES_MAX, Delta, GONE_MAX};
 use crate::digest::{Tag, VectorFrame};
 use crate::head::Head;
 use crate::next::NextHead;
@@ -24,15 +24,11 @@ use crate::patch;
 
 /// Largest push. Below gossipsub's default message limit of 64 KiB with room for framing; a head whose
 /// changes are longer is pushed without them, and pulled.
-pub const PUSH_BYTES_MAX: usize = 60 * 1024;
+pub const PUSH_BYTES_MAX: usize = DELTAS_BYTES_MAX;
 
 /// Most bytes that a push may unpack to: a signature and a few kilobytes must not cost everybody more. A
 /// head that changes more than sixty-four whole parts is pushed without them, too.
 pub const PUSH_UNPACKED_BYTES_MAX: usize = 4 << 20;
-
-/// Most bytes of the deltas beside one head, their patches and names: those of a push. What is remembered of a head's is
-/// less.
-pub(crate) const DELTAS_BYTES_MAX: usize = PUSH_BYTES_MAX;
 
 /// Largest request. A pull's vector of 2,000 sites takes 130 KB; more lets one peer make us hold megabytes before we know
 /// what it wants.

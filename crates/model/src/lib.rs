@@ -33,17 +33,17 @@ pub use chunks::Chunks;
 pub use date::{Date, DateError};
 pub use documents::{
     Allocation, AllocationSlice, ChargingRule, Charter, Discounts, Distance, DistanceError,
-    HistoryRule, MachineClass, MemberSite, Named, PartOf, PolicyMount, PriceList, QuotaMode, Role,
-    Scope, Settlement, ShareEntry, ShareLine, ShareLineError, SharePolicy, ShareProblem, Snapshot,
-    Terms, UsageMode, check_shares,
+    HistoryRule, MachineClass, MemberSite, Named, PartOf, PolicyMount, PriceList, QuotaMode, Scope,
+    Settlement, ShareEntry, ShareLine, ShareLineError, SharePolicy, ShareProblem, Snapshot,
+    UsageMode, check_shares,
 };
 pub use factor::Factor;
 pub use hashing::HashSecret;
 pub use ids::{AllocationId, ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
 pub use importance::Importance;
 pub use path::AccountPath;
-pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, UsageRecord};
-pub use signed::{Document, DocumentError, Signed, SigningKey, Verified};
+pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, Terms, UsageRecord};
+pub use signed::{Document, DocumentError, Role, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};
 pub use visible::{clean, hides, is_visible};

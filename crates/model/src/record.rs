@@ -8,7 +8,6 @@ use std::borrow::Cow;
 
 use serde::{Deserialize, Serialize};
 
-use crate::documents::Terms;
 use crate::ids::ContentHash;
 use crate::time::{Millis, WallTime};
 use crate::visible::is_visible;
@@ -43,6 +42,28 @@ pub struct JobKey {
     /// Restart count, or submit time in Unix seconds: what tells two jobs of one id apart.
     #[serde(default)]
     pub instance: u64,
+}
+
+/// On which terms a job ran.
+#[derive(
+    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Terms {
+    /// The usual ones.
+    #[default]
+    Regular,
+    /// It could be stopped for others' sake, or was started in a gap before their turn.
+    Preemptible,
+    /// On machines that would have stood idle.
+    Idle,
+}
+
+impl Terms {
+    /// Whether these are the usual terms.
+    pub fn is_regular(&self) -> bool {
+        *self == Self::Regular
+    }
 }
 
 /// Who a job belongs to, in the words of the local batch system. At least one is given.

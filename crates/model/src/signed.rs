@@ -10,6 +10,7 @@
 //! ever re-encoded on the way. A `Verified<T>` cannot be made without [`Signed::verify`].
 
 mod parsed;
+mod role;
 mod verdicts;
 
 use std::borrow::Cow;
@@ -28,10 +29,10 @@ use serde::de::DeserializeOwned;
 use serde_bytes::Bytes;
 
 use crate::cbor::{self, CborError};
-use crate::documents::Role;
 use crate::ids::{ContentHash, KeyId, SiteId, VoId};
 
 pub use parsed::remember_documents;
+pub use role::Role;
 pub use verdicts::remember_verdicts;
 
 /// Most signatures on one document: bounds the verification work that one input can cause.

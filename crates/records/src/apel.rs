@@ -12,7 +12,7 @@ use crate::blocks::{BlockFormat, Place};
 use crate::error::{Reason, quoted};
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::Options;
+use crate::parser::Options;
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;

@@ -14,7 +14,7 @@ use crate::export::{AUDITOR_KEY, from_auditor};
 use crate::fields::{self, given};
 use crate::format::Format;
 use crate::objects::{Object, ObjectFormat};
-use crate::reader::{Ignored, Options};
+use crate::parser::{Ignored, Options};
 use crate::record::BatchRecord;
 use crate::slurm;
 use crate::state::JobState;

@@ -5,7 +5,7 @@
 
 use crate::error::Reason;
 use crate::lines::RECORD_BYTES_MAX;
-use crate::reader::{Found, Ignored, Parser};
+use crate::parser::{Found, Ignored, Parser};
 use crate::record::BatchRecord;
 
 /// What a line is to a record.

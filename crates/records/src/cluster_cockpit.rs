@@ -9,7 +9,7 @@ use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
 use crate::objects::{Object, ObjectFormat};
-use crate::reader::{Ignored, Options};
+use crate::parser::{Ignored, Options};
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::zone::Zone;

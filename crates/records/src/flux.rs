@@ -11,7 +11,7 @@ use crate::error::{Reason, quoted};
 use crate::fields::{self, given};
 use crate::format::Format;
 use crate::objects::{Object, ObjectFormat};
-use crate::reader::{Ignored, Options};
+use crate::parser::{Ignored, Options};
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;

@@ -3,15 +3,17 @@
 //! Invariant: [`Format::detect`] answers only where the beginning of a file fits one format, and
 //! `None` is an answer: a file that is read as what it is not charges somebody for nothing.
 
-mod detect;
 mod why_not;
 
 use std::fmt;
 use std::str::FromStr;
 
-pub use detect::DETECT_BYTES_MAX;
 use serde::{Deserialize, Serialize};
 pub use why_not::why_not;
+
+/// How much of a file is looked at: a job ad of HTCondor may have hundreds of attributes before its ids, or 64 KiB of
+/// environment.
+pub const DETECT_BYTES_MAX: usize = 1 << 20;
 
 /// A format of records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]

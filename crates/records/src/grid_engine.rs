@@ -14,7 +14,7 @@ use fairmesh_model::{JobKey, Millis, WallTime};
 use crate::error::Reason;
 use crate::fields;
 use crate::format::Format;
-use crate::reader::{Ignored, LineFormat, Options};
+use crate::parser::{Ignored, LineFormat, Options};
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 use crate::value;

@@ -7,7 +7,7 @@ use fairmesh_model::UsageRecord;
 use serde_json::Value;
 
 use crate::error::Reason;
-use crate::reader::{Ignored, LineFormat};
+use crate::parser::{Ignored, LineFormat};
 use crate::record::BatchRecord;
 
 pub(crate) struct JsonLine;

@@ -13,7 +13,7 @@ use crate::blocks::Gathered;
 use crate::error::Reason;
 use crate::fields;
 use crate::format::Format;
-use crate::reader::{Found, Ignored, Options, Parser};
+use crate::parser::{Found, Ignored, Options, Parser};
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 use crate::value;

@@ -14,7 +14,7 @@ use serde_json::value::RawValue;
 use crate::blocks::Gathered;
 use crate::error::{Reason, quoted};
 use crate::lines::RECORD_BYTES_MAX;
-use crate::reader::{Found, Ignored, Parser};
+use crate::parser::{Found, Ignored, Parser};
 use crate::record::BatchRecord;
 
 /// A format whose records are JSON objects.

@@ -10,7 +10,7 @@ mod record;
 
 use crate::blocks::Gathered;
 use crate::error::Reason;
-use crate::reader::{Found, Ignored, Options, Parser};
+use crate::parser::{Found, Ignored, Options, Parser};
 
 pub(crate) struct UsageRecordPieces {
     options: Options,

@@ -18,7 +18,7 @@ use fairmesh_model::{Chunk, JobKey};
 use crate::error::{Reason, quoted};
 use crate::fields;
 use crate::format::Format;
-use crate::reader::{Ignored, LineFormat, Options};
+use crate::parser::{Ignored, LineFormat, Options};
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 use crate::value;

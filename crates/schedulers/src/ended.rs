@@ -15,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{Importance, JobKey, Millis, WallTime};
 use fairmesh_records::{BatchRecord, Format, JobState};
 
-use crate::feed::{Cursor, Portion};
+use crate::cursor::{Cursor, Portion, bound};
 use crate::job::{Job, State};
 use crate::parts::{mark, mark_of, settle};
 
@@ -105,19 +105,6 @@ pub(crate) fn note_suspended(cursor: &mut Cursor, jobs: &[Job], now_s: u64) {
         }
     }
     bound(&mut cursor.suspended, SUSPENDED_MAX);
-}
-
-/// Forgets the runs that were submitted first, where there are too many.
-pub(crate) fn bound<T>(runs: &mut BTreeMap<String, T>, most: usize) {
-    while runs.len() > most {
-        let oldest = runs.keys().min_by_key(|name| submitted(name)).cloned();
-        runs.remove(&oldest.unwrap_or_default());
-    }
-}
-
-/// When the run of a mark was submitted.
-fn submitted(mark: &str) -> Option<u64> {
-    mark.rsplit_once('-')?.1.parse().ok()
 }
 
 #[cfg(test)]

@@ -7,8 +7,6 @@
 //!
 //! Deliberately not here: reading sources ([`Scheduler`]), what a source lacks (`ended`, `parts`), the charge rule.
 
-mod cursor;
-
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
@@ -20,7 +18,9 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
 use crate::control::{AskError, Control};
+pub use crate::cursor::{Cursor, Portion};
 use crate::ended::{finished, note_suspended};
+pub use crate::follow::BATCH_RECORDS;
 use crate::job::{Job, State};
 use crate::loops::{Rounds, SourceAway, complain};
 use crate::parts;
@@ -28,10 +28,6 @@ use crate::past;
 use crate::record_log::{LogPlace, LogState};
 use crate::report::{FeedReport, LoopsReport, RoundsReport};
 use crate::{About, LoopSettings, Scheduler, now, now_ms, state};
-pub use cursor::{Cursor, Portion};
-
-/// Records in one request to the node, and of one portion of a file.
-pub const BATCH_RECORDS: usize = 5_000;
 
 /// Accounts whose waiting jobs the node is told of, at most: as many as it takes.
 const WAITING_MAX: usize = 10_000;

@@ -17,9 +17,11 @@ use std::path::{Path, PathBuf};
 use fairmesh_model::UsageRecord;
 use fairmesh_records::{BatchRecord, Format, Options, Records};
 
-use crate::feed::BATCH_RECORDS;
 pub use folder::{Listing, is_day};
 pub use place::{Excerpt, FilePosition, Written};
+
+/// Records in one request to the node, and of one portion of a file.
+pub const BATCH_RECORDS: usize = 5_000;
 
 /// Most that is read at once, in bytes, with the record that goes beyond it: records are held, and sent, as a whole.
 const PORTION_BYTES_MAX: u64 = 16 << 20;

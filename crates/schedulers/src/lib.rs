@@ -31,6 +31,7 @@ pub mod pbs;
 pub mod slurm;
 
 mod capacity;
+mod cursor;
 mod ended;
 mod mark;
 pub mod packing;

@@ -12,22 +12,12 @@
 
 use fairmesh_model::{Millis, UsageRecord, WallTime};
 use fairmesh_records::{BatchRecord, JobState};
-use serde::{Deserialize, Serialize};
 
-use crate::feed::Cursor;
+use crate::cursor::{Cursor, Resized, bound};
 use crate::job::Job;
 
 /// Most resized runs that are remembered: bounds the cursor's file.
 const RESIZED_MAX: usize = 10_000;
-
-/// The last change of a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Resized {
-    /// When, in seconds since 1970.
-    pub at: u64,
-    /// For how long it had been suspended until then, in seconds.
-    pub stopped: u64,
-}
 
 /// How a run is named in the cursor.
 pub(crate) fn mark(job: &str, submit: u64) -> String {
@@ -130,7 +120,7 @@ fn note(cursor: &mut Cursor, run: String, last: Resized) {
     if known.at < last.at {
         *known = last;
     }
-    crate::ended::bound(&mut cursor.resized, RESIZED_MAX);
+    bound(&mut cursor.resized, RESIZED_MAX);
 }
 
 /// Whether what the queue says of a job's time is said of this part of it.

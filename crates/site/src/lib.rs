@@ -69,9 +69,6 @@ pub use config::{Charging, IdleRules, OwnerQuota, SiteConfig, Timing};
 pub use correct::Refund;
 pub use estimate::Estimate;
 pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
-pub use fairmesh_broker as broker;
-pub use fairmesh_gossip as gossip;
-pub use fairmesh_quota as rights;
 pub use forward::{
     Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules, ForwardStats,
     ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{Factor, QuotaMode, VoId};
-use fairmesh_site::rights::price::{Hours, LoadPrice, Pricing};
+use fairmesh_quota::price::{Hours, LoadPrice, Pricing};
 use fairmesh_site::{IdleRules, OwnerQuota, Pattern};
 use serde::Deserialize;
 use toml::Spanned;

@@ -15,9 +15,9 @@ use fairmesh_model::{
     AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Millis, Now, Origin,
     Placement, SiteId, UsageRecord, VoId, WallTime, clean,
 };
+use fairmesh_quota::burn::runs_out;
+use fairmesh_quota::{Decider, Part, Totals};
 use fairmesh_records::ChargeRule;
-use fairmesh_site::rights::burn::runs_out;
-use fairmesh_site::rights::{Decider, Part, Totals};
 use fairmesh_site::{Account, HoldCall, QuotaAnswer, QuotaCall, QuotaReply, Site};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;

@@ -17,7 +17,7 @@ use fairmesh_model::{
     AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
     clean,
 };
-use fairmesh_site::rights::{Cell, Mark, Verdict};
+use fairmesh_quota::{Cell, Mark, Verdict};
 use fairmesh_site::{KnownUsage, Moved, Site};
 use jiff::{ToSpan as _, civil::Date};
 use serde::Deserialize;

@@ -6,8 +6,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Now, VoId};
+use fairmesh_quota::Totals;
 use fairmesh_site::Site;
-use fairmesh_site::rights::Totals;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;

@@ -14,7 +14,7 @@ use std::time::Duration;
 use fairmesh_client::protocol;
 use fairmesh_fairshare::{self as fairshare, Order, Snapshot};
 use fairmesh_model::{Millis, WallTime, Window};
-use fairmesh_site::rights::decision::band;
+use fairmesh_quota::decision::band;
 use fairmesh_site::{Bands, Coverage, Health, Site, View};
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};

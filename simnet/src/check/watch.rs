@@ -10,11 +10,11 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 use fairmesh_cluster::Stream;
+use fairmesh_gossip::Head;
+use fairmesh_gossip::wire::{Probe, Push, Request, Response, Summary};
 use fairmesh_model::{
     Charter, ContentHash, Incarnation, JobKey, SharePolicy, Signed, SiteId, VoId, WallTime,
 };
-use fairmesh_site::gossip::Head;
-use fairmesh_site::gossip::wire::{Probe, Push, Request, Response, Summary};
 use fairmesh_site::{Advert, Effect, Event, HeadId, JobMark, Site, Table, Write, read_advert};
 
 use crate::vo::Vo;

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 
 use fairmesh_model::{JobKey, Millis, MonoTime, WallTime};
-use fairmesh_site::rights::State;
+use fairmesh_quota::State;
 
 use super::{Invariant, Seen, Violation};
 use crate::check::Booked;

@@ -90,8 +90,8 @@ impl Invariant for Incarnations {
 #[cfg(test)]
 mod tests {
     use fairmesh_cluster::Seed;
+    use fairmesh_gossip::Head;
     use fairmesh_model::WallTime;
-    use fairmesh_site::gossip::Head;
 
     use super::*;
     use crate::check::watch::{Facts, HeadSeen};

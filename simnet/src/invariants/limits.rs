@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairmesh_gossip::{HEADS_MAX, PARTS_MAX};
 use fairmesh_model::{Millis, MonoTime, Signed, SiteId, Snapshot, VoId};
-use fairmesh_site::gossip::{HEADS_MAX, PARTS_MAX};
 use fairmesh_site::{HeadId, Notice, Site, Table};
 
 use super::lost::site_vos;

@@ -31,9 +31,9 @@ mod tests {
     use std::rc::Rc;
 
     use fairmesh_cluster::Seed;
+    use fairmesh_gossip::wire::{Pull, Request};
     use fairmesh_round::Input;
     use fairmesh_site::Event;
-    use fairmesh_site::gossip::wire::{Pull, Request};
 
     use super::*;
     use crate::check::watch::{SharedFacts, Watch};

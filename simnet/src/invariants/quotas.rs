@@ -17,10 +17,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Factor, JobKey, Millis, MonoTime, SiteId, VoId};
+use fairmesh_quota::{Cell, Decider, Grants, Ledger, Mark, Row, SliceId, State, Totals, Verdict};
 use fairmesh_site::Site;
-use fairmesh_site::rights::{
-    Cell, Decider, Grants, Ledger, Mark, Row, SliceId, State, Totals, Verdict,
-};
 
 use super::{Invariant, Seen, Violation};
 use crate::check::Booked;
@@ -499,7 +497,7 @@ mod tests {
     use fairmesh_model::{
         Allocation, AllocationSlice, CoreMillis, Incarnation, PartOf, Role, Signed, WallTime,
     };
-    use fairmesh_site::rights::Row;
+    use fairmesh_quota::Row;
 
     use super::*;
     use crate::vo::{HOUR, START, allocation, key, path, site_id};

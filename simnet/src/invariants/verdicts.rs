@@ -12,8 +12,8 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Factor, Millis, MonoTime, VoId};
+use fairmesh_quota::{Answer, Verdict};
 use fairmesh_site::QuotaAnswer;
-use fairmesh_site::rights::{Answer, Verdict};
 
 use super::{Invariant, Seen, Violation, clocks_were_wrong};
 use crate::check::{Asked, Booked, Decided, place};

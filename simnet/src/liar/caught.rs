@@ -5,9 +5,9 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_gossip::Head;
+use fairmesh_gossip::wire::Push;
 use fairmesh_model::{Signed, SiteId};
-use fairmesh_site::gossip::Head;
-use fairmesh_site::gossip::wire::Push;
 use fairmesh_site::{HeadId, Table, Write};
 
 /// Heads of one liar.

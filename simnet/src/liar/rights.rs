@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 
 use fairmesh_model::VoId;
+use fairmesh_quota::{Row, SliceId};
 use fairmesh_site::Effect;
-use fairmesh_site::rights::{Row, SliceId};
 
 use super::wire::Forger;
 use crate::world::Tamper;

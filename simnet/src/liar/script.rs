@@ -8,8 +8,8 @@
 use std::collections::{BTreeMap, VecDeque};
 
 use fairmesh_cluster::{Seed, Stream};
+use fairmesh_gossip::wire::Request;
 use fairmesh_model::{SiteId, VoId, WindowLength};
-use fairmesh_site::gossip::wire::Request;
 use fairmesh_site::{Effect, Event};
 
 use super::{Forged, How, Liar, Sent, named, wire};
@@ -215,9 +215,9 @@ impl One {
 mod tests {
     use std::rc::Rc;
 
+    use fairmesh_gossip::Replica;
+    use fairmesh_gossip::wire::Push;
     use fairmesh_model::Incarnation;
-    use fairmesh_site::gossip::Replica;
-    use fairmesh_site::gossip::wire::Push;
     use fairmesh_site::{Table, Write};
 
     use super::*;

@@ -8,15 +8,13 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_cluster::Stream;
+use fairmesh_gossip::wire::{FRAME_BYTES_MAX, HeadItem, PullAnswer, Push, Response, Told};
+use fairmesh_gossip::{Head, Kinds, ManifestRow, PART_BYTES_MAX, PARTS_MAX, PartKey, Replica};
 use fairmesh_model::{
     AccountPath, ContentHash, Counters, Incarnation, Millis, Seq, Signed, SigningKey, SiteId, Span,
     VoId, WallTime, WindowLength,
 };
-use fairmesh_site::gossip::wire::{FRAME_BYTES_MAX, HeadItem, PullAnswer, Push, Response, Told};
-use fairmesh_site::gossip::{
-    Head, Kinds, ManifestRow, PART_BYTES_MAX, PARTS_MAX, PartKey, Replica,
-};
-use fairmesh_site::rights::{Row, SliceId};
+use fairmesh_quota::{Row, SliceId};
 use fairmesh_site::{Effect, HeadId, Table};
 use fairmesh_usage::cut;
 use serde_bytes::ByteBuf;

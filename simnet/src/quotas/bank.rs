@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{CoreMillis, JobKey, Millis, WallTime};
-use fairmesh_site::rights::Verdict;
+use fairmesh_quota::Verdict;
 
 use super::credit::{Ask, Credit, Decided, Spent};
 

@@ -3,7 +3,7 @@
 //! Invariant: each job that is asked about is decided once, and what it costs is told once.
 
 use fairmesh_model::{CoreMillis, Factor, JobKey, WallTime};
-use fairmesh_site::rights::Verdict;
+use fairmesh_quota::Verdict;
 
 /// A job that wants to run.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_cluster::{AccountKey, Cluster, Finished, Job, Seed};
 use fairmesh_model::{AllocationSlice, CoreMillis, Millis, Signed, UsageMode, WallTime};
-use fairmesh_site::rights::Verdict;
+use fairmesh_quota::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall};
 
 use super::Extent;

@@ -11,9 +11,9 @@ use std::collections::BTreeMap;
 
 use fairmesh_cluster::{AccountKey, Backfill, Cluster, Finished, Job, JobId, Seed, Started};
 use fairmesh_model::{CoreMillis, Factor, JobKey, Millis, Share, WallTime};
-use fairmesh_site::rights::Verdict;
-use fairmesh_site::rights::decision::{Machines, band};
-use fairmesh_site::rights::price::Pricing;
+use fairmesh_quota::Verdict;
+use fairmesh_quota::decision::{Machines, band};
+use fairmesh_quota::price::Pricing;
 
 use super::credit::{Ask, Credit, Spent};
 use super::load::{Arrival, Arrivals, Load};

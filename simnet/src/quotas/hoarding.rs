@@ -10,8 +10,8 @@
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{AllocationSlice, CoreMillis, Factor, Millis, QuotaMode, Share};
-use fairmesh_site::rights::fit::{Capacity, imbalance};
-use fairmesh_site::rights::slices::{Period, expiring, windows};
+use fairmesh_quota::fit::{Capacity, imbalance};
+use fairmesh_quota::slices::{Period, expiring, windows};
 
 use super::Extent;
 use super::field::{FieldMeasures, FieldSpec, Seen, run_watched};

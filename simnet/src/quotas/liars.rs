@@ -10,7 +10,7 @@
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Allocation, AllocationSlice, CoreMillis, Millis, Signed, VoId, WallTime};
-use fairmesh_site::rights::{Cell, Ledger, Row, SliceId};
+use fairmesh_quota::{Cell, Ledger, Row, SliceId};
 use fairmesh_site::{HoldCall, QuotaCall};
 
 use super::Extent;

@@ -6,7 +6,7 @@
 
 use fairmesh_cluster::Cluster;
 use fairmesh_model::{Factor, Millis, MonoTime, Now, WallTime};
-use fairmesh_site::rights::price::{Poster, Pricing, load};
+use fairmesh_quota::price::{Poster, Pricing, load};
 
 use crate::vo::START;
 

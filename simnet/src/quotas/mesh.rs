@@ -16,7 +16,7 @@ use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, Incarnation, JobKey, Millis,
     QuotaMode, Role, Signed, SigningKey, SiteId, VoId, WallTime,
 };
-use fairmesh_site::rights::{Grants, HoldRequest, Ledger, Row, SliceId, Verdict, Want};
+use fairmesh_quota::{Grants, HoldRequest, Ledger, Row, SliceId, Verdict, Want};
 
 use super::credit::{Ask, Credit, Decided, Spent};
 use crate::vo::{HOUR, START, allocation, path, site_id};

@@ -7,7 +7,7 @@
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Factor, Millis, QuotaMode};
-use fairmesh_site::rights::price::{LOAD_PRICE_EVERY, LoadPrice, Pricing};
+use fairmesh_quota::price::{LOAD_PRICE_EVERY, LoadPrice, Pricing};
 
 use super::Extent;
 use super::field::{FieldMeasures, FieldSpec, Seen, run_watched};

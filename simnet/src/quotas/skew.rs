@@ -9,7 +9,7 @@
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{AllocationSlice, CoreMillis, Millis, QuotaMode};
-use fairmesh_site::rights::slices::{Period, windows};
+use fairmesh_quota::slices::{Period, windows};
 
 use super::Extent;
 use super::field::{Asked, FieldSpec, run as run_field};

@@ -7,8 +7,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairmesh_gossip::wire::Push;
 use fairmesh_model::{Millis, StreamId, VoId, WallTime};
-use fairmesh_site::gossip::wire::Push;
 use serde::{Deserialize, Serialize};
 
 use super::probe::Probe;

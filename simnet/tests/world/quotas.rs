@@ -15,7 +15,7 @@ use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{
     Allocation, AllocationSlice, CoreMillis, JobKey, Millis, Signed, UsageRecord, WallTime,
 };
-use fairmesh_site::rights::{State, Verdict};
+use fairmesh_quota::{State, Verdict};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
 use simnet::vo::{HOUR, START, Vo, allocation, authority_key, job, key, path};
 use simnet::{World, WorldSpec};

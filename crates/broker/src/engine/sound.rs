@@ -6,8 +6,8 @@
 use fairmesh_model::{Millis, mutant, mutated};
 
 use super::{Refusal, Request, Verdict};
-use crate::sla::Sign;
-use crate::view::{SiteView, Standing};
+use crate::sla::{Sign, Standing};
+use crate::view::SiteView;
 
 pub(super) fn judge(site: &SiteView, request: &Request<'_>, silence: Option<Millis>) -> Verdict {
     // A view without an age is one that somebody wrote by hand; he knows how old it is.

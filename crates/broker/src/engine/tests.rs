@@ -9,8 +9,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::disk::DiskRoom;
 use crate::machines::Machines;
-use crate::sla::Sign;
-use crate::view::Standing;
+use crate::sla::{Sign, Standing};
 
 fn percent(percent: u32) -> Share {
     Share::from_percent(percent).expect("a percentage")

@@ -8,8 +8,8 @@ use fairmesh_model::{AccountPath, Share};
 use super::*;
 use crate::disk::DiskRoom;
 use crate::engine::Engine;
-use crate::sla::{Sign, Sla};
-use crate::view::{SiteView, Standing};
+use crate::sla::{Sign, Sla, Standing};
+use crate::view::SiteView;
 
 fn path(text: &str) -> AccountPath {
     AccountPath::parse(text).expect("a path")

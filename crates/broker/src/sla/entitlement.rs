@@ -11,8 +11,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Share, mutant};
 
-use super::{Amount, Sign, Sla, SlaEntry};
-use crate::view::part_of;
+use super::{Amount, Sign, Sla, SlaEntry, part_of};
 
 const ONE: u64 = Share::ONE as u64;
 

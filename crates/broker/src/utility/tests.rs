@@ -1,5 +1,7 @@
 //! Equation 1 by its example, the baselines beside it, and its laws.
 
+use std::collections::BTreeSet;
+
 use proptest::prelude::*;
 
 use super::*;

@@ -7,7 +7,7 @@
 
 use std::io;
 
-use super::record::{SWF_COLUMN_NAMES, SWF_COLUMNS};
+use super::{SWF_COLUMN_NAMES, SWF_COLUMNS};
 
 /// Most characters that an error quotes of a bad value: enough to find it by, and no more of a
 /// hostile file reaches a terminal.

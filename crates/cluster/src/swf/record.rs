@@ -6,32 +6,7 @@
 //! Deliberately not here: floating point. Mean CPU times are written with decimals; they are kept
 //! in milliseconds. Of other times whole seconds are kept. In all other columns decimals must be zeros.
 
-use super::error::SwfErrorKind;
-
-/// Columns of the format; a record may have more.
-pub const SWF_COLUMNS: usize = 18;
-
-/// What the columns mean, for error messages.
-pub(super) const SWF_COLUMN_NAMES: [&str; SWF_COLUMNS] = [
-    "job number",
-    "submit time",
-    "wait time",
-    "run time",
-    "allocated processors",
-    "mean CPU time",
-    "used memory",
-    "requested processors",
-    "requested time",
-    "requested memory",
-    "status",
-    "user",
-    "group",
-    "executable",
-    "queue",
-    "partition",
-    "preceding job",
-    "think time",
-];
+use super::{SWF_COLUMNS, SwfErrorKind};
 
 /// One job. `None` is the format's -1: not known.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,9 +1,12 @@
+use std::cmp::Ordering;
+
 use fairmesh_model::{
-    AccountPath, HistoryRule, Scope, Share, ShareRule, Span, Weight, Window, WindowLength,
+    AccountPath, Distance, HistoryRule, Scope, Share, ShareRule, Span, Weight, Window, WindowLength,
 };
 use proptest::prelude::*;
 
 use super::*;
+use crate::deviation::Level;
 use crate::history::WeightTable;
 use crate::tree::{EntrySpec, Reach, TreeSpec};
 

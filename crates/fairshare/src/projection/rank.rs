@@ -9,7 +9,7 @@ use fairmesh_model::{Share, mutant};
 
 use super::{Context, Priority, Projection, fraction, units_of};
 use crate::deviation::DeviationVector;
-use crate::order::Ranking;
+use crate::ranking::Ranking;
 use crate::tree::{EntryId, Snapshot};
 
 /// Ranks of one snapshot.

@@ -1,18 +1,22 @@
-//! From a [`TreeSpec`] to a [`Topology`]: checks, order, the entries `*`, reduced weights, periods.
+//! From a [`TreeSpec`] to a tree: checks, order, the entries `*`, reduced weights, periods.
 //!
 //! Invariant: the result depends on the set of entries alone. O(n log n).
 //! Deliberately not here: anything that changes after building.
 
 use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
 
 use fairmesh_model::{
-    AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Weight, mutant, mutated,
+    AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Weight, Window, mutant,
+    mutated,
 };
 
+use super::entry::{EntryKind, Node, at};
 use super::siblings::{Siblings, reduce};
-use super::spec::{BuildError, EntryKind, EntrySpec, TreeSpec};
-use super::topology::{Node, Topology, at};
+use super::spec::{BuildError, EntrySpec, TreeSpec};
+use super::topology::Topology;
 use super::unlisted::UnlistedAccounts;
+use super::writer::TreeWriter;
 
 /// An entry that is to be added, and whether somebody wrote its line.
 struct Line {
@@ -24,6 +28,23 @@ struct Line {
 struct Open {
     id: u32,
     level: Option<u32>,
+}
+
+impl TreeSpec {
+    /// Builds the tree, without usage, seen from `references` (one window per history, each in the
+    /// windows of its history). O(n log n).
+    ///
+    /// # Errors
+    /// A [`BuildError`] names the first entry at fault.
+    pub fn build(self, references: &[Window]) -> Result<TreeWriter, BuildError> {
+        if references.len() != self.histories.len() {
+            return Err(BuildError::References {
+                given: references.len(),
+                histories: self.histories.len(),
+            });
+        }
+        Ok(TreeWriter::new(Arc::new(Topology::new(self)?), references))
+    }
 }
 
 impl Topology {

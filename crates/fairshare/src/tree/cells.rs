@@ -6,9 +6,8 @@
 
 use fairmesh_model::{Span, Window, mutant};
 
-use super::sums::Change;
+use super::amounts::{Change, InFlight, Reach, weighted};
 use super::topology::Topology;
-use super::writer::{InFlight, Reach};
 
 #[derive(Debug, Clone, Copy)]
 struct Cell {
@@ -156,20 +155,6 @@ impl Cell {
             .saturating_add(mutant!(MergedDayLosesOwn, other.own, 0));
         self.remote = self.remote.saturating_add(other.remote);
         true
-    }
-}
-
-/// The change that `own` and `remote` amounts make, under (local, global) weights.
-pub(crate) fn weighted(own: u64, remote: u64, weights: (u64, u64)) -> Change {
-    let times = |amount: u128, weight: u64| {
-        i128::try_from(amount * u128::from(weight)).expect("a charge times a weight is below 2^98")
-    };
-    Change {
-        local: times(
-            u128::from(own) + u128::from(mutant!(OthersAreOwn, 0, remote)),
-            weights.0,
-        ),
-        global: times(u128::from(own) + u128::from(remote), weights.1),
     }
 }
 

@@ -6,8 +6,8 @@
 //! decides the level of each entry that is fed.
 //! Deliberately not here: the hash, and what else a view rests on.
 
+use super::entry::{EntryId, EntryKind};
 use super::snapshot::Snapshot;
-use super::spec::{EntryId, EntryKind};
 use super::topology::Topology;
 
 impl Snapshot {

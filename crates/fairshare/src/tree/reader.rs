@@ -9,10 +9,11 @@ use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, Date, Window};
 
+use super::amounts::Sums;
+use super::entry::{EntryId, EntryKind};
 use super::snapshot::Snapshot;
-use super::spec::{EntryId, EntryKind};
-use super::sums::{SumStore, Sums};
-use super::topology::Topology;
+use super::sums::SumStore;
+use super::topology::{Resolved, Topology};
 use crate::deviation::DeviationVector;
 
 /// A handle to a tree's sums. Cheap to clone.
@@ -22,21 +23,10 @@ pub struct TreeReader {
     pub(super) store: Arc<SumStore>,
 }
 
-/// Where usage of a path counts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Resolved {
-    /// The leaf that the path is or lies below, or else the account without a line. One that has used nothing
-    /// yet is the entry `*` of its level.
-    pub entry: EntryId,
-    /// Whether the path is that of an entry with a line, and its usage counts there.
-    pub exact: bool,
-}
-
 impl TreeReader {
     /// Where usage of `path` counts; at worst among the accounts without a line at the root.
     pub fn resolve(&self, path: &AccountPath) -> Resolved {
-        let (entry, exact) = self.topology.resolve(path);
-        Resolved { entry, exact }
+        self.topology.resolve(path)
     }
 
     /// The entry of exactly this path, or the one that it has become.

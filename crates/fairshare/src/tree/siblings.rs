@@ -6,7 +6,7 @@
 
 use fairmesh_model::{Distance, Scope, mutant};
 
-use super::topology::Node;
+use super::entry::Node;
 
 /// Weights add up to less than this: exact arithmetic multiplies two of them with usage in 256 bits.
 const TOTAL_MAX: u128 = 1 << 41;

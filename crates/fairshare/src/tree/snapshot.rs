@@ -9,10 +9,10 @@ use std::sync::{Arc, OnceLock};
 
 use fairmesh_model::{AccountPath, Date, Weight, Window};
 
-use super::reader::Resolved;
-use super::spec::{EntryId, EntryKind};
-use super::sums::{SumStore, Sums};
-use super::topology::{CHAIN_MAX, Topology, at};
+use super::amounts::Sums;
+use super::entry::{EntryId, EntryKind, at};
+use super::sums::SumStore;
+use super::topology::{CHAIN_MAX, Resolved, Topology};
 use crate::deviation::{DeviationVector, Level};
 
 /// A consistent copy of a tree's sums, 32 bytes an entry.
@@ -68,7 +68,7 @@ impl Snapshot {
     /// Where usage of `path` counted when the copy was made. An account that got its entry later stands as the
     /// entry `*` of its level does.
     pub fn resolve(&self, path: &AccountPath) -> Resolved {
-        let (entry, exact) = self.topology.resolve(path);
+        let Resolved { entry, exact } = self.topology.resolve(path);
         let entry = match entry.index() < self.sums.len() {
             true => entry,
             false => EntryId(self.topology.node(entry).parent),

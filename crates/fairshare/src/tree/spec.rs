@@ -4,42 +4,9 @@
 //! the entry at fault. Nothing is built from a wrong one.
 //! Deliberately not here: reading a policy, mounting a VO.
 
-use std::sync::Arc;
+use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule};
 
-use fairmesh_model::{AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Window};
-
-use super::topology::Topology;
-use super::writer::TreeWriter;
 use crate::history::WeightTable;
-
-/// An entry of a built tree. The ids of entries with a line, and of the entries `*`, run in path order (every
-/// entry before those below it); accounts without a line follow in the order in which they were first used.
-/// Ids mean nothing in another tree; the root is [`EntryId::ROOT`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct EntryId(pub(crate) u32);
-
-impl EntryId {
-    /// The root, which every tree has.
-    pub const ROOT: Self = Self(0);
-
-    /// The id as an index from 0 below [`crate::TreeReader::entries`].
-    pub fn index(self) -> usize {
-        usize::try_from(self.0).expect("32 bits fit an index")
-    }
-}
-
-/// What an entry of a built tree is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum EntryKind {
-    /// It has a line of its own, or is the root.
-    Listed,
-    /// `*` with a line: all accounts of its level without one.
-    Others,
-    /// The same where nobody wrote the line: its share is 0.
-    ImpliedOthers,
-    /// An account without a line; its parent is an entry `*`.
-    Unlisted,
-}
 
 /// One entry of the tree.
 #[derive(Debug, Clone)]
@@ -139,20 +106,5 @@ impl TreeSpec {
             entries: Vec::new(),
             moves: Vec::new(),
         }
-    }
-
-    /// Builds the tree, without usage, seen from `references` (one window per history, each in the
-    /// windows of its history). O(n log n).
-    ///
-    /// # Errors
-    /// A [`BuildError`] names the first entry at fault.
-    pub fn build(self, references: &[Window]) -> Result<TreeWriter, BuildError> {
-        if references.len() != self.histories.len() {
-            return Err(BuildError::References {
-                given: references.len(),
-                histories: self.histories.len(),
-            });
-        }
-        Ok(TreeWriter::new(Arc::new(Topology::new(self)?), references))
     }
 }

@@ -15,26 +15,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use fairmesh_model::Window;
 
-use super::spec::EntryId;
-use super::topology::{CHAIN_MAX, Chain, Topology, at};
-
-/// Weighted usage of an entry and all below it, in core-ms × 2^-32.
-///
-/// Wraps beyond 2^128, which 2^32 cells of the largest weighted charge (2^96) do not pass.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Sums {
-    /// Counted at this site, weighed by the site's history.
-    pub local: u128,
-    /// Counted at all sites, weighed by the VO's history.
-    pub global: u128,
-}
-
-/// A change of [`Sums`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Change {
-    pub(crate) local: i128,
-    pub(crate) global: i128,
-}
+use super::amounts::{Change, Sums};
+use super::entry::{EntryId, at};
+use super::topology::{CHAIN_MAX, Chain, Topology};
 
 /// Slots of accounts without a line that are made at once. `boxcar` puts a flag next to each element, which would
 /// double an aligned slot, and clears as many elements at once as there are already.
@@ -58,15 +41,6 @@ pub(crate) struct SumStore {
     unlisted: boxcar::Vec<Box<[Slot; CHUNK]>>,
     /// Of what counts at a level, where that is not what counts for its parent.
     levels: Vec<Slot>,
-}
-
-impl Sums {
-    pub(crate) fn plus(self, change: Change) -> Self {
-        Self {
-            local: self.local.wrapping_add_signed(change.local),
-            global: self.global.wrapping_add_signed(change.global),
-        }
-    }
 }
 
 impl SumStore {

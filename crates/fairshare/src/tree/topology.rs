@@ -16,9 +16,9 @@ use fairmesh_model::{
     AccountPath, Date, Distance, HashSecret, Scope, Share, ShareRule, Span, Window, mutant, mutated,
 };
 
+use super::amounts::Sums;
+use super::entry::{EntryId, EntryKind, Node, at};
 use super::siblings::Siblings;
-use super::spec::{EntryId, EntryKind};
-use super::sums::Sums;
 use super::unlisted::{Unlisted, UnlistedAccounts};
 use crate::deviation::{DeviationVector, Level, VECTOR_LEVELS_MAX};
 use crate::history::WeightTable;
@@ -29,21 +29,6 @@ pub(crate) const CHAIN_MAX: usize = VECTOR_LEVELS_MAX + 1;
 
 /// The last name of usage booked on an entry that has children, among the accounts without a line.
 const ITSELF: &str = "=";
-
-/// One entry, in 32 bytes: a look-up reads one a level.
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Node {
-    pub(crate) parent: u32,
-    /// The first id after the subtree.
-    pub(crate) end: u32,
-    pub(crate) weight: u64,
-    pub(crate) at_most: Share,
-    /// Index of the level that it is in.
-    pub(crate) siblings: u32,
-    pub(crate) history: u16,
-    pub(crate) depth: u8,
-    pub(crate) kind: EntryKind,
-}
 
 /// The entries from one up to the root.
 pub(crate) struct Chain {
@@ -85,15 +70,14 @@ pub(crate) enum Place<'a> {
     },
 }
 
-impl Node {
-    /// The level that it is in, as an index.
-    pub(crate) fn level(&self) -> usize {
-        at(self.siblings)
-    }
-
-    pub(crate) const fn is_others(&self) -> bool {
-        matches!(self.kind, EntryKind::Others | EntryKind::ImpliedOthers)
-    }
+/// Where usage of a path counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Resolved {
+    /// The leaf that the path is or lies below, or else the account without a line. One that has used nothing
+    /// yet is the entry `*` of its level.
+    pub entry: EntryId,
+    /// Whether the path is that of an entry with a line, and its usage counts there.
+    pub exact: bool,
 }
 
 impl Chain {
@@ -175,13 +159,17 @@ impl Topology {
 
     /// The entry where usage of `path` counts: for an account without a line that has used nothing yet, the
     /// entry of all such. And whether the path is that entry's.
-    pub(crate) fn resolve(&self, path: &AccountPath) -> (EntryId, bool) {
-        match self.place(path) {
-            Place::Entry { id, exact } => (EntryId(id), exact),
+    pub(crate) fn resolve(&self, path: &AccountPath) -> Resolved {
+        let (id, exact) = match self.place(path) {
+            Place::Entry { id, exact } => (id, exact),
             Place::Others { others, account } => {
                 let known = self.unlisted.find(account.as_str());
-                (EntryId(known.unwrap_or(others)), false)
+                (known.unwrap_or(others), false)
             }
+        };
+        Resolved {
+            entry: EntryId(id),
+            exact,
         }
     }
 
@@ -382,9 +370,4 @@ fn above(text: &str) -> &str {
         Some(cut) if cut > 0 => &text[..cut],
         _ => "/",
     }
-}
-
-/// A stored id as an index.
-pub(crate) fn at(id: u32) -> usize {
-    usize::try_from(id).expect("32 bits fit an index")
 }

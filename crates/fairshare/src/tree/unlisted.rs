@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use fairmesh_model::{AccountPath, HashSecret};
 
-use super::topology::Node;
+use super::entry::Node;
 
 /// Accounts that move from a full index to the next one with each new account: with the 64 of `papaya`'s default a step
 /// that adds some thousand accounts moves all, a tenth of a second of a million.

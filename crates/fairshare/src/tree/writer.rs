@@ -5,51 +5,21 @@
 //! Deliberately not here: deduplication (feed increases, once) and clocks (reference windows are
 //! handed in).
 
+mod sweep;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use fairmesh_model::{AccountPath, Chunks, Span, Window, mutant, mutated};
 
-use super::cells::{Booked, weighted};
+use self::sweep::Sweep;
+use super::amounts::{Change, InFlight, Reach, weighted};
+use super::cells::Booked;
+use super::entry::EntryId;
 use super::reader::TreeReader;
 use super::snapshot::Snapshot;
-use super::spec::EntryId;
-use super::sums::{Change, SumStore};
-use super::sweep::Sweep;
+use super::sums::SumStore;
 use super::topology::{Place, Topology};
-use crate::history::ONE;
-
-/// Whose usage it is.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Reach {
-    /// Counted at this site: part of the local and the global sums.
-    Own,
-    /// Counted at another site: part of the global sums only.
-    Remote,
-}
-
-/// What running jobs count for beyond what is booked; in core-ms, as present usage.
-///
-/// The two scopes are apart, because a VO may count what its jobs will use while a local level, which is
-/// always *active*, counts what they have used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct InFlight {
-    /// In the local sums.
-    pub local: u64,
-    /// In the global sums.
-    pub global: u64,
-}
-
-impl InFlight {
-    /// On an entry that is a VO's, or is none's.
-    pub(super) fn weighted(self, is_of_vo: bool) -> Change {
-        let weigh = |amount: u64| i128::from(amount) * i128::from(ONE);
-        Change {
-            local: weigh(self.local),
-            global: if is_of_vo { weigh(self.global) } else { 0 },
-        }
-    }
-}
 
 /// One amount for [`TreeWriter::load`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,14 +38,14 @@ pub struct UsageItem {
 #[derive(Debug)]
 pub struct TreeWriter {
     pub(super) topology: Arc<Topology>,
-    pub(super) store: Arc<SumStore>,
+    store: Arc<SumStore>,
     pub(super) booked: Chunks<Booked>,
-    pub(super) references: Vec<Window>,
-    pub(super) sweep: Option<Sweep>,
+    references: Vec<Window>,
+    sweep: Option<Sweep>,
     /// What jobs that run have used and that counts locally alone, by span.
     running: BTreeMap<(EntryId, Span), u64>,
     /// Whether amounts are booked and not summed up yet.
-    pub(super) is_loading: bool,
+    is_loading: bool,
 }
 
 impl TreeWriter {
@@ -249,12 +219,7 @@ impl TreeWriter {
 
     /// What jobs that run have used of `entry` itself from the day `since` on, weighed; nothing for most
     /// entries, and where no VO leaves it out for all.
-    pub(super) fn running_weighted(
-        &self,
-        entry: EntryId,
-        references: &[Window],
-        since: u32,
-    ) -> i128 {
+    fn running_weighted(&self, entry: EntryId, references: &[Window], since: u32) -> i128 {
         if self.running.is_empty() {
             return 0;
         }

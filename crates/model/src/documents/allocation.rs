@@ -19,11 +19,11 @@ use std::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::charter::{CHARTER_SITES_MAX, Role};
+use super::charter::CHARTER_SITES_MAX;
 use crate::factor::Factor;
 use crate::ids::{AllocationId, SiteId, VoId};
 use crate::path::AccountPath;
-use crate::signed::Document;
+use crate::signed::{Document, Role};
 use crate::time::WallTime;
 use crate::units::{CoreMillis, Share};
 
@@ -359,7 +359,6 @@ fn is_next(settle: &Settlement) -> bool {
 mod tests {
     use super::*;
     use crate::cbor;
-    use crate::documents::Role;
     use crate::ids::ContentHash;
     use crate::signed::{Signed, SigningKey};
 

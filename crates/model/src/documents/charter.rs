@@ -9,9 +9,9 @@ use serde::{Deserialize, Serialize};
 
 use super::level::Distance;
 use super::rules::{ChargingRule, Discounts, HistoryRule, UsageMode};
-use crate::ids::{ContentHash, KeyId, SiteId, VoId};
+use crate::ids::{ContentHash, SiteId, VoId};
 use crate::record::NAME_BYTES_MAX;
-use crate::signed::{Document, SIGNATURES_MAX};
+use crate::signed::{Document, Role};
 use crate::time::WallTime;
 use crate::visible::is_visible;
 use crate::window::WindowLength;
@@ -33,54 +33,6 @@ const WINDOW_MS_MIN: u64 = 60_000;
 /// Longest history, in windows: bounds weight tables (8 bytes a window) and live state. Ten years
 /// of hours.
 const HISTORY_WINDOWS_MAX: u64 = 87_600;
-
-/// Keys of which a number must sign.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Role {
-    /// The keys.
-    #[serde(deserialize_with = "distinct")]
-    pub keys: BTreeSet<KeyId>,
-    /// How many distinct ones of them are needed, at least 1.
-    pub threshold: u32,
-}
-
-impl Role {
-    /// One key that decides alone.
-    pub fn single(key: impl Into<KeyId>) -> Self {
-        Self {
-            keys: BTreeSet::from([key.into()]),
-            threshold: 1,
-        }
-    }
-
-    /// Says what is wrong with the role, if anything.
-    pub fn validate(&self, name: &str) -> Result<(), String> {
-        if self.threshold == 0 || self.threshold as usize > self.keys.len() {
-            return Err(format!(
-                "{name}: threshold {} of {} keys",
-                self.threshold,
-                self.keys.len()
-            ));
-        }
-        if self.keys.len() > SIGNATURES_MAX {
-            return Err(format!("{name}: more than {SIGNATURES_MAX} keys"));
-        }
-        Ok(())
-    }
-}
-
-/// Keys, of which none is listed twice: who reads the list would count more of them than there are.
-fn distinct<'de, D: serde::Deserializer<'de>>(from: D) -> Result<BTreeSet<KeyId>, D::Error> {
-    let listed = Vec::<KeyId>::deserialize(from)?;
-    let mut keys = BTreeSet::new();
-    for key in listed {
-        if !keys.insert(key) {
-            let problem = format!("{key} is listed twice: one key signs once");
-            return Err(serde::de::Error::custom(problem));
-        }
-    }
-    Ok(keys)
-}
 
 /// A site that takes part in a VO.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::factor::Factor;
+use crate::record::Terms;
 use crate::units::Share;
 
 /// How usage is weighed by its age. Raw amounts are kept, so a VO can change its rule without
@@ -149,28 +150,6 @@ impl ChargingRule {
     /// Whether it matters on which machines a job ran, or could have.
     pub const fn looks_at_machines(&self) -> bool {
         matches!(self, Self::Penalty { .. }) || self.spec_max().is_some()
-    }
-}
-
-/// On which terms a job ran.
-#[derive(
-    Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Serialize, Deserialize,
-)]
-#[serde(rename_all = "snake_case")]
-pub enum Terms {
-    /// The usual ones.
-    #[default]
-    Regular,
-    /// It could be stopped for others' sake, or was started in a gap before their turn.
-    Preemptible,
-    /// On machines that would have stood idle.
-    Idle,
-}
-
-impl Terms {
-    /// Whether these are the usual terms.
-    pub fn is_regular(&self) -> bool {
-        *self == Self::Regular
     }
 }
 

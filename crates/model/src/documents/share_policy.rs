@@ -7,13 +7,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::charter::Role;
 use super::level::{Distance, Scope};
 use super::share_rules::{ShareLine, check_shares};
 use crate::date::Date;
 use crate::ids::{ContentHash, VoId};
 use crate::path::AccountPath;
-use crate::signed::Document;
+use crate::signed::{Document, Role};
 use crate::time::WallTime;
 use crate::units::Share;
 use crate::weight::Weight;

@@ -81,8 +81,7 @@ impl Document for Snapshot {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::documents::Role;
-    use crate::signed::{Signed, SigningKey};
+    use crate::signed::{Role, Signed, SigningKey};
 
     fn valid() -> Snapshot {
         let named = |text: &[u8]| Named {

@@ -12,7 +12,7 @@ use crate::error::Reason;
 use crate::fields;
 use crate::format::Format;
 use crate::objects::Object;
-use crate::reader::Ignored;
+use crate::parser::Ignored;
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 

@@ -12,7 +12,7 @@ use fairmesh_model::{JobKey, Millis, WallTime};
 use crate::error::Reason;
 use crate::fields;
 use crate::format::Format;
-use crate::reader::Options;
+use crate::parser::Options;
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
 use crate::value;

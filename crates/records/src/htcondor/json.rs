@@ -4,7 +4,7 @@ use super::ad::{self, Ad};
 use crate::error::Reason;
 use crate::format::Format;
 use crate::objects::{Object, ObjectFormat};
-use crate::reader::{Ignored, Options};
+use crate::parser::{Ignored, Options};
 use crate::record::BatchRecord;
 
 pub(crate) struct AdObject(pub(crate) Options);

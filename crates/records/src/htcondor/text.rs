@@ -13,7 +13,7 @@ use crate::blocks::{BlockFormat, Place};
 use crate::error::{Reason, quoted};
 use crate::fields;
 use crate::format::Format;
-use crate::reader::{Ignored, LineFormat, Options};
+use crate::parser::{Ignored, LineFormat, Options};
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;

@@ -11,7 +11,7 @@ use super::ad::{self, Ad};
 use super::text::{LINE_BYTES_MAX, unescaped};
 use crate::error::Reason;
 use crate::format::Format;
-use crate::reader::{Found, Ignored, Options, Parser};
+use crate::parser::{Found, Ignored, Options, Parser};
 
 /// Pieces up to `>`.
 pub(crate) struct AdElements {

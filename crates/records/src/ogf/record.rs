@@ -14,7 +14,7 @@ use quick_xml::{Reader, XmlVersion};
 use crate::error::{Reason, quoted};
 use crate::fields;
 use crate::format::Format;
-use crate::reader::Options;
+use crate::parser::Options;
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;

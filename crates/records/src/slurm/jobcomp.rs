@@ -14,7 +14,7 @@ use super::tres::{self, Tres};
 use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::{Ignored, LineFormat, Options};
+use crate::parser::{Ignored, LineFormat, Options};
 use crate::record::BatchRecord;
 
 /// The keys of Slurm's lines, of any version. Text before the next of them belongs to the last.

@@ -15,7 +15,7 @@ use crate::blocks::Gathered;
 use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::{Found, Ignored, Options, Parser};
+use crate::parser::{Found, Ignored, Options, Parser};
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;

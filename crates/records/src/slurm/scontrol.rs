@@ -21,7 +21,7 @@ use crate::blocks::{BlockFormat, Place};
 use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::Options;
+use crate::parser::Options;
 use crate::record::BatchRecord;
 use crate::state::JobState;
 use crate::value;

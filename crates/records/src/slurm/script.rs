@@ -11,7 +11,7 @@ use crate::blocks::{BlockFormat, Place};
 use crate::error::{Reason, quoted};
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::Options;
+use crate::parser::Options;
 use crate::record::BatchRecord;
 
 /// `ARRAYTASKID` of a job that is no array task (Slurm's `NO_VAL`).

@@ -9,7 +9,7 @@ use super::tres::{self, Tres};
 use crate::error::Reason;
 use crate::fields::{self, given};
 use crate::format::Format;
-use crate::reader::{Ignored, LineFormat, Options};
+use crate::parser::{Ignored, LineFormat, Options};
 use crate::record::BatchRecord;
 
 /// What to call `squeue -h -r -O` with. Its columns are the same as those of the shorter `-o` form,

@@ -4,9 +4,9 @@ use super::*;
 use crate::charge::{ChargeRule, Skip};
 use crate::error::RecordError;
 use crate::format::Format;
-use crate::reader::{Cursor, Ignored, Options, Records};
 use crate::record::{BatchRecord, Exit};
 use crate::state::JobState;
+use crate::{Cursor, Ignored, Options, Records};
 
 const NOON: WallTime = WallTime::from_unix_secs(1_795_262_400);
 

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{JobKey, Millis, MonoTime, VoId, WallTime};
-use fairmesh_site::rights::{Answer, Verdict};
+use fairmesh_quota::{Answer, Verdict};
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaReply, Ticket};
 
 use crate::oracle::rights::{Job, Place};

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Allocation, Signed, VoId};
-use fairmesh_site::rights::{Cell, Ledger, Mark, Row, State, Verdict};
+use fairmesh_quota::{Cell, Ledger, Mark, Row, State, Verdict};
 
 use crate::oracle::rights::{Allocations, Counted, Place};
 use crate::world::World;

@@ -8,7 +8,7 @@ use fairmesh_cluster::Stream;
 use fairmesh_model::{
     Allocation, CoreMillis, Factor, Importance, Millis, QuotaMode, Settlement, VoId, WallTime,
 };
-use fairmesh_site::rights::price::{Hours, Pricing};
+use fairmesh_quota::price::{Hours, Pricing};
 use fairmesh_site::{HoldCall, OwnerQuota, Pattern, SiteConfig};
 
 use super::Asked;

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_fairshare::projection::RankProjection;
 use fairmesh_fairshare::{Bands, Order, Snapshot};
 use fairmesh_model::{AccountPath, Millis, Share};
-use fairmesh_site::rights::decision::band;
+use fairmesh_quota::decision::band;
 
 use super::Look;
 use crate::check::place;

@@ -3,9 +3,9 @@
 //! Invariant: what is unpacked comes to the root of the rows that are named here, so that nothing but its size speaks
 //! against it.
 
+use fairmesh_gossip::wire::Push;
+use fairmesh_gossip::{Head, ManifestRow, PART_BYTES_MAX, PartKey};
 use fairmesh_model::{ContentHash, Incarnation, Seq, cbor};
-use fairmesh_site::gossip::wire::Push;
-use fairmesh_site::gossip::{Head, ManifestRow, PART_BYTES_MAX, PartKey};
 use serde::Serialize;
 use serde_bytes::ByteBuf;
 

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fairmesh_broker::{Engine, Request, Sla, Verdict as Place, judge};
 use fairmesh_gossip::PartKey;
 use fairmesh_model::{Factor, MachineClass, Millis, MonoTime, PriceList, RunningJob, Seq, SiteId};
-use fairmesh_site::broker::{Engine, Request, Sla, Verdict as Place, judge};
 use fairmesh_site::{Advert, AdvertAnswer, AdvertCall, AdvertRules, Event, Occupancy, Reply};
 
 use crate::liar::Liar;
@@ -163,10 +163,10 @@ fn all_members_come_to_know_what_is_free_and_how_old_that_is() {
     });
 }
 
-fn silent(mesh: &Mesh, node: usize, of: usize) -> fairmesh_site::broker::Refusal {
+fn silent(mesh: &Mesh, node: usize, of: usize) -> fairmesh_broker::Refusal {
     let at = known(mesh, node, of).expect("it was told").at;
     let age = Some(mesh.now(node).wall.since(at));
-    fairmesh_site::broker::Refusal::Silent { age }
+    fairmesh_broker::Refusal::Silent { age }
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What must be refused is refused, changes nothing, and never stops a site.
 
+use fairmesh_gossip::wire::{Probe, Push, Request};
 use fairmesh_model::{Millis, Span, WallTime, WindowLength};
-use fairmesh_site::gossip::wire::{Probe, Push, Request};
 use fairmesh_site::{Event, Notice, Verdict};
 use proptest::prelude::*;
 

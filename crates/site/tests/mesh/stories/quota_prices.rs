@@ -1,8 +1,8 @@
 //! What an owner asks for his machines, whom he lets run on idle ones, and who stands behind the others.
 
 use fairmesh_model::{Factor, Importance, Millis, Origin};
-use fairmesh_site::rights::price::{LoadPrice, Pricing};
-use fairmesh_site::rights::{Answer, Verdict};
+use fairmesh_quota::price::{LoadPrice, Pricing};
+use fairmesh_quota::{Answer, Verdict};
 use fairmesh_site::{AdvertCall, Event, HoldCall, IdleRules, Occupancy, OwnerQuota, QuotaCall};
 
 use super::quotas::{MINUTE, answer, asking, call, found, found_on, hold, hours, totals};

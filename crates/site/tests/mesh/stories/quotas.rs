@@ -5,7 +5,7 @@ use fairmesh_model::{
     Allocation, AllocationId, AllocationSlice, CoreMillis, Incarnation, JobKey, Millis, Signed,
     UsageRecord, WallTime,
 };
-use fairmesh_site::rights::{Answer, Cell, Row, SliceId, State, Totals, Verdict};
+use fairmesh_quota::{Answer, Cell, Row, SliceId, State, Totals, Verdict};
 use fairmesh_site::{
     Effect, Event, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, Reply, SITE_KEY, Site,
     SiteConfig, Table,

@@ -6,12 +6,8 @@
 //!
 //! `sacct` without its header line cannot be told from other lists by `|`, and is not.
 
-use super::Format;
+use crate::format::{DETECT_BYTES_MAX, Format};
 use crate::{apel, lsf, slurm};
-
-/// How much of a file is looked at: a job ad of HTCondor may have hundreds of attributes before its ids, or 64 KiB of
-/// environment.
-pub const DETECT_BYTES_MAX: usize = 1 << 20;
 
 impl Format {
     /// The format of a file that begins (uncompressed) with these bytes, if it is plain to see.

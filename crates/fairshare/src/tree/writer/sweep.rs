@@ -9,10 +9,10 @@
 
 use fairmesh_model::{Window, mutant, mutated};
 
-use super::spec::EntryId;
-use super::sums::Change;
-use super::topology::Topology;
-use super::writer::TreeWriter;
+use super::TreeWriter;
+use crate::tree::amounts::Change;
+use crate::tree::entry::EntryId;
+use crate::tree::topology::Topology;
 
 /// Cells that are weighed in the time that an entry takes beside them.
 const CELLS_PER_ENTRY: usize = 8;

@@ -10,7 +10,6 @@ use fairmesh_records::{BatchRecord, Format, Options};
 use serde::{Deserialize, Serialize};
 
 use crate::follow::{self, FilePosition, Reader};
-use crate::parts::Resized;
 use crate::record_log::LogPlace;
 
 /// How far the feed has come.
@@ -44,9 +43,18 @@ pub struct Cursor {
     pub unread: BTreeSet<u64>,
 }
 
+/// The last change of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Resized {
+    /// When, in seconds since 1970.
+    pub at: u64,
+    /// For how long it had been suspended until then, in seconds.
+    pub stopped: u64,
+}
+
 impl Cursor {
     /// The same, where its source is read up to another place.
-    pub(super) fn at(self, place: Self) -> Self {
+    pub(crate) fn at(self, place: Self) -> Self {
         Self {
             sacct_until: place.sacct_until,
             sacct_asked: place.sacct_asked,
@@ -113,4 +121,17 @@ impl Portion {
             ..Self::default()
         }
     }
+}
+
+/// Forgets the runs that were submitted first, where there are too many.
+pub(crate) fn bound<T>(runs: &mut BTreeMap<String, T>, most: usize) {
+    while runs.len() > most {
+        let oldest = runs.keys().min_by_key(|name| submitted(name)).cloned();
+        runs.remove(&oldest.unwrap_or_default());
+    }
+}
+
+/// When the run of a mark was submitted.
+fn submitted(mark: &str) -> Option<u64> {
+    mark.rsplit_once('-')?.1.parse().ok()
 }

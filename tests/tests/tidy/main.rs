@@ -8,6 +8,8 @@
 //!
 //! Deliberately not here: what clippy and rustdoc already check (see the workspace's lints).
 
+mod circles;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -59,6 +61,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "schedulers",
             "broker",
             "gossip",
+            "quota",
             "usage",
             "policy",
             "fairshare",
@@ -88,6 +91,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "broker",
             "cluster",
             "gossip",
+            "quota",
             "usage",
             "policy",
             "fairshare",
