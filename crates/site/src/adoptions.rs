@@ -63,7 +63,11 @@ impl Site {
             return Vec::new();
         };
         let vo = document.vo();
-        let last = self.adoptions.range((vo, 0)..=(vo, u64::MAX)).next_back();
+        let last = self
+            .vos
+            .adoptions
+            .range((vo, 0)..=(vo, u64::MAX))
+            .next_back();
         let number = last.map_or(0, |((_, last), _)| last.saturating_add(1));
         let adoption = Adoption {
             kind,
@@ -74,16 +78,16 @@ impl Site {
             by,
         };
         let row = Write::set(Table::Adoptions, key(vo, number), cbor::to_vec(&adoption));
-        self.adoptions.insert((vo, number), adoption);
+        self.vos.adoptions.insert((vo, number), adoption);
         let gone = number.checked_sub(KEPT_MAX);
-        let gone = gone.filter(|gone| self.adoptions.remove(&(vo, *gone)).is_some());
+        let gone = gone.filter(|gone| self.vos.adoptions.remove(&(vo, *gone)).is_some());
         let gone = gone.map(|gone| Write::delete(Table::Adoptions, key(vo, gone)));
         std::iter::once(row).chain(gone).collect()
     }
 
     /// The documents that came into force here, by VO, in the order in which they did.
     pub fn adoptions(&self) -> impl Iterator<Item = (VoId, &Adoption)> {
-        let adoptions = self.adoptions.iter();
+        let adoptions = self.vos.adoptions.iter();
         adoptions.map(|((vo, _), adoption)| (*vo, adoption))
     }
 }

@@ -141,28 +141,28 @@ impl Site {
             AdvertCall::Tell(occupancy) => {
                 let (mut waiting, mut credits) = (BTreeMap::new(), Waits::new());
                 for (origin, cpus) in occupancy.waiting.iter().take(WAITING_MAX) {
-                    let account = self.config.identity.resolve(origin);
+                    let account = self.cx.config.identity.resolve(origin);
                     add(&mut credits, self.credit_of(now, account.as_ref()), *cpus);
                     add(&mut waiting, account.and_then(|account| account.vo), *cpus);
                 }
-                let before = self.sources.told.take().unwrap_or_default();
+                let before = self.jobs.sources.told.take().unwrap_or_default();
                 let staged_mib = occupancy.staged.as_ref().map(|staged| {
                     let mut sums = BTreeMap::new();
                     for (origin, mib) in staged.iter().take(WAITING_MAX) {
-                        let account = self.config.identity.resolve(origin);
+                        let account = self.cx.config.identity.resolve(origin);
                         add(&mut sums, account.and_then(|account| account.vo), *mib);
                     }
                     sums
                 });
                 if occupancy.free.is_some() {
-                    self.sources.given = 0;
+                    self.jobs.sources.given = 0;
                 }
                 let occupancy = Occupancy {
                     waiting: Vec::new(),
                     staged: None,
                     ..occupancy
                 };
-                self.sources.told = Some(Told {
+                self.jobs.sources.told = Some(Told {
                     at: now.wall,
                     occupancy,
                     waiting,
@@ -177,20 +177,20 @@ impl Site {
 
     fn reply_advert(&mut self, ticket: Ticket, answer: AdvertAnswer) {
         let reply = Reply::Advert(Box::new(answer));
-        self.effects.push(Effect::Reply { ticket, reply });
+        self.cx.effects.push(Effect::Reply { ticket, reply });
     }
 
     /// A list of running jobs came.
     pub(crate) fn take_listed(&mut self, now: Now, listed: Listed) {
-        self.sources.listed = Some(listed);
-        self.sources.given = 0;
+        self.jobs.sources.listed = Some(listed);
+        self.jobs.sources.given = 0;
         self.follow_sources(now);
     }
 
     /// What runs or waits has changed, or what is said of it.
     pub(crate) fn follow_sources(&mut self, now: Now) {
         let view = self.own_view(now);
-        for vo in self.vo_ids() {
+        for vo in self.vos.ids() {
             self.work_out_advert(now, vo, view.as_ref());
         }
     }
@@ -204,8 +204,8 @@ impl Site {
     /// Brings it up to date where the site stands as `view` has it.
     fn work_out_advert(&mut self, now: Now, vo: VoId, view: Option<&SiteView>) -> &mut OwnAdvert {
         let mut live = view.and_then(|view| self.advert_of(now, vo, view));
-        let change = self.config.advert.as_ref().map(|rules| rules.change);
-        let advert = &mut self.vos.get_mut(&vo).expect("it was listed").advert;
+        let change = self.cx.config.advert.as_ref().map(|rules| rules.change);
+        let advert = &mut self.vos.listed(vo).advert;
         if let Some(live) = &mut live {
             live.go_on_from(advert.over);
             advert.over = live.over();
@@ -220,12 +220,12 @@ impl Site {
 
     /// A head is about to be signed: it says how things stand.
     pub(crate) fn bring_advert(&mut self, now: Now, vo: VoId) {
-        if self.config.advert.is_none() && self.vos[&vo].advert.said.is_none() {
+        if self.cx.config.advert.is_none() && self.vos[&vo].advert.said.is_none() {
             return;
         }
         let advert = match mutated!(AdvertNotRenewed) {
             false => self.renew_advert(now, vo),
-            true => &mut self.vos.get_mut(&vo).expect("it was listed").advert,
+            true => &mut self.vos.listed(vo).advert,
         };
         if advert.is_news {
             advert.said_at = Some(now.mono);
@@ -237,7 +237,7 @@ impl Site {
 
     /// When a head of a VO is due because of what it would say of free CPUs.
     pub(crate) fn advert_due_at(&self, vo: VoId, first: MonoTime) -> Option<MonoTime> {
-        let rules = self.config.advert.as_ref();
+        let rules = self.cx.config.advert.as_ref();
         let interval = rules.map_or(AdvertRules::default().interval, |rules| rules.interval);
         self.vos[&vo].advert.due(interval, first)
     }
@@ -271,7 +271,7 @@ impl Site {
 
     /// The site as its own broker sees it, with all its VOs by their aliases.
     pub(crate) fn own_view(&mut self, now: Now) -> Option<SiteView> {
-        self.config.advert.as_ref()?;
+        self.cx.config.advert.as_ref()?;
         let machines = self.machines(now)?;
         let (total, free) = (machines.total, machines.free);
         let (listed, told) = self.lately(now);
@@ -327,9 +327,9 @@ impl Site {
             burst: u64::try_from(held).unwrap_or(u64::MAX),
             waiting,
         };
-        let told = self.sources.told.as_ref();
+        let told = self.jobs.sources.told.as_ref();
         let staged = told.and_then(|told| told.staged_mib.get(&Some(vo)));
-        let rules = self.config.advert.as_ref();
+        let rules = self.cx.config.advert.as_ref();
         let whole = rules.and_then(|rules| rules.disk_mib);
         Some(Standing {
             disk: entry.disk_room(whole, staged.copied().unwrap_or(0)),
@@ -339,7 +339,7 @@ impl Site {
 
     /// What the owner promises a VO; nothing binds where he has promised nothing to anybody.
     fn promised(&self, vo: VoId) -> Option<SlaEntry> {
-        let rules = self.config.advert.as_ref()?;
+        let rules = self.cx.config.advert.as_ref()?;
         let Some(sla) = &rules.sla else {
             return Some(SlaEntry::default());
         };
@@ -348,7 +348,7 @@ impl Site {
     }
 
     fn alias_of(&self, vo: VoId) -> Option<String> {
-        let mut vos = self.config.vos.iter();
+        let mut vos = self.cx.config.vos.iter();
         let (alias, _) = vos.find(|(_, id)| **id == vo)?;
         Some(alias.clone())
     }

@@ -84,7 +84,7 @@ impl Site {
     /// What was taken back of a job, in order.
     pub(crate) fn refunds_of(&self, job: &JobKey) -> impl Iterator<Item = &Refund> {
         let key = job_key(job);
-        let from = self.refunds.range(key.clone()..);
+        let from = self.jobs.refunds.range(key.clone()..);
         from.take_while(move |(of, _)| of.starts_with(&key))
             .map(|(_, refund)| refund)
     }
@@ -101,11 +101,11 @@ impl Site {
 
     /// The account that is charged for a record, and how much in which span.
     fn charged_today(&self, record: &UsageRecord) -> (Account, Vec<(Span, u64)>) {
-        let account = self.config.identity.resolve(record);
+        let account = self.cx.config.identity.resolve(record);
         let account = account.unwrap_or_else(IdentityMap::nowhere);
         let vo = account.vo.filter(|vo| self.is_founded(*vo));
-        let rules = self.rules(vo, self.own_clock.wall);
-        let charged = charge(record, None, &rules, &self.config.charging);
+        let rules = self.rules(vo, self.cx.clock.own.wall);
+        let charged = charge(record, None, &rules, &self.cx.config.charging);
         let parts = charged.ok().flatten().map(|charged| charged.parts);
         let parts = parts.into_iter().flatten();
         (

@@ -87,8 +87,8 @@ impl Site {
             };
             match refund {
                 Ok(charge) => {
-                    self.stats.jobs_corrected += 1;
-                    self.marks_moved += 1;
+                    self.cx.stats.jobs_corrected += 1;
+                    self.jobs.marks_moved += 1;
                     report.reported.counted += 1;
                     report.reported.charge = report.reported.charge.saturating_add(charge);
                     report.reported.taken_back.push((index, charge));
@@ -146,7 +146,7 @@ impl Site {
         if !mutated!(CorrectionKeepsCredit) {
             self.correct_quota(now, &refund.job, charge, report);
         }
-        self.refunds.insert(row_key, refund);
+        self.jobs.refunds.insert(row_key, refund);
         Ok(charge)
     }
 
@@ -159,7 +159,7 @@ impl Site {
         report: &mut Reporting,
     ) -> u64 {
         let rules = self.rules(account.vo, now.wall);
-        let parts = parts_of((record, mark), &rules, &self.config.charging);
+        let parts = parts_of((record, mark), &rules, &self.cx.config.charging);
         let parts = parts.into_iter().map(|(span, part)| (span, part.charge));
         self.refund_parts(account, parts.collect(), &rules, report)
     }
@@ -223,7 +223,7 @@ impl Site {
     /// Who was charged for a job. Where its origin maps elsewhere by now, the account is looked for among
     /// those of the spans that the job ran in.
     fn payer_of_mark(&self, record: &UsageRecord, mark: JobMark) -> Result<Account, String> {
-        let mapped = self.config.identity.resolve(record);
+        let mapped = self.cx.config.identity.resolve(record);
         let mapped = mapped.unwrap_or_else(IdentityMap::nowhere);
         let is_payer = |account: &Account| account.digest() == mark.payer;
         let vos = self.vos.keys().copied().map(Some).chain([None]);
@@ -245,7 +245,7 @@ impl Site {
     /// Why a job without a mark cannot be taken back: it was not counted, or its mark is lost.
     fn without_mark(&self, record: &UsageRecord) -> String {
         let job = &record.key.job;
-        let lost = self.reach.keys().filter_map(|vo| self.recovered(*vo));
+        let lost = self.own.reach.keys().filter_map(|vo| self.recovered(*vo));
         match lost.map(Reach::newest).max() {
             Some(until) if record.start < until => format!(
                 "job `{job}`: this site's counters came back after its data folder was lost, and include jobs up to \
@@ -293,14 +293,14 @@ impl Site {
         held.flat_map(|held| {
             let sites: BTreeSet<SiteId> =
                 held.replica.heads().map(|head| head.body().site).collect();
-            let others = sites.into_iter().filter(|site| *site != self.id);
+            let others = sites.into_iter().filter(|site| *site != self.cx.id);
             others.map(|site| (site, told(&held.replica, site)))
         })
     }
 
     /// What was taken back here, by when.
     pub fn refunds(&self) -> impl Iterator<Item = &Refund> {
-        self.refunds.values()
+        self.jobs.refunds.values()
     }
 
     /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
@@ -314,9 +314,11 @@ impl Site {
             }
             is_kept
         };
-        self.refunds.retain(|key, refund| keep(key, refund.at));
-        self.relocations.retain(|key, moved| keep(key, moved.at));
-        self.persist(rows);
+        self.jobs.refunds.retain(|key, refund| keep(key, refund.at));
+        self.jobs
+            .relocations
+            .retain(|key, moved| keep(key, moved.at));
+        self.cx.persist(rows);
     }
 }
 

@@ -11,12 +11,12 @@ use crate::site::Site;
 impl Site {
     /// Says in every VO's next head what the site's machines cost.
     pub(crate) fn describe_all(&mut self) {
-        let vos = self.vo_ids().into_iter();
+        let vos = self.vos.ids().into_iter();
         vos.for_each(|vo| self.describe(vo));
     }
 
     pub(crate) fn describe(&mut self, vo: VoId) {
-        let charging = &self.config.charging;
+        let charging = &self.cx.config.charging;
         let held = self.vos.get_mut(&vo);
         let posted = held.and_then(|held| {
             held.quota.described = held.quota.posted();

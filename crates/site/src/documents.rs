@@ -33,7 +33,7 @@ impl Site {
             reply: Reply::Published(result),
         };
         if mutated!(DocumentDropped) {
-            return self.effects.push(reply(Ok("it is adopted".to_owned())));
+            return self.cx.effects.push(reply(Ok("it is adopted".to_owned())));
         }
         let brings = |vo: &VoId, document: &Document| self.brings(*vo, document.vo());
         let document = document.filter(|document| self.vos.keys().any(|vo| brings(vo, document)));
@@ -57,7 +57,7 @@ impl Site {
             Ok((Adopted::Concurrent(alarm), _)) => Err(format!("another form is: {alarm}")),
             Err(refusal) => Err(refusal.to_string()),
         };
-        self.effects.push(reply(result));
+        self.cx.effects.push(reply(result));
     }
 
     /// Pushes a document to all who may have it.
@@ -71,10 +71,10 @@ impl Site {
         if bytes.len() > PUSH_BYTES_MAX {
             return;
         }
-        for (vo, held) in &self.vos {
+        for (vo, held) in self.vos.iter() {
             if *vo == document.vo() || held.shows(document.hash()) {
                 let (vo, bytes) = (*vo, bytes.clone());
-                self.effects.push(Effect::Push { vo, bytes });
+                self.cx.effects.push(Effect::Push { vo, bytes });
             }
         }
     }
@@ -92,7 +92,7 @@ impl Site {
         match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
             Ok(Adopted::Known) => {}
             Ok(_) => return Verdict::Accept,
-            Err(refusal) => self.refused(now.mono, vo, from, &refusal.to_string()),
+            Err(refusal) => self.cx.refused(now.mono, vo, from, &refusal.to_string()),
         }
         Verdict::Ignore
     }
@@ -116,7 +116,7 @@ impl Site {
             policies.and_then(VoPolicies::charter).map(Verified::hash)
         };
         let (charter, snapshot) = (charter_of(self), self.snapshot_of(vo));
-        let adopted = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
+        let adopted = match (self.vos.members.get_mut(&vo), self.vos.read.get_mut(&vo)) {
             (Some(held), _) => held.adopt(document.clone())?,
             // Whoever mounts a VO's policies is told nothing of its credit, which its snapshot names as well.
             (None, Some(_))
@@ -149,7 +149,8 @@ impl Site {
             .chain(replaced.filter(|_| !mutated!(OldSnapshotStays)))
             .chain(noted.into_iter().flatten())
             .collect();
-        self.persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
+        self.cx
+            .persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
         if matches!(document, Document::Snapshot(_)) {
             // It changes no share, no right and no member.
             self.warn_of_documents(now);
@@ -157,7 +158,7 @@ impl Site {
         }
         if is_in_force {
             let what = document.to_string();
-            self.notice(now.mono, Notice::Adopted { vo, what });
+            self.cx.notice(now.mono, Notice::Adopted { vo, what });
         }
         self.follow_adopted(now, document, is_charter, is_first);
         Ok(adopted)
@@ -176,17 +177,17 @@ impl Site {
                 self.follow_grants(vo, is_charter);
             }
             self.describe(vo);
-            self.allow_is_stale = !mutated!(PeersStale);
+            self.peers.are_stale = !mutated!(PeersStale);
         }
         if !mutated!(MountsStale) {
             self.follow_mounts();
         }
-        self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
+        self.shares.is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
         if is_first && self.vos.contains_key(&vo) {
             let charter = self.policies_of(vo).and_then(VoPolicies::charter);
             let name = charter.map(|charter| charter.body().name.clone());
             let name = name.unwrap_or_default();
-            self.notice(now.mono, Notice::Founded { vo, name });
+            self.cx.notice(now.mono, Notice::Founded { vo, name });
         }
     }
 }

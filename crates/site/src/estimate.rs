@@ -53,7 +53,7 @@ impl Site {
         {
             return Estimate::Refused(why);
         }
-        let charging = &self.config.charging;
+        let charging = &self.cx.config.charging;
         self.estimate_by(now, (record, account), (mark, is_known), charging)
     }
 

@@ -96,7 +96,7 @@ pub struct ForwardStats {
 impl Site {
     /// VOs whose jobs are taken from others, as the state machine names them.
     pub(crate) fn accepted(&self) -> BTreeSet<String> {
-        let rules = self.config.forward.iter();
+        let rules = self.cx.config.forward.iter();
         rules
             .flat_map(|rules| &rules.accept)
             .map(VoId::to_string)
@@ -110,7 +110,7 @@ impl Site {
     }
 
     pub(crate) fn takes_forwarded(&self, vo: VoId) -> bool {
-        let rules = self.config.forward.as_ref();
+        let rules = self.cx.config.forward.as_ref();
         rules.is_some_and(|rules| rules.accept.contains(&vo))
     }
 
@@ -155,7 +155,7 @@ impl Site {
 
     fn answer_told(&mut self, channel: Channel, told: &Told) {
         let bytes = wire::told(told);
-        self.effects.push(Effect::Answer { channel, bytes });
+        self.cx.effects.push(Effect::Answer { channel, bytes });
     }
 
     /// What became of a job, for whoever has sent it here.
@@ -174,8 +174,8 @@ impl Site {
 
     /// Whether times of offers cannot be judged here, or said.
     fn has_wrong_clock(&self) -> bool {
-        let is_off = matches!(self.standing, Standing::Off { .. });
-        is_off || self.standing == Standing::BeforeOwnHead
+        let is_off = matches!(self.cx.clock.standing, Standing::Off { .. });
+        is_off || self.cx.clock.standing == Standing::BeforeOwnHead
     }
 
     /// What a sender is told at once; nothing where the state machine answers him.
@@ -208,7 +208,7 @@ impl Site {
         let refuse = self.objection(now, from, job, &offer);
         if let Some(why) = refuse.clone().filter(|_| !is_known) {
             let why = format!("a job: {why}");
-            self.notice(now.mono, Notice::Refused { vo, from, why });
+            self.cx.notice(now.mono, Notice::Refused { vo, from, why });
         }
         let traveller = Traveller {
             job: job.to_string(),
@@ -253,7 +253,7 @@ impl Site {
         if known.is_some_and(|(kept, entry)| entry.end(kept).is_some()) {
             return Some("it has ended".to_owned());
         }
-        let rules = self.config.forward.clone().unwrap_or_default();
+        let rules = self.cx.config.forward.clone().unwrap_or_default();
         if let Some(most) = rules.cpus_max.filter(|most| offer.job.cpus > *most) {
             return Some(format!("it takes jobs of {most} CPUs at most from others"));
         }
@@ -339,13 +339,13 @@ impl Site {
         forward.index(job);
         let entry = &self.forward.jobs[&job];
         let write = self.forwarded_row(job, entry);
-        self.persist(write.into_iter().collect());
+        self.cx.persist(write.into_iter().collect());
     }
 
     /// Counts what was sent to a site since it told how it is.
     fn note_sent(&mut self, now: Now, name: &str, state: &State) {
         let to = match state {
-            State::Here(..) => Some(self.id),
+            State::Here(..) => Some(self.cx.id),
             State::Sent(sending) => sending.to.parse().ok(),
             State::Failed(..) | State::Gone => None,
         };
@@ -391,7 +391,7 @@ impl Site {
     /// Whether a member can be asked, and is not asked a lot already.
     fn may_ask(&self, to: SiteId) -> bool {
         let under_way = self.forward.asks.values().filter(|asked| asked.of == to);
-        under_way.count() < ASKS_OF_ONE_MAX && self.gossip.peers().any(|peer| peer == to)
+        under_way.count() < ASKS_OF_ONE_MAX && self.peers.gossip.peers().any(|peer| peer == to)
     }
 
     fn ask_member(&mut self, now: Now, of: SiteId, about: About, message: &Message) {
@@ -400,7 +400,7 @@ impl Site {
         let at = now.mono;
         self.forward.asks.insert(id, Asked { of, at, about });
         let bytes = wire::message(message);
-        self.effects.push(Effect::Ask { to: of, id, bytes });
+        self.cx.effects.push(Effect::Ask { to: of, id, bytes });
     }
 
     /// A member has answered, or has not.
@@ -468,7 +468,7 @@ impl Site {
 
     /// Whether nobody is to begin with a job any more: where it was handed in it is forgotten a day later.
     fn has_ended(&self, entry: &Entry) -> bool {
-        self.standing.may_forget() && entry.until <= self.own_clock.wall
+        self.cx.clock.standing.may_forget() && entry.until <= self.cx.clock.own.wall
     }
 
     /// A member says what became of a job; `stays`, where it was asked to take it back.

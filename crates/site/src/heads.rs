@@ -66,7 +66,7 @@ impl Site {
     /// The VOs that this site counts for, and for which it may sign now.
     pub(crate) fn publishing_vos(&self) -> Vec<VoId> {
         let may = self.vos.iter().filter(|(_, vo)| {
-            vo.replica.is_member(self.id) && self.standing.may_sign(vo.is_alone())
+            vo.replica.is_member(self.cx.id) && self.cx.clock.standing.may_sign(vo.is_alone())
         });
         may.map(|(id, _)| *id).collect()
     }
@@ -74,7 +74,7 @@ impl Site {
     /// Signs a head over all that this site has of a VO.
     pub(crate) fn publish(&mut self, now: Now, vo: VoId) {
         let window = self.vos[&vo].window();
-        let latest = now.wall.after(self.config.timing.clock_tolerance);
+        let latest = now.wall.after(self.cx.config.timing.clock_tolerance);
         // What was counted while the clock was ahead, in windows that have not come, counts now.
         if self.own.is_ahead_of(vo, latest, window) && !mutated!(AheadNeverPlaced) {
             let all = self.knows_own_past(vo);
@@ -83,37 +83,37 @@ impl Site {
         self.bring_advert(now, vo);
         self.bring_reach(vo, latest);
         let incarnation = self.own.incarnation();
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let is_first = !held
             .replica
-            .heads_of(self.id)
+            .heads_of(self.cx.id)
             .any(|head| head.body().incarnation == incarnation);
         let changes = self.own.take_changes(vo, is_first, latest, window);
         let spans_of = |keys: &mut dyn Iterator<Item = &PartKey>| -> BTreeSet<Span> {
             keys.filter_map(usage_slice).map(|of| of.span).collect()
         };
         let changed = spans_of(&mut changes.iter().map(|(key, _)| key));
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let (change, push) =
             held.replica
-                .publish(&held.kinds(), &self.key, incarnation, now.wall, changes);
-        held.published.update_description(&held.replica, self.id);
+                .publish(&held.kinds(), &self.cx.key, incarnation, now.wall, changes);
+        held.published.update_description(&held.replica, self.cx.id);
         held.published_at = Some(now.mono);
         held.quota.published();
-        self.last_head_at = self.last_head_at.max(now.wall);
-        self.stats.heads_published += 1;
+        self.cx.clock.last_head_at = self.cx.clock.last_head_at.max(now.wall);
+        self.cx.stats.heads_published += 1;
         self.keep_rows(vo, &change);
         let left_out = spans_of(&mut change.left_out.iter());
         self.follow_left_out(now, vo, &changed, left_out);
-        self.effects.push(Effect::Push { vo, bytes: push });
-        self.name_excess(now, vo, self.id);
+        self.cx.effects.push(Effect::Push { vo, bytes: push });
+        self.notice_over_capacity(now, vo, self.cx.id);
     }
 
     /// Whether a peer has sent what it holds of this site's earlier incarnations, or holds the same; or there is no
     /// peer.
     pub(crate) fn knows_own_past(&self, vo: VoId) -> bool {
         let held = &self.vos[&vo];
-        held.is_alone() || (!held.told_by.is_empty() && !held.replica.is_fetching(self.id))
+        held.is_alone() || (!held.told_by.is_empty() && !held.replica.is_fetching(self.cx.id))
     }
 
     /// Changes own usage of a VO, or of the site's own accounts, keeps that, and lets the share tree
@@ -132,7 +132,7 @@ impl Site {
             self.shares
                 .move_own(vo, &moved(net(&before), net(&after)), window);
         }
-        self.persist(counted.writes);
+        self.cx.persist(counted.writes);
         !spans.is_empty()
     }
 
@@ -156,7 +156,7 @@ impl Site {
     fn keep_rows(&mut self, vo: VoId, change: &Change) {
         let rows = change.rows.iter().map(|row| head_row(vo, row));
         let kept = rows.filter(|row| row.table != Table::Parts || !mutated!(PartsUnstored));
-        self.persist(kept.collect());
+        self.cx.persist(kept.collect());
     }
 }
 
@@ -173,7 +173,7 @@ impl Site {
     ) {
         match Push::from_bytes(bytes) {
             Err(error) => {
-                self.refused(now.mono, vo, from, &error.to_string());
+                self.cx.refused(now.mono, vo, from, &error.to_string());
                 self.judge(token, Verdict::Reject);
             }
             Ok(Push::Document(bytes)) => {
@@ -199,7 +199,7 @@ impl Site {
     }
 
     fn judge(&mut self, token: PushToken, verdict: Verdict) {
-        self.effects.push(Effect::Judge { token, verdict });
+        self.cx.effects.push(Effect::Judge { token, verdict });
     }
 
     fn absorb_push(
@@ -215,7 +215,7 @@ impl Site {
         };
         let taken = take(held, seen);
         if matches!(taken, Ok(Absorbed::Gap | Absorbed::Bare(_))) {
-            self.gossip.suspect_behind(from, vo);
+            self.peers.gossip.suspect_behind(from, vo);
         }
         let bare = match &taken {
             Ok(Absorbed::Bare(head)) => Some((head.body().site, head.hash())),
@@ -227,7 +227,7 @@ impl Site {
         };
         // Who gets it from here asks here for its content, and not again before the next exchange: it is
         // passed on once that can be answered. One head of a site waits.
-        let held = self.vos.get_mut(&vo).expect("it was offered to it");
+        let held = self.vos.listed(vo);
         if let Some((_, older)) = held.bare.insert(site, (hash, token)) {
             self.judge(older, Verdict::Ignore);
         }
@@ -236,14 +236,18 @@ impl Site {
     /// Takes the answer to one of our requests. What does not fit to what is held is asked for again in
     /// the next exchange, not at once.
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        let arrivals = self.gossip.answered(now, from, id, bytes, &mut self.vos);
+        let arrivals = self
+            .peers
+            .gossip
+            .answered(now, from, id, bytes, &mut self.vos);
         self.inbox.bring(from, arrivals);
         self.watch_peer(now, from);
         self.follow_agreements(now, from);
-        if self.gossip.agreed_at(from) == Some(now.mono) {
+        if self.peers.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self.vos.iter();
-            let agreed = agreed
-                .filter(|(vo, _)| self.gossip.agreed_on(from, **vo) || mutated!(LandedUnagreed));
+            let agreed = agreed.filter(|(vo, _)| {
+                self.peers.gossip.agreed_on(from, **vo) || mutated!(LandedUnagreed)
+            });
             agreed.for_each(|(vo, held)| self.own.landed(*vo, &held.left_out));
         }
     }
@@ -252,9 +256,9 @@ impl Site {
     /// by one charter, so the heads of this site are among those compared: the peer holds none that is not here.
     /// Two sites without a charter agree on nothing, and one of them may have lost it.
     pub(crate) fn follow_agreements(&mut self, now: Now, from: SiteId) {
-        for vo in self.vo_ids() {
-            let held = self.vos.get_mut(&vo).expect("it was listed");
-            if held.is_founded() && self.gossip.agreed_just_now(from, vo, now.mono) {
+        for vo in self.vos.ids() {
+            let held = self.vos.listed(vo);
+            if held.is_founded() && self.peers.gossip.agreed_just_now(from, vo, now.mono) {
                 held.told_by.insert(from);
                 self.hear(now, from, vo);
             }
@@ -264,7 +268,7 @@ impl Site {
     pub(crate) fn seen(&self, now: Now) -> Seen {
         Seen {
             now,
-            tolerance: self.config.timing.clock_tolerance,
+            tolerance: self.cx.config.timing.clock_tolerance,
         }
     }
 
@@ -311,36 +315,36 @@ impl Site {
             Refusal::Waits(_) => {}
             // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
             Refusal::Future { site, at } => {
-                self.stats.refused += 1;
+                self.cx.stats.refused += 1;
                 self.name_clock(now, *site, at.since(now.wall), true);
             }
-            _ => self.refused(now.mono, vo, from, &refusal.to_string()),
+            _ => self.cx.refused(now.mono, vo, from, &refusal.to_string()),
         }
     }
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
-        self.notice(now.mono, Notice::Forked { vo, site });
+        self.cx.notice(now.mono, Notice::Forked { vo, site });
         self.distrust_rights(vo, site);
         if let Some(heads) = self.vos[&vo].replica.proof_of(site) {
             let [a, b] = heads.map(|head| serde_bytes::ByteBuf::from(head.bytes().to_vec()));
             let row = cbor::to_vec(&(&a, &b));
-            self.persist(vec![Write::set(
+            self.cx.persist(vec![Write::set(
                 Table::Proofs,
                 vo_key(vo, site.as_bytes()),
                 row,
             )]);
             let bytes = Push::Proof(a, b).to_bytes();
-            self.effects.push(Effect::Push { vo, bytes });
+            self.cx.effects.push(Effect::Push { vo, bytes });
         }
     }
 
     /// A head came into force.
     fn take_change(&mut self, now: Now, vo: VoId, change: &Change) {
         self.keep_rows(vo, change);
-        self.stats.heads_taken += 1;
+        self.cx.stats.heads_taken += 1;
         let site = change.head.body().site;
         self.clear_clock(site);
-        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        let held = self.vos.listed(vo);
         if let Some((bare, token)) = held.bare.remove(&site) {
             let verdict = match bare == change.head.hash() {
                 true => Verdict::Accept,
@@ -348,7 +352,7 @@ impl Site {
             };
             self.judge(token, verdict);
         }
-        if site == self.id {
+        if site == self.cx.id {
             self.watch_twin(now, change.head.body());
             if !mutated!(OwnHeadUnread) {
                 self.absorb_own(now, vo, &change.parts);
@@ -359,17 +363,17 @@ impl Site {
             // Its parts were under way when a charter dropped it: kept, and read should it be listed again.
             return;
         }
-        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        let held = self.vos.listed(vo);
         held.received.insert(site, now.mono);
         self.take_rights(vo, change.head.body(), &change.parts);
-        let silence = self.config.timing.silence;
-        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        let silence = self.cx.config.timing.silence;
+        let held = self.vos.listed(vo);
         held.published.note(site, &change.parts);
         // Of several heads the one that was signed last says it, and which that is may have changed.
         let touches =
             |kind| change.other_newest || change.parts.iter().any(|key| key.kind() == kind);
         // Of the others nothing has changed: they are not looked at after each head.
-        let weighed = held.silence_weighed.as_mut();
+        let weighed = held.silence_checked.as_mut();
         if let Some((_, due)) = weighed.filter(|_| !mutated!(SilenceUnlooked)) {
             *due = (*due).min(change.head.body().at.after(silence));
         }
@@ -379,8 +383,8 @@ impl Site {
 
     /// Lets the share tree follow some of what members' heads changed.
     pub(crate) fn follow_members(&mut self, now: Now) {
-        let mut room = self.config.timing.sweep_entries.div_ceil(2);
-        for vo in self.vo_ids() {
+        let mut room = self.cx.config.timing.sweep_entries.div_ceil(2);
+        for vo in self.vos.ids() {
             while room > 0 && self.follow_member(now, vo, &mut room) {}
         }
     }
@@ -388,27 +392,28 @@ impl Site {
     /// Goes one step; false where there is none.
     fn follow_member(&mut self, now: Now, vo: VoId, room: &mut usize) -> bool {
         let may_begin = !matches!(self.shares.next, Some(Next::Loading(_)));
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let Some((site, step)) = held.step(room, may_begin) else {
             return false;
         };
         let update = match step {
             Step::Nothing => return true,
             Step::Sum(sum) => {
-                self.effects.push(Effect::Work(Work::sum(vo, sum)));
+                self.cx.effects.push(Effect::Work(Work::sum(vo, sum)));
                 return true;
             }
             Step::Counted(update) => update,
         };
-        self.stats.cells_taken += update.moved.len() as u64;
+        self.cx.stats.cells_taken += update.moved.len() as u64;
         self.shares
             .move_member((vo, site), &mut held.published, &update.moved);
         let charge = update.taken_back;
         held.published.finish(update);
         if charge > 0 && !mutated!(TakenBackUnsaid) {
-            self.notice(now.mono, Notice::TookBack { vo, site, charge });
+            self.cx
+                .notice(now.mono, Notice::TookBack { vo, site, charge });
         }
-        self.name_excess(now, vo, site);
+        self.notice_over_capacity(now, vo, site);
         true
     }
 
@@ -420,27 +425,28 @@ impl Site {
     }
 
     /// Names a site that publishes more than it can have run, while it does.
-    pub(crate) fn name_excess(&mut self, now: Now, vo: VoId, site: SiteId) {
+    pub(crate) fn notice_over_capacity(&mut self, now: Now, vo: VoId, site: SiteId) {
         let notice = Notice::OverCapacity { vo, site };
         let is_over = self.vos.get(&vo).is_some_and(|held| {
-            if site == self.id {
+            if site == self.cx.id {
                 return self.own.is_over(vo, held.bounds());
             }
             held.published.is_over(site)
         });
-        self.notice_while(now.mono, notice, is_over && !mutated!(ExcessUnsaid));
+        self.cx
+            .notice_while(now.mono, notice, is_over && !mutated!(ExcessUnsaid));
     }
 
     /// Names all sites that publish more than they can have run, and no others: what the charter lists and
     /// declares has changed.
-    pub(crate) fn name_all_excess(&mut self, now: Now, vo: VoId) {
+    pub(crate) fn notice_all_over_capacity(&mut self, now: Now, vo: VoId) {
         let sites = self.vos[&vo].published.sites();
-        let is_of = |site: &SiteId| *site == self.id || sites.contains(site);
-        self.notices.clear(
+        let is_of = |site: &SiteId| *site == self.cx.id || sites.contains(site);
+        self.cx.notices.clear(
             |notice| !matches!(notice, Notice::OverCapacity { vo: of, site } if *of == vo && !is_of(site)),
         );
-        for site in sites.into_iter().chain([self.id]) {
-            self.name_excess(now, vo, site);
+        for site in sites.into_iter().chain([self.cx.id]) {
+            self.notice_over_capacity(now, vo, site);
         }
     }
 
@@ -453,16 +459,17 @@ impl Site {
     /// Names that usage of these spans is not published, while the site has any.
     fn name_left_out(&mut self, now: Now, vo: VoId, mut spans: BTreeSet<Span>) {
         spans.retain(|span| self.own.has(Some(vo), *span));
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let window = held.window();
         let until = spans.iter().map(|span| span.end(window)).max();
         held.left_out = spans;
         let said = until.map(|until| Notice::OverBudget { vo, until });
         let is_past = |of: &Notice| matches!(of, Notice::OverBudget { vo: of, .. } if *of == vo);
-        self.notices
+        self.cx
+            .notices
             .clear(|of| !is_past(of) || said.as_ref() == Some(of));
         if let Some(said) = said {
-            self.notice(now.mono, said);
+            self.cx.notice(now.mono, said);
         }
     }
 
@@ -472,7 +479,7 @@ impl Site {
         let held = &self.vos[&vo];
         let window = held.window();
         let audits = parts.iter().filter(|key| key.kind() == AUDIT);
-        let audits = audits.flat_map(|key| held.replica.variants(self.id, key));
+        let audits = audits.flat_map(|key| held.replica.variants(self.cx.id, key));
         let audits: Vec<AuditEntry> = audits
             .filter_map(|bytes| audit::entries(bytes))
             .flatten()
@@ -486,7 +493,7 @@ impl Site {
             cells = self.published_in(vo, |head, _| head != self.own.incarnation());
         }
         let past = self.past_reach(now, vo);
-        let mut reach = self.reach.get(&Some(vo)).copied().unwrap_or_default();
+        let mut reach = self.own.reach.get(&Some(vo)).copied().unwrap_or_default();
         let absorbed = self.change_own(Some(vo), |own| {
             let mut counted = own.absorb(vo, cells, window);
             if !counted.spans().is_empty() {
@@ -496,14 +503,14 @@ impl Site {
             counted
         });
         if absorbed {
-            self.reach.insert(Some(vo), reach);
-            self.notice(now.mono, Notice::Recovered { vo });
+            self.own.reach.insert(Some(vo), reach);
+            self.cx.notice(now.mono, Notice::Recovered { vo });
         }
         self.change_audit(vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
         // It is covered at once, so that peers need not keep it. Another machine that runs would answer with a head.
-        if self.twin_at.is_none() {
-            let held = self.vos.get_mut(&vo).expect("it was listed");
+        if self.cx.clock.twin_at.is_none() {
+            let held = self.vos.listed(vo);
             held.published_at = None;
         }
     }
@@ -515,11 +522,11 @@ impl Site {
         which: impl Fn(Incarnation, u32) -> bool,
     ) -> Vec<Cell<AccountPath>> {
         let (replica, window) = (&self.vos[&vo].replica, self.vos[&vo].window());
-        let mut paths = Paths::new(HashSecret::of(&self.key));
+        let mut paths = Paths::new(HashSecret::of(&self.cx.key));
         let mut cells = Vec::new();
-        for head in replica.heads_of(self.id) {
+        for head in replica.heads_of(self.cx.id) {
             let head = head.body().incarnation;
-            for (key, bytes) in replica.parts_of(self.id, head, USAGE) {
+            for (key, bytes) in replica.parts_of(self.cx.id, head, USAGE) {
                 let Some(slice) = usage_slice(key).filter(|of| which(head, of.span.day(window)))
                 else {
                     continue;
@@ -535,17 +542,17 @@ impl Site {
 
     /// Sites whose running jobs count: those that have signed lately. Looked at when the next of them may
     /// have been silent for too long, and whenever a head came or the clock went back.
-    pub(crate) fn weigh_silence(&mut self, now: Now) {
-        let silence = self.config.timing.silence;
-        for (vo, held) in &mut self.vos {
+    pub(crate) fn update_silent_members(&mut self, now: Now) {
+        let silence = self.cx.config.timing.silence;
+        for (vo, held) in self.vos.iter_mut() {
             let still = |(at, due): (WallTime, WallTime)| (at..=due).contains(&now.wall);
-            if held.silence_weighed.is_some_and(still) {
+            if held.silence_checked.is_some_and(still) {
                 continue;
             }
             let heads = held.replica.heads();
             let next = heads.map(|head| head.body().at.after(silence));
             let next = next.filter(|due| *due >= now.wall).min();
-            held.silence_weighed = Some((now.wall, next.unwrap_or(WallTime(u64::MAX))));
+            held.silence_checked = Some((now.wall, next.unwrap_or(WallTime(u64::MAX))));
             for site in held.published.sites() {
                 let counts = held.counts_expected(site, now.wall, silence);
                 let changes = held.published.count_expected(site, counts);
@@ -558,30 +565,22 @@ impl Site {
     /// here is read from the heads that are held, and what those published that are none goes. Usage of
     /// the others stays as it was read.
     pub(crate) fn read_members(&mut self, now: Now, vo: VoId) {
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let members: BTreeSet<SiteId> = held.replica.heads().map(|head| head.body().site).collect();
         for site in held.published.sites() {
-            if !members.contains(&site) && site != self.id && !mutated!(RemovedStillCount) {
+            if !members.contains(&site) && site != self.cx.id && !mutated!(RemovedStillCount) {
                 held.published.drop_site(site);
             }
         }
         held.received.retain(|site, _| members.contains(site));
         let read: BTreeSet<SiteId> = held.published.sites().into_iter().collect();
-        for site in members.into_iter().filter(|site| *site != self.id) {
+        for site in members.into_iter().filter(|site| *site != self.cx.id) {
             if !read.contains(&site) && !mutated!(ReadmittedUnread) {
                 held.published.read_new(&held.replica, site);
             }
-            held.read_newest(site, |_| true, now.wall, self.config.timing.silence);
+            held.read_newest(site, |_| true, now.wall, self.cx.config.timing.silence);
         }
-        held.published.update_description(&held.replica, self.id);
-        held.silence_weighed = None;
-    }
-
-    pub(crate) fn refused(&mut self, now: MonoTime, vo: VoId, from: SiteId, why: &str) {
-        self.stats.refused += 1;
-        let why = why.to_owned();
-        if !mutated!(RefusalUnsaid) {
-            self.notice(now, Notice::Refused { vo, from, why });
-        }
+        held.published.update_description(&held.replica, self.cx.id);
+        held.silence_checked = None;
     }
 }

@@ -97,7 +97,7 @@ impl Site {
             return self.take_document(now, from, Document::read(&bytes));
         }
         self.inbox.reading = Some(from);
-        self.effects.push(Effect::Work(Work::read(bytes)));
+        self.cx.effects.push(Effect::Work(Work::read(bytes)));
     }
 
     fn take_arrival(&mut self, now: Now, from: SiteId, vo: VoId, arrival: Arrival) {

@@ -145,7 +145,7 @@ impl Site {
         (payer, rules): (u64, &Rules),
     ) -> (Charge, Refunds) {
         let charged = mark
-            .zip(self.instalments.get(key))
+            .zip(self.jobs.instalments.get(key))
             .filter(|(mark, charged)| {
                 let start = (record.start, charged.start);
                 !record.running && !mark.ended && replaces(mark.payer == payer, start)
@@ -160,7 +160,7 @@ impl Site {
         if !is_held && !is_placed {
             return (charge, Vec::new());
         }
-        match crate::charge::charge(record, None, rules, &self.config.charging) {
+        match crate::charge::charge(record, None, rules, &self.cx.config.charging) {
             Ok(Some(whole)) if is_held || whole.mark.charge != charge.mark.charge => {
                 charged.replaced_by(whole, mark, rules)
             }
@@ -170,7 +170,7 @@ impl Site {
 
     /// The rows of all jobs that run.
     pub(crate) fn instalment_rows(&self) -> impl Iterator<Item = Write> + '_ {
-        let rows = self.instalments.iter();
+        let rows = self.jobs.instalments.iter();
         rows.map(|(key, charged)| Write::set(Table::Instalments, key.clone(), charged.to_bytes()))
     }
 
@@ -182,7 +182,7 @@ impl Site {
         record: &UsageRecord,
         (mark, is_known): (Option<JobMark>, bool),
     ) -> Option<Write> {
-        let known = self.instalments.get(key).copied();
+        let known = self.jobs.instalments.get(key).copied();
         let now = match (mark, known) {
             _ if !record.running || !is_known => None,
             (None, _) => Some(Instalments::first(record)),
@@ -195,11 +195,11 @@ impl Site {
         let (table, row) = (Table::Instalments, key.to_vec());
         Some(match now {
             Some(now) => {
-                self.instalments.insert(row.clone(), now);
+                self.jobs.instalments.insert(row.clone(), now);
                 Write::set(table, row, now.to_bytes())
             }
             None => {
-                self.instalments.remove(key);
+                self.jobs.instalments.remove(key);
                 Write::delete(table, row)
             }
         })
@@ -209,14 +209,14 @@ impl Site {
     pub(crate) fn forget_instalments(&mut self, horizon: WallTime) {
         let before = horizon.before(KEPT);
         let mut rows = Vec::new();
-        self.instalments.retain(|key, charged| {
+        self.jobs.instalments.retain(|key, charged| {
             let is_kept = charged.since >= before;
             if !is_kept {
                 rows.push(Write::delete(Table::Instalments, key.clone()));
             }
             is_kept
         });
-        self.persist(rows);
+        self.cx.persist(rows);
     }
 }
 

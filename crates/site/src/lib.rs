@@ -17,6 +17,7 @@
 mod advert;
 mod charge;
 mod config;
+mod cx;
 mod identity;
 mod kinds;
 mod moved;
@@ -30,8 +31,11 @@ mod own;
 mod published;
 mod quota;
 mod vo;
+mod vos;
 
 mod event;
+mod jobs;
+mod peers;
 mod shares;
 
 mod adoptions;
@@ -67,6 +71,7 @@ pub use advert::{
 pub use audit::AuditEntry;
 pub use config::{Charging, IdleRules, OwnerQuota, SiteConfig, Timing};
 pub use correct::Refund;
+pub use cx::SiteStats;
 pub use estimate::Estimate;
 pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
 pub use fairmesh_broker as broker;
@@ -91,7 +96,7 @@ pub use remap::{
     Fate, MOVES_MAX, Move, Moved as MovedSums, Relocation, Remap, Remapper, Uncovered,
 };
 pub use restore::{Row, Tell};
-pub use site::{Site, SiteStats};
+pub use site::Site;
 pub use store::{HeadId, JobMark, SITE_KEY, Table, Write, job_key};
 pub use tables::{KnownUsage, PublishedTables};
 pub use view::{Coverage, Divided, View};

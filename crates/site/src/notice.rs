@@ -336,7 +336,7 @@ impl Notices {
 impl Site {
     /// How many of its kind a peer has made new since the one that was said before this one.
     pub fn held_back(&self, notice: &Notice) -> u64 {
-        let said = notice.paced().and_then(|of| self.notices.said.get(&of));
+        let said = notice.paced().and_then(|of| self.cx.notices.said.get(&of));
         said.map_or(0, |said| said.before)
     }
 }

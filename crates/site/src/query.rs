@@ -160,7 +160,7 @@ impl Site {
             health.forked |= vo.replica.forked().next().is_some();
             others |= vo.charter().is_some_and(|charter| charter.sites.len() > 1);
         }
-        health.alone = others && self.gossip.peers().next().is_none();
+        health.alone = others && self.peers.gossip.peers().next().is_none();
         health
     }
 
@@ -185,10 +185,10 @@ impl Site {
 
     /// What is known of each VO.
     pub fn vo_status(&self, now: Now) -> Vec<VoStatus> {
-        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
         let has_told = |vo: &Vo, peer: SiteId| {
             let is_member = vo.replica.is_member(peer);
-            !is_member || vo.told_by.contains(&peer) || self.gossip.agreed_at(peer).is_some()
+            !is_member || vo.told_by.contains(&peer) || self.peers.gossip.agreed_at(peer).is_some()
         };
         let status = |(id, vo): (&VoId, &Vo)| {
             let charter = vo.charter();
@@ -209,7 +209,7 @@ impl Site {
                     .iter()
                     .map(ToString::to_string)
                     .collect(),
-                cpus: charter.and_then(|charter| Some(charter.member(self.id)?.cores)),
+                cpus: charter.and_then(|charter| Some(charter.member(self.cx.id)?.cores)),
                 past_known: vo.is_founded()
                     && self.knows_own_past(*id)
                     && connected.iter().all(|peer| has_told(vo, *peer)),
@@ -257,7 +257,7 @@ impl Site {
         }
         for (site, cores) in cores {
             let is_known = coverage.signed_at.contains_key(&site);
-            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(site != self.id));
+            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(site != self.cx.id));
             coverage.cores_total += cores;
             coverage.sites_known += u32::from(is_known);
             coverage.cores_known += if is_known { cores } else { 0 };
@@ -268,15 +268,15 @@ impl Site {
     /// What is known of each peer.
     pub fn peers(&self) -> Vec<PeerStatus> {
         let coverage = self.coverage();
-        let connected: Vec<SiteId> = self.gossip.peers().collect();
-        let introducers = self.config.introducers.iter();
+        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
+        let introducers = self.cx.config.introducers.iter();
         let mut names: BTreeMap<SiteId, Option<String>> =
             introducers.map(|site| (*site, None)).collect();
         for charter in self.vos.values().filter_map(Vo::charter) {
             let members = charter.sites.iter();
             names.extend(members.map(|member| (member.site, Some(member.name.clone()))));
         }
-        names.remove(&self.id);
+        names.remove(&self.cx.id);
         let has_charter = self.vos.values().any(|vo| vo.charter().is_some());
         let received = |site: &SiteId| {
             let of_vos = self.vos.values();
@@ -286,15 +286,15 @@ impl Site {
             .into_iter()
             .map(|(site, name)| PeerStatus {
                 site,
-                exchanges: self.gossip.exchanges_with(site),
-                had_no_exchange: self.gossip.had_no_exchange(site),
+                exchanges: self.peers.gossip.exchanges_with(site),
+                had_no_exchange: self.peers.gossip.had_no_exchange(site),
                 received: received(&site),
                 is_member: name.is_some() || !has_charter,
                 name,
                 connected: connected.contains(&site),
                 signed_at: coverage.signed_at.get(&site).copied(),
                 usage_until: self.reach_of(site),
-                agreed: self.gossip.agreed_at(site),
+                agreed: self.peers.gossip.agreed_at(site),
             })
             .collect()
     }
@@ -345,7 +345,7 @@ impl Site {
     /// site's own counters and of all that is held of others, joined and not clamped. A cell may come in
     /// parts, which add up.
     pub fn usage_cells(&self) -> impl Iterator<Item = UsageCell> + '_ {
-        let vos = self.vos.keys().chain(self.left.keys());
+        let vos = self.vos.keys().chain(self.vos.left.keys());
         let vos = vos.map(|vo| Some(*vo)).chain([None]);
         vos.flat_map(|vo| self.cells_below(vo, AccountPath::root()))
     }
@@ -379,7 +379,7 @@ impl Site {
             .own
             .cells(vo)
             .filter(move |own| own.2.starts_with(&below));
-        let own = own.map(move |(_, span, path, counters)| cell(self.id, path, span, counters));
+        let own = own.map(move |(_, span, path, counters)| cell(self.cx.id, path, span, counters));
         own.chain(others)
     }
 
@@ -397,7 +397,7 @@ impl Site {
 
     /// What running jobs count for at this site's own levels and in no counter: in a span, or as a whole.
     pub fn running_usage(&self) -> impl Iterator<Item = (&Account, Option<Span>, u64)> {
-        let rows = self.running.rows();
+        let rows = self.jobs.running.rows();
         rows.map(|(place, charge)| (&place.account, place.span, charge))
     }
 
@@ -430,7 +430,8 @@ impl Site {
 
     /// Origins that map nowhere: records, charge in core-milliseconds, and when the last one ended.
     pub fn unmapped(&self) -> impl Iterator<Item = (&Origin, u64, u64, WallTime)> {
-        self.unmapped
+        self.jobs
+            .unmapped
             .iter()
             .map(|(origin, seen)| (origin, seen.records, seen.charge, seen.last))
     }
@@ -442,13 +443,13 @@ impl Site {
 
     /// What time it is by the clock of a connected peer, as it said last.
     pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
-        self.gossip.clock_of(peer, now)
+        self.peers.gossip.clock_of(peer, now)
     }
 
     /// Whether the tree in force is that of earlier documents or an earlier configuration, while the next
     /// one is built and fed.
     pub fn is_feeding(&self) -> bool {
-        self.shares.next.is_some() || self.tree_is_stale
+        self.shares.next.is_some() || self.shares.is_stale
     }
 
     /// Whether something has come that is not taken in yet: a large answer, or a document that is read.
@@ -510,13 +511,13 @@ impl Site {
 
     /// VOs that the owner has left and whose charter is kept: what was used for them counts at the root.
     pub fn left_vos(&self) -> impl Iterator<Item = VoId> {
-        let founded = self.left.iter().filter(|(_, held)| held.is_founded());
+        let founded = self.vos.left.iter().filter(|(_, held)| held.is_founded());
         founded.map(|(vo, _)| *vo)
     }
 
     /// The signed documents of VOs that the site takes no part in, and whose policies others mount.
     pub fn read_documents(&self) -> impl Iterator<Item = (VoId, Arc<[u8]>)> {
-        self.read.iter().flat_map(|(vo, policies)| {
+        self.vos.read.iter().flat_map(|(vo, policies)| {
             let documents = policies.documents();
             documents.map(|(_, _, bytes)| (*vo, bytes.clone()))
         })

@@ -85,6 +85,14 @@ pub struct QuotaStats {
     pub committed: u64,
 }
 
+/// What concerns the quotas of all VOs together.
+#[derive(Debug, Default)]
+pub(crate) struct Quotas {
+    pub(crate) stats: QuotaStats,
+    /// Number of the last request for rights.
+    last_want: u64,
+}
+
 /// The rights of a site in one VO, and what is under way of them.
 #[derive(Debug)]
 pub(crate) struct Quota {
@@ -202,17 +210,18 @@ impl Site {
         for (vo, job, mark) in holds {
             of_vos.entry(vo).or_default().1.insert(job, mark);
         }
-        for (vo, held) in &mut self.vos {
+        for (vo, held) in self.vos.iter_mut() {
             let of_vo = of_vos.remove(vo).unwrap_or_default();
             let (members, grants) = (held.members(), grants_of(held));
-            let ledger = Ledger::restore(self.id, members, grants, of_vo, mutated!(StoreTrusted));
+            let ledger =
+                Ledger::restore(self.cx.id, members, grants, of_vo, mutated!(StoreTrusted));
             held.quota = Quota::of(ledger);
             for (id, row) in held.quota.ledger.own_rows() {
                 let bytes = rows::part(id, row);
                 self.own.set_part(*vo, rows::part_key(id), Some(bytes));
             }
         }
-        for vo in self.vo_ids() {
+        for vo in self.vos.ids() {
             self.read_rights(vo);
         }
     }
@@ -254,7 +263,7 @@ impl Site {
 
     /// Receives all rights that the heads held say.
     fn read_rights(&mut self, vo: VoId) {
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let mut heads: Vec<_> = held
             .replica
             .heads()
@@ -282,7 +291,7 @@ impl Site {
         head: &fairmesh_gossip::Head,
         parts: &[PartKey],
     ) {
-        let held = self.vos.get_mut(&vo).expect("its head was taken");
+        let held = self.vos.listed(vo);
         let (site, incarnation) = (head.site, head.incarnation);
         let is_first = held.quota.ledger.newest_of(site) < incarnation;
         let is_rights = |key: &&PartKey| key.kind() == RIGHTS;
@@ -307,15 +316,15 @@ impl Site {
 
     /// A peer gave back what this site had published of its rights.
     pub(crate) fn absorb_own_rights(&mut self, vo: VoId, parts: &[PartKey]) {
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let own = parts.iter().filter(|key| key.kind() == RIGHTS);
-        let forms = own.flat_map(|key| held.replica.variants(self.id, key));
+        let forms = own.flat_map(|key| held.replica.variants(self.cx.id, key));
         let rows: Vec<_> = forms.filter_map(|bytes| rows::read_part(bytes)).collect();
         if rows.is_empty() || mutated!(OwnRightsUnread) {
             return;
         }
         let incarnation = self.own.incarnation();
-        held.quota.ledger.receive(self.id, incarnation, rows);
+        held.quota.ledger.receive(self.cx.id, incarnation, rows);
         held.quota.has_offers = true;
         self.keep_quota(vo);
     }
@@ -333,10 +342,10 @@ impl Site {
     /// this site does not.
     pub(crate) fn hear(&mut self, now: Now, from: SiteId, vo: VoId) {
         let incarnation = self.own.incarnation();
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let is_of_this_start = held
             .replica
-            .heads_of(self.id)
+            .heads_of(self.cx.id)
             .any(|head| head.body().incarnation == incarnation);
         if !held.quota.ledger.is_frozen() || (!is_of_this_start && !mutated!(HeardBeforeSigned)) {
             return;
@@ -349,7 +358,7 @@ impl Site {
     /// Makes durable, and publishes, what the ledger of a VO has changed.
     pub(crate) fn keep_quota(&mut self, vo: VoId) {
         let writes = self.quota_writes(vo);
-        self.persist(writes);
+        self.cx.persist(writes);
     }
 
     /// The rows of what the ledger of a VO has changed, which the next head says, too.
@@ -389,7 +398,7 @@ impl Site {
 
     /// Own rows, and holds that are open: what no peer has, or has the news of.
     pub(crate) fn quota_rows_held_alone(&self) -> Vec<Write> {
-        let vos = self.vos.iter().chain(&self.left);
+        let vos = self.vos.iter().chain(&self.vos.left);
         let rows = vos.flat_map(|(vo, held)| {
             let ledger = &held.quota.ledger;
             let rights = ledger.own_rows();
@@ -402,7 +411,7 @@ impl Site {
 
     /// Lets go of slices that ended before what the VO's history has passed over, and of jobs of then.
     pub(crate) fn forget_quota(&mut self, vo: VoId, before: WallTime) {
-        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         let ledger = &mut quota.ledger;
         let Changes { rows, marks, .. } = ledger.forget(before);
         let mut writes = Vec::with_capacity(rows.len() + marks.len());
@@ -412,7 +421,7 @@ impl Site {
         }
         writes.extend(marks.iter().map(|job| rows::hold_row(vo, job, None)));
         writes.extend(quota.transfers.forget(vo, before));
-        self.persist(writes);
+        self.cx.persist(writes);
     }
 }
 
@@ -420,7 +429,7 @@ impl Site {
 impl Site {
     /// Whatever is due: holds that expire, rights that thaw, requests, and calls that have waited.
     pub(crate) fn advance_quotas(&mut self, now: Now) {
-        for vo in self.vo_ids() {
+        for vo in self.vos.ids() {
             let held = &self.vos[&vo];
             let last = held.quota.ticked_at;
             let is_due = last.is_none_or(|at| now.mono >= at.after(TICK));
@@ -448,12 +457,12 @@ impl Site {
     }
 
     fn tick_quota(&mut self, now: Now, vo: VoId) {
-        let connected: BTreeSet<SiteId> = self.gossip.peers().collect();
+        let connected: BTreeSet<SiteId> = self.peers.gossip.peers().collect();
         self.post_price(now, vo);
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let quota = &mut held.quota;
         let before = quota.ticked_at.replace(now.mono).unwrap_or(now.mono);
-        quota.wall = match self.standing.may_forget() || mutated!(WrongClockExpires) {
+        quota.wall = match self.cx.clock.standing.may_forget() || mutated!(WrongClockExpires) {
             true => now.wall,
             false => quota.wall.after(now.mono.since(before)),
         };
@@ -472,7 +481,7 @@ impl Site {
                 .unheard()
                 .filter(|site| connected.contains(site))
             {
-                self.gossip.probe(site);
+                self.peers.gossip.probe(site);
             }
             let asked = std::mem::take(&mut quota.asked);
             let can_hear =
@@ -487,13 +496,13 @@ impl Site {
 
     fn ask_for_rights(&mut self, now: Now, vo: VoId, wants: Vec<(SiteId, Want)>) {
         for (to, want) in wants {
-            let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+            let quota = &mut self.vos.listed(vo).quota;
             quota.asked.insert((to, want.slice), now.mono);
-            self.next_want += 1;
-            let id = numbered(WANT, self.next_want);
+            self.quotas.last_want += 1;
+            let id = numbered(WANT, self.quotas.last_want);
             let bytes = wire::want(vo, &want);
-            self.quota_stats.asked += 1;
-            self.effects.push(Effect::Ask { to, id, bytes });
+            self.quotas.stats.asked += 1;
+            self.cx.effects.push(Effect::Ask { to, id, bytes });
         }
     }
 
@@ -503,7 +512,7 @@ impl Site {
             self.give_rights(now, from, vo, &want)
         });
         let bytes = wire::given(given);
-        self.effects.push(Effect::Answer { channel, bytes });
+        self.cx.effects.push(Effect::Answer { channel, bytes });
     }
 
     fn give_rights(&mut self, now: Now, to: SiteId, vo: VoId, want: &Want) -> CoreMillis {
@@ -521,8 +530,8 @@ impl Site {
         }
         held.quota.given.insert(to, now.mono);
         held.quota.is_urgent = true;
-        self.quota_stats.transfers += 1;
-        self.quota_stats.sent = self.quota_stats.sent.saturating_add(given.0);
+        self.quotas.stats.transfers += 1;
+        self.quotas.stats.sent = self.quotas.stats.sent.saturating_add(given.0);
         self.keep_quota(vo);
         given
     }
@@ -540,7 +549,7 @@ impl Site {
     pub(crate) fn publish_due_at(&self, vo: VoId) -> MonoTime {
         let held = &self.vos[&vo];
         let last = held.published_at;
-        let timing = &self.config.timing;
+        let timing = &self.cx.config.timing;
         let usual = due(last, self.own.has_unpublished(vo), timing);
         let advert = self.advert_due_at(vo, due(last, true, timing));
         let usual = usual.min(advert.unwrap_or(usual));
@@ -566,7 +575,7 @@ impl Site {
 
     /// Counters for the metrics.
     pub fn quota_stats(&self) -> QuotaStats {
-        self.quota_stats
+        self.quotas.stats
     }
 }
 

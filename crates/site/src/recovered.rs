@@ -140,13 +140,13 @@ pub(crate) fn reach_row(vo: Option<VoId>, reach: Reaches) -> Write {
 impl Site {
     /// Until when counters reach whose jobs' marks are lost; `None` where nothing was lost.
     pub fn recovered(&self, vo: Option<VoId>) -> Option<Reach> {
-        let reach = self.reach.get(&vo)?.recovered;
+        let reach = self.own.reach.get(&vo)?.recovered;
         (reach != Reach::default()).then_some(reach)
     }
 
     /// Own counters reach so far. Returns what is to be kept, if they did not before.
     pub(crate) fn reaches(&mut self, vo: Option<VoId>, until: Reach) -> Option<Write> {
-        let reach = self.reach.entry(vo).or_default();
+        let reach = self.own.reach.entry(vo).or_default();
         let counted = reach.counted.join(until);
         let has_moved = std::mem::replace(&mut reach.counted, counted) != counted;
         has_moved.then(|| reach_row(vo, *reach))
@@ -155,7 +155,7 @@ impl Site {
     /// Puts into the next head of a VO until when what it has reaches. What was counted while the clock was ahead
     /// reaches no further than to `latest`.
     pub(crate) fn bring_reach(&mut self, vo: VoId, latest: WallTime) {
-        let reach = self.reach.get(&Some(vo)).map(|reach| reach.counted);
+        let reach = self.own.reach.get(&Some(vo)).map(|reach| reach.counted);
         let bytes = reach.map(|reach| reach.no_later_than(latest).to_bytes());
         let bytes = bytes.filter(|_| !mutated!(ReachUnpublished));
         self.own.set_part(vo, PartKey::new(REACH, &[]), bytes);
@@ -164,7 +164,7 @@ impl Site {
     /// What was counted while the clock was ahead reaches no further than to `latest`: jobs that end later are new.
     pub(crate) fn cut_reaches(&mut self, latest: WallTime) {
         let mut writes = Vec::new();
-        for (vo, reach) in &mut self.reach {
+        for (vo, reach) in &mut self.own.reach {
             let cut = Reaches {
                 counted: reach.counted.no_later_than(latest),
                 recovered: reach.recovered.no_later_than(latest),
@@ -173,7 +173,7 @@ impl Site {
                 writes.push(reach_row(*vo, cut));
             }
         }
-        self.persist(writes);
+        self.cx.persist(writes);
     }
 
     /// Until when the counters reach in heads of this site's earlier starts that are held. What a second machine with
@@ -182,23 +182,25 @@ impl Site {
     pub(crate) fn past_reach(&self, now: Now, vo: VoId) -> Reach {
         let replica = &self.vos[&vo].replica;
         let heads = replica
-            .heads_of(self.id)
+            .heads_of(self.cx.id)
             .map(|head| head.body().incarnation);
         let past = heads.filter(|head| *head != self.own.incarnation());
-        let parts = past.flat_map(|head| replica.parts_of(self.id, head, REACH));
+        let parts = past.flat_map(|head| replica.parts_of(self.cx.id, head, REACH));
         let reaches = parts.filter_map(|(_, bytes)| Reach::from_bytes(bytes));
         let reach = reaches.fold(Reach::default(), Reach::join);
-        if now.mono == self.began {
+        if now.mono == self.cx.clock.started.mono {
             // It was in the store.
             return reach;
         }
         let wall = self
-            .own_clock
+            .cx
+            .clock
+            .own
             .wall
-            .max(self.members_clock.unwrap_or_default());
-        let began = wall.before(now.mono.since(self.began));
+            .max(self.cx.clock.members.unwrap_or_default());
+        let began = wall.before(now.mono.since(self.cx.clock.started.mono));
         // Jobs count that end as much later.
-        reach.no_later_than(began.after(self.config.timing.clock_tolerance))
+        reach.no_later_than(began.after(self.cx.config.timing.clock_tolerance))
     }
 
     /// The newest moment of a job in what a site published, in any VO.
@@ -215,7 +217,7 @@ impl Site {
 
     /// The rows of the store of all that.
     pub(crate) fn reach_rows(&self) -> impl Iterator<Item = Write> {
-        let rows = self.reach.iter();
+        let rows = self.own.reach.iter();
         rows.map(|(vo, reach)| reach_row(*vo, *reach))
     }
 

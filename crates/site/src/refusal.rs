@@ -21,7 +21,7 @@ impl Site {
         let mut payers = Payers::new();
         let refusal = |(index, record): (usize, _)| {
             let payer = self.payer_of(record, now.wall, &mut payers);
-            let (vo, charging) = (payer.account.vo, &self.config.charging);
+            let (vo, charging) = (payer.account.vo, &self.cx.config.charging);
             let charged = self
                 .check(record)
                 .and_then(|()| self.check_capacity(vo, record))

@@ -132,18 +132,18 @@ impl Site {
             let charter = vo.and_then(|vo| self.vos.get(&vo)?.charter());
             let terms = Terms {
                 rules: self.rules(vo, now.wall),
-                member: charter.and_then(|charter| charter.member(self.id).cloned()),
+                member: charter.and_then(|charter| charter.member(self.cx.id).cloned()),
                 is_founded: vo.is_none() || charter.is_some(),
             };
             (vo, terms)
         };
         Remapper {
-            config: Arc::clone(&self.config),
+            config: Arc::clone(&self.cx.config),
             cells: vos.clone().map(|vo| (vo, self.own.shared(vo))).collect(),
             terms: vos.map(terms).collect(),
             payers: BTreeMap::new(),
             mapped: BTreeMap::new(),
-            state: self.marks_moved,
+            state: self.jobs.marks_moved,
             since,
             cover: Cover::default(),
         }

@@ -18,12 +18,13 @@ use crate::charge::{Charge, Rules, charge};
 use crate::config::Charging;
 use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::{Account, IdentityMap, Words};
+use crate::jobs::Unmapped;
 use crate::moved::moved;
 use crate::own::{Bounds, Own};
 use crate::published::net;
 use crate::quota::Ended;
 use crate::recovered::Reach;
-use crate::site::{Site, Unmapped};
+use crate::site::Site;
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::time::Standing;
 use crate::vo::Vo;
@@ -67,8 +68,8 @@ impl Site {
         let marks = report.marks.into_iter();
         let marks = marks.map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes()));
         report.writes.extend(marks);
-        self.persist(report.writes);
-        self.effects.push(Effect::Reply {
+        self.cx.persist(report.writes);
+        self.cx.effects.push(Effect::Reply {
             ticket,
             reply: Reply::Reported(report.reported),
         });
@@ -83,7 +84,7 @@ impl Site {
     ) -> &'b mut Payer {
         payers.entry(Words::from(record)).or_insert_with(|| {
             // By the rules that the owner has now, also while the tree that follows them is fed.
-            let mapped = self.config.identity.resolve(record);
+            let mapped = self.cx.config.identity.resolve(record);
             let is_mapped = mapped.is_some();
             let account = mapped.unwrap_or_else(IdentityMap::nowhere);
             Payer {
@@ -119,13 +120,13 @@ impl Site {
             }
             AfterCorrection::Again(mark) => (mark, true, false),
             AfterCorrection::TakenBack(at) => {
-                self.stats.records_known += 1;
+                self.cx.stats.records_known += 1;
                 report.reported.known += 1;
                 *report.reported.not_again.entry(at).or_default() += 1;
                 return true;
             }
         };
-        let charging = &self.config.charging;
+        let charging = &self.cx.config.charging;
         // A job that counts already stays known if the charter gives this site less now.
         let is_new = mark.is_none_or(|mark| !mark.ended);
         let has_room = || is_new.then(|| self.check_capacity(vo, record));
@@ -139,7 +140,7 @@ impl Site {
                 return self.refuse(index, why, report);
             }
             Ok(None) => {
-                self.stats.records_known += 1;
+                self.cx.stats.records_known += 1;
                 report.reported.known += 1;
                 let has_ended = |mark: Option<JobMark>| mark.is_some_and(|mark| mark.ended);
                 report.reported.left_out += u64::from(has_ended(mark) && !has_ended(told));
@@ -190,14 +191,14 @@ impl Site {
             .writes
             .extend(noted.filter(|_| !mutated!(InstalmentsUnwritten)));
         if charge.mark.ended && !mutated!(EndedStillRuns) {
-            let ended = self.running.end(&key);
+            let ended = self.jobs.running.end(&key);
             self.shares.change_running(&ended);
         }
         let is_of_one = mark.is_none_or(|mark| mark.charge == 0 || mark.payer == payer.digest);
         let mut mark = charge.mark;
         mark.payer = if is_of_one { payer.digest } else { 0 };
         report.marks.insert(key, mark);
-        self.marks_moved += u64::from(is_again);
+        self.jobs.marks_moved += u64::from(is_again);
         if mark.ended && self.is_of_quotas(payer.account.vo, &record.key) {
             let ended = Ended::new(&payer.account, record, mark.charge);
             report.ended.push(Ended { is_again, ..ended });
@@ -205,14 +206,14 @@ impl Site {
         if !payer.is_mapped {
             self.note_unmapped(record, total, report);
         }
-        self.stats.records_counted += 1;
+        self.cx.stats.records_counted += 1;
         report.reported.counted += 1;
         report.reported.late += u64::from(charge.late);
         report.reported.charge = report.reported.charge.saturating_add(total.charge);
     }
 
     pub(crate) fn refuse(&mut self, index: usize, why: String, report: &mut Reporting) -> bool {
-        self.stats.records_refused += 1;
+        self.cx.stats.records_refused += 1;
         report.reported.refused.push((index, why));
         false
     }
@@ -303,7 +304,7 @@ impl Site {
 
     /// Length of the windows in which usage of a VO, or of the site's own accounts, is counted.
     pub(crate) fn window(&self, vo: Option<VoId>) -> WindowLength {
-        vo.map_or(self.config.local_window, |vo| self.vos[&vo].window())
+        vo.map_or(self.cx.config.local_window, |vo| self.vos[&vo].window())
     }
 
     /// What bounds own usage of a VO; nothing does that of the site's own accounts.
@@ -313,7 +314,7 @@ impl Site {
 
     /// Why nothing may be acknowledged now: what this site's clock says of the time is known to be wrong.
     pub(crate) fn refuses_all(&self) -> Option<String> {
-        (self.standing == Standing::BeforeOwnHead).then(|| {
+        (self.cx.clock.standing == Standing::BeforeOwnHead).then(|| {
             "this machine's clock stands before what this site has signed last: report again when it is set right"
                 .to_owned()
         })
@@ -347,11 +348,13 @@ impl Site {
         // By our own clock, though it may be wrong: the batch system goes by the same one. Peers are
         // told when it is time.
         let latest = self
-            .own_clock
+            .cx
+            .clock
+            .own
             .wall
-            .after(self.config.timing.clock_tolerance);
+            .after(self.cx.config.timing.clock_tolerance);
         if record.end > latest && !mutated!(FutureJobsTaken) {
-            let ahead = record.end.since(self.own_clock.wall).0 / 1_000;
+            let ahead = record.end.since(self.cx.clock.own.wall).0 / 1_000;
             return Err(format!(
                 "job `{}` ends {ahead} s in the future: is this machine's clock right?",
                 record.key.job
@@ -362,8 +365,8 @@ impl Site {
 
     /// Whether what a record is refused for passes: a charter is on its way, or two machines' clocks differ.
     pub(crate) fn passes(&self, vo: Option<VoId>, record: &UsageRecord) -> bool {
-        let ahead = record.end.since(self.own_clock.wall);
-        let is_ahead = ahead > self.config.timing.clock_tolerance;
+        let ahead = record.end.since(self.cx.clock.own.wall);
+        let is_ahead = ahead > self.cx.config.timing.clock_tolerance;
         let is_unfounded = vo.is_some_and(|vo| !self.is_founded(vo));
         record.validate().is_ok() && (is_ahead && ahead.0 <= DAY_MS || !is_ahead && is_unfounded)
     }
@@ -375,7 +378,7 @@ impl Site {
         record: &UsageRecord,
     ) -> Result<(), String> {
         let charter = vo.and_then(|vo| self.vos.get(&vo)?.charter());
-        let Some(member) = charter.and_then(|charter| charter.member(self.id)) else {
+        let Some(member) = charter.and_then(|charter| charter.member(self.cx.id)) else {
             return Ok(());
         };
         check_member(member, record)
@@ -385,7 +388,7 @@ impl Site {
     pub(crate) fn rules(&self, vo: Option<VoId>, now: WallTime) -> Rules {
         let held = vo.and_then(|vo| self.vos.get(&vo));
         let founded = held.and_then(|held| Some((held, held.charter()?)));
-        let local = &self.config.charging;
+        let local = &self.cx.config.charging;
         let (charging, discounts, history, window, mode, horizon) = match founded {
             Some((held, charter)) => (
                 charter.charging,
@@ -397,15 +400,15 @@ impl Site {
                 // ours.
                 held.horizon(mutant!(
                     LateByOwnClock,
-                    now.min(self.members_clock.unwrap_or(now)),
+                    now.min(self.cx.clock.members.unwrap_or(now)),
                     now
                 )),
             ),
             None => (
                 local.local_rule,
                 local.local_discounts,
-                self.config.local_history,
-                self.config.local_window,
+                self.cx.config.local_history,
+                self.cx.config.local_window,
                 UsageMode::Active,
                 self.local_horizon(now),
             ),
@@ -419,22 +422,22 @@ impl Site {
             whole_jobs: history == HistoryRule::RunningOnly,
             horizon,
             whole_days_before: mutant!(WholeDaysEarly, today.saturating_sub(OLD_DAYS - 1), today),
-            latest: now.after(self.config.timing.clock_tolerance),
+            latest: now.after(self.cx.config.timing.clock_tolerance),
         }
     }
 
     /// Whether an origin that maps nowhere is listed, or may be.
     pub(crate) fn lists_unmapped(&self, origin: &Origin) -> bool {
-        self.unmapped.len() < UNMAPPED_MAX || self.unmapped.contains_key(origin)
+        self.jobs.unmapped.len() < UNMAPPED_MAX || self.jobs.unmapped.contains_key(origin)
     }
 
     fn note_unmapped(&mut self, record: &UsageRecord, total: Counters, report: &mut Reporting) {
-        self.stats.records_unmapped += 1;
+        self.cx.stats.records_unmapped += 1;
         report.reported.unmapped += 1;
         if !self.lists_unmapped(&record.origin) {
             return;
         }
-        let seen = self.unmapped.entry(record.origin.clone()).or_default();
+        let seen = self.jobs.unmapped.entry(record.origin.clone()).or_default();
         *seen = Unmapped {
             records: seen.records + 1,
             charge: seen.charge.saturating_add(total.charge),

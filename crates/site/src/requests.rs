@@ -53,33 +53,37 @@ impl Site {
     /// let in when it calls again, and asked for the documents of that VO and nothing else. A false charter does no
     /// harm: a VO's id is the hash of its first one.
     pub(crate) fn take_caller(&mut self, caller: SiteId) {
-        if self.has_all_charters() || self.callers.contains(&caller) {
+        if self.has_all_charters() || self.peers.callers.contains(&caller) {
             return;
         }
-        if self.callers.len() >= CALLERS_MAX {
-            self.callers.pop_front();
+        if self.peers.callers.len() >= CALLERS_MAX {
+            self.peers.callers.pop_front();
         }
-        self.callers.push_back(caller);
-        self.allow_is_stale = true;
+        self.peers.callers.push_back(caller);
+        self.peers.are_stale = true;
     }
 
     /// Callers that are let in. Once all charters are here, these say who is.
     pub(crate) fn admitted_callers(&mut self) -> impl Iterator<Item = SiteId> {
         if self.has_all_charters() {
-            self.callers.clear();
+            self.peers.callers.clear();
         }
-        self.callers.iter().copied()
+        self.peers.callers.iter().copied()
     }
 
     /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may; and who
     /// may come for the charter that removes it.
     pub(crate) fn announce_peers(&mut self) {
-        self.allow_is_stale = false;
-        let mut sites = self.config.introducers.clone();
+        self.peers.are_stale = false;
+        let mut sites = self.cx.config.introducers.clone();
         sites.extend(self.admitted_callers());
         let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
         for charter in self.vos.values().filter_map(Vo::charter) {
-            for member in charter.sites.iter().filter(|member| member.site != self.id) {
+            for member in charter
+                .sites
+                .iter()
+                .filter(|member| member.site != self.cx.id)
+            {
                 sites.insert(member.site);
                 let known = addresses.entry(member.site).or_default();
                 for address in &member.addresses {
@@ -90,17 +94,17 @@ impl Site {
             }
         }
         let listed = self.vos.values().flat_map(Vo::listed);
-        let is_former = |site: &SiteId| !sites.contains(site) && *site != self.id;
+        let is_former = |site: &SiteId| !sites.contains(site) && *site != self.cx.id;
         let former = listed.filter(is_former).take(FORMER_MAX).collect();
-        self.effects.push(Effect::Allow {
+        self.cx.effects.push(Effect::Allow {
             sites,
             former,
             addresses,
         });
-        for (vo, held) in &self.vos {
+        for (vo, held) in self.vos.iter() {
             if let Some(charter) = held.charter() {
                 let members = charter.sites.iter().map(|member| member.site).collect();
-                self.effects.push(Effect::Subscribe { vo: *vo, members });
+                self.cx.effects.push(Effect::Subscribe { vo: *vo, members });
             }
         }
     }
@@ -119,11 +123,11 @@ impl Site {
             Some(&WITNESS) => return self.answer_witness(from, channel, bytes),
             _ => {}
         }
-        let response = self.gossip.answer(now, from, bytes, &self.vos);
+        let response = self.peers.gossip.answer(now, from, bytes, &self.vos);
         self.watch_peer(now, from);
         self.follow_agreements(now, from);
         let bytes = response.to_bytes();
-        self.effects.push(Effect::Answer { channel, bytes });
+        self.cx.effects.push(Effect::Answer { channel, bytes });
     }
 
     /// A peer has answered, or has not.

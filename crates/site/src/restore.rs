@@ -21,12 +21,13 @@ use crate::correct::{REFUND_BYTES_MAX, Refund};
 use crate::document::Document;
 use crate::forward::{Forwarding, parse_forwarded};
 use crate::instalments::Instalments;
+use crate::jobs::Unmapped;
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
 use crate::quota::{parse_hold, parse_rights, parse_transfer};
 use crate::recovered::Reaches;
 use crate::remap::{Relocation, is_relocation};
-use crate::site::{Site, Unmapped};
+use crate::site::Site;
 use crate::store::{HeadId, SITE_KEY, Table, Write, head_row, parse_ledger_row};
 use crate::vo::Vo;
 
@@ -98,7 +99,7 @@ impl Site {
         site.mend_own(now);
         site.set_left_aside();
         site.follow_mounts();
-        let vos = site.vo_ids();
+        let vos = site.vos.ids();
         for (done, vo) in vos.iter().enumerate() {
             tell("sums up the usage of VOs", done, vos.len());
             site.read_members(now, *vo);
@@ -116,10 +117,10 @@ impl Site {
         let mut facts = tables.remove(&Table::Meta).unwrap_or_default();
         facts.retain(|(key, _)| key == SITE_KEY);
         let owner = facts.pop().map(|(_, id)| id);
-        if owner.as_deref() == Some(self.id.as_bytes()) {
+        if owner.as_deref() == Some(self.cx.id.as_bytes()) {
             return;
         }
-        let id = Write::set(Table::Meta, SITE_KEY.to_vec(), self.id.as_bytes());
+        let id = Write::set(Table::Meta, SITE_KEY.to_vec(), self.cx.id.as_bytes());
         let mut writes = vec![id];
         // One change with the id: a crash between the two would leave the old key's rights under the new one.
         if owner.is_some() {
@@ -128,7 +129,7 @@ impl Site {
                 writes.extend(gone.map(|(key, _)| Write::delete(table, key)));
             }
         }
-        self.persist(writes);
+        self.cx.persist(writes);
     }
 
     /// What was seen before, so that an older document is known for a rollback.
@@ -138,7 +139,7 @@ impl Site {
             Some((vo_of(&key)?, seen))
         };
         for (vo, seen) in self.read_rows(now, "memory of policy versions", rows, parse) {
-            self.vos.insert(vo, Vo::new(vo, &self.key, &seen));
+            self.vos.insert(vo, Vo::new(vo, &self.cx.key, &seen));
         }
     }
 
@@ -166,7 +167,7 @@ impl Site {
                 restored.is_err()
             });
             if rows.is_empty() || rows.len() == before {
-                self.persist(superseded);
+                self.cx.persist(superseded);
                 break;
             }
         }
@@ -201,16 +202,18 @@ impl Site {
             tell("takes in parts of heads", done, all);
             match held.replica.restore(&kinds, &bytes, parts) {
                 Ok(gone) => {
-                    self.persist(gone.iter().map(|row| head_row(id.vo, row)).collect());
+                    self.cx
+                        .persist(gone.iter().map(|row| head_row(id.vo, row)).collect());
                 }
                 Err(_) => self.bad_row(now, "head"),
             }
         }
         for held in self.vos.values_mut() {
-            held.advert.restore(newest(&held.replica, self.id));
+            held.advert.restore(newest(&held.replica, self.cx.id));
         }
-        let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.id));
-        self.last_head_at = mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
+        let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.cx.id));
+        self.cx.clock.last_head_at =
+            mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
         self.doubt_clock(now.wall);
     }
 
@@ -250,7 +253,7 @@ impl Site {
         let heads = self
             .vos
             .values()
-            .flat_map(|vo| vo.replica.heads_of(self.id));
+            .flat_map(|vo| vo.replica.heads_of(self.cx.id));
         let published = heads.map(|head| head.body().incarnation);
         // Local accounts have none.
         let of_vos = restored.iter().filter(|(vo, _)| vo.is_some());
@@ -267,25 +270,25 @@ impl Site {
             } else {
                 above
             },
-            self.config.local_window,
+            self.cx.config.local_window,
         );
         restored.into_iter().for_each(|row| self.own.restore(row));
         self.own.pack();
         let moved = self.own.move_windows();
-        self.persist(moved.writes);
+        self.cx.persist(moved.writes);
     }
 
     /// Days that the ledger has beside some of their windows take these in; and what the site's own heads
     /// say beyond the ledger is joined in.
     fn mend_own(&mut self, now: Now) {
-        for vo in self.vo_ids().into_iter().map(Some).chain([None]) {
+        for vo in self.vos.ids().into_iter().map(Some).chain([None]) {
             let window = self.window(vo);
             let whole: BTreeSet<Span> = self.own.spans(vo).collect();
             let is_whole = |day: Span| whole.contains(&day);
             let mended = self.own.merge_days(vo, window, is_whole);
-            self.persist(mended.writes);
+            self.cx.persist(mended.writes);
             if let Some(vo) = vo {
-                let parts = self.vos[&vo].replica.part_keys(self.id);
+                let parts = self.vos[&vo].replica.part_keys(self.cx.id);
                 let parts: Vec<PartKey> = parts.into_iter().collect();
                 self.absorb_own(now, vo, &parts);
             }
@@ -294,10 +297,10 @@ impl Site {
 
     /// Moves what is held of VOs that the configuration does not name out of the way.
     fn set_left_aside(&mut self) {
-        let named: BTreeSet<VoId> = self.config.vos.values().copied().collect();
-        for vo in self.vo_ids() {
+        let named: BTreeSet<VoId> = self.cx.config.vos.values().copied().collect();
+        for vo in self.vos.ids() {
             if !named.contains(&vo) {
-                self.left.extend(self.vos.remove_entry(&vo));
+                self.vos.left.extend(self.vos.members.remove_entry(&vo));
             }
         }
     }
@@ -312,7 +315,7 @@ impl Site {
                 charge,
                 last,
             };
-            self.unmapped.insert(origin, seen);
+            self.jobs.unmapped.insert(origin, seen);
         }
     }
 
@@ -333,7 +336,7 @@ impl Site {
     fn restore_forwarded(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_forwarded(&key, &value);
         let rows = self.read_rows(now, "forwarded job", rows, parse);
-        self.forward = Forwarding::restore(self.id, self.accepted(), rows);
+        self.forward = Forwarding::restore(self.cx.id, self.accepted(), rows);
     }
 
     fn restore_reach(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -343,13 +346,13 @@ impl Site {
             is_key.then_some((vo, Reaches::from_bytes(&value)?))
         };
         let rows = self.read_rows(now, "reach of counters", rows, parse);
-        self.reach = rows.into_iter().collect();
+        self.own.reach = rows.into_iter().collect();
     }
 
     fn restore_instalments(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key, value: Vec<u8>| Some((key, Instalments::from_bytes(&value)?));
         let rows = self.read_rows(now, "charge of a running job", rows, parse);
-        self.instalments = rows.into_iter().collect();
+        self.jobs.instalments = rows.into_iter().collect();
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -360,7 +363,7 @@ impl Site {
         };
         for (key, refund) in self.read_rows(now, "correction", refunds, parse) {
             self.tell(&refund);
-            self.refunds.insert(key, refund);
+            self.jobs.refunds.insert(key, refund);
         }
         let parse = |key, value: Vec<u8>| {
             let moved = cbor::from_slice::<Relocation>(&value, REFUND_BYTES_MAX).ok()?;
@@ -368,14 +371,14 @@ impl Site {
         };
         for (key, moved) in self.read_rows(now, "move of usage", moves, parse) {
             self.tell_of_move(&moved);
-            self.relocations.insert(key, moved);
+            self.jobs.relocations.insert(key, moved);
         }
     }
 
     fn restore_adoptions(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_adoption(&key, &value);
         let rows = self.read_rows(now, "adopted document", rows, parse);
-        self.adoptions = rows.into_iter().collect();
+        self.vos.adoptions = rows.into_iter().collect();
     }
 
     /// Reads rows. One that is damaged is left out and named.
@@ -398,7 +401,7 @@ impl Site {
 
     fn bad_row(&mut self, now: Now, what: &str) {
         let what = what.to_owned();
-        self.notice(now.mono, Notice::BadRow { what });
+        self.cx.notice(now.mono, Notice::BadRow { what });
     }
 }
 

@@ -105,7 +105,7 @@ impl Site {
         let mut report = Reporting::default();
         let mut payers = Payers::new();
         let mut running = BTreeMap::new();
-        let is_told = self.config.advert.is_some();
+        let is_told = self.cx.config.advert.is_some();
         let mut listed = Listed::new(now.wall);
         for (job, _) in &mut jobs {
             job.record.running = true;
@@ -114,7 +114,7 @@ impl Site {
             let payer = self.payer_of(&job.record, now.wall, &mut payers);
             // What cannot be charged holds CPUs all the same.
             if is_told && !mark.is_some_and(|mark| mark.ended) {
-                listed.add(payer.account.vo, &job.record, &self.config.charging);
+                listed.add(payer.account.vo, &job.record, &self.cx.config.charging);
             }
             if !self.take_record(index, &job.record, *mark, payer, &mut report) {
                 continue;
@@ -129,10 +129,10 @@ impl Site {
             }
         }
         self.count(&payers, &mut report);
-        let moved = self.running.replace(running);
+        let moved = self.jobs.running.replace(running);
         self.shares.change_running(&moved);
         // For every VO: that nothing is expected is news, too.
-        for vo in self.vo_ids() {
+        for vo in self.vos.ids() {
             let mut expected: BTreeMap<AccountPath, CoreMillis> = BTreeMap::new();
             let of_vo = payers.values().filter(|of| of.account.vo == Some(vo));
             for payer in of_vo.filter(|of| of.expected != CoreMillis(0)) {
@@ -160,7 +160,7 @@ impl Site {
             mutant!(ExpectedFromStart, record.end, record.start)
         };
         // One that cannot be charged was refused, unless it is known to have ended.
-        let rate = rate(record, rules, &self.config.charging);
+        let rate = rate(record, rules, &self.cx.config.charging);
         let remaining = job.expected_end.since(seen_from);
         rate.map_or(CoreMillis(0), |rate| {
             CoreMillis(rate.counters(remaining).charge)
@@ -180,9 +180,9 @@ impl Site {
         if is_unknown || mark.is_some_and(|mark| mark.ended) {
             return Run::new();
         }
-        if self.config.local_history == HistoryRule::RunningOnly {
+        if self.cx.config.local_history == HistoryRule::RunningOnly {
             // Where running jobs do not count in the VO, one that cannot be charged was not refused.
-            if rate(&job.record, rules, &self.config.charging).is_err() {
+            if rate(&job.record, rules, &self.cx.config.charging).is_err() {
                 return Run::new();
             }
             let whole_jobs = true;
@@ -200,7 +200,7 @@ impl Site {
         }
         let mode = UsageMode::Active;
         let active = Rules { mode, ..*rules };
-        let used = charge(&job.record, mark, &active, &self.config.charging);
+        let used = charge(&job.record, mark, &active, &self.cx.config.charging);
         let used = used.ok().flatten().map_or(Vec::new(), |used| used.parts);
         let parts = used.into_iter();
         parts
@@ -214,12 +214,12 @@ impl Site {
         let Some(held) = self.vos.get_mut(&vo) else {
             return;
         };
-        let is_told = held.counts_running() && held.replica.is_member(self.id);
+        let is_told = held.counts_running() && held.replica.is_member(self.cx.id);
         let rows = if is_told { rows } else { BTreeMap::new() };
         self.own.set_parts(vo, RUNNING, running_parts(&rows));
-        let capacity = held.capacity(self.id);
-        let changes = held.published.expect(self.id, rows, capacity, true);
-        self.shares.change_in_flight((vo, self.id), &changes);
+        let capacity = held.capacity(self.cx.id);
+        let changes = held.published.expect(self.cx.id, rows, capacity, true);
+        self.shares.change_in_flight((vo, self.cx.id), &changes);
     }
 }
 

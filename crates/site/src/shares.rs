@@ -32,6 +32,8 @@ pub(crate) use loading::{Fed, Loading};
 pub(crate) struct Shares {
     pub(crate) tree: Tree,
     pub(crate) next: Option<Next>,
+    /// Whether documents or the configuration have changed since the newest tree was begun.
+    pub(crate) is_stale: bool,
 }
 
 /// A tree that is to be in force.
@@ -66,9 +68,13 @@ pub(crate) struct Tree {
 }
 
 impl Shares {
-    /// A tree, and none to follow it.
+    /// A tree that another one is to follow.
     pub(crate) fn new(tree: Tree) -> Self {
-        Self { tree, next: None }
+        Self {
+            tree,
+            next: None,
+            is_stale: true,
+        }
     }
 
     /// Another tree is to take this one's place once it is fed.

@@ -7,30 +7,28 @@ use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::{Gossip, GossipStats, Intervals, Outgoing, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    HashSecret, Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId,
-    WallTime, mutant, mutated,
+    HashSecret, Incarnation, Millis, MonoTime, Now, SigningKey, SiteId, Span, VoId, WallTime,
+    mutant, mutated,
 };
-use fairmesh_policy::{HighestSeen, VoPolicies};
+use fairmesh_policy::HighestSeen;
 
-use crate::adoptions::Adoptions;
-use crate::advert::{Confirms, Sources};
+use crate::advert::Confirms;
 use crate::config::SiteConfig;
-use crate::correct::Refund;
+use crate::cx::{Cx, SiteStats};
 use crate::event::{Effect, Event};
 use crate::forward::Forwarding;
 use crate::inbox::Inbox;
-use crate::instalments::Instalments;
+use crate::jobs::Jobs;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
-use crate::quota::QuotaStats;
-use crate::recovered::Reaches;
-use crate::remap::Relocation;
-use crate::running::Running;
+use crate::peers::Peers;
+use crate::quota::Quotas;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
-use crate::store::{Write, head_row};
-use crate::time::Standing;
+use crate::store::head_row;
+use crate::time::Clock;
 use crate::view::View;
 use crate::vo::Vo;
+use crate::vos::Vos;
 use crate::work::{Done, Outcome, Work};
 
 /// Longest time between two ticks while anything is connected or counted. Windows move on by the
@@ -39,100 +37,21 @@ const TICK_MAX: Millis = Millis(1_000);
 
 /// Time after its start in which a site lets go of nothing: long enough to learn from its peers what
 /// time it is and what they hold of its earlier incarnations.
-pub(crate) const KEEP_HOUSE_AFTER: Millis = Millis::from_secs(3_600);
-
-/// Counters for the metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SiteStats {
-    /// Records that counted something new.
-    pub records_counted: u64,
-    /// Records that said nothing new.
-    pub records_known: u64,
-    /// Records that were refused.
-    pub records_refused: u64,
-    /// Records that map nowhere.
-    pub records_unmapped: u64,
-    /// Jobs that were taken back.
-    pub jobs_corrected: u64,
-    /// Heads signed.
-    pub heads_published: u64,
-    /// Heads of others taken.
-    pub heads_taken: u64,
-    /// Documents and heads of others refused.
-    pub refused: u64,
-    /// Accounts' sums that changed by what others published.
-    pub cells_taken: u64,
-}
-
-/// What is known of an origin that maps nowhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Unmapped {
-    pub(crate) records: u64,
-    pub(crate) charge: u64,
-    pub(crate) last: WallTime,
-}
+pub(crate) const GC_GRACE: Millis = Millis::from_secs(3_600);
 
 /// One site.
 #[derive(Debug)]
 pub struct Site {
-    /// Shared with a tree that is built of it beside the site.
-    pub(crate) config: Arc<SiteConfig>,
-    pub(crate) key: SigningKey,
-    pub(crate) id: SiteId,
+    pub(crate) cx: Cx,
     pub(crate) own: Own,
-    /// What runs here, as the owner's levels count it.
-    pub(crate) running: Running,
-    /// What is known of free CPUs here, and who waits for what others say of theirs.
-    pub(crate) sources: Sources,
-    pub(crate) confirms: Confirms,
+    pub(crate) vos: Vos,
+    pub(crate) shares: Shares,
+    pub(crate) jobs: Jobs,
+    pub(crate) quotas: Quotas,
     /// Jobs that members pass on to each other.
     pub(crate) forward: Forwarding,
-    pub(crate) vos: BTreeMap<VoId, Vo>,
-    /// What is held of VOs that the configuration names no more: for when one is named again.
-    pub(crate) left: BTreeMap<VoId, Vo>,
-    /// Charters and policies of VOs that it takes no part in, and whose policies others mount.
-    pub(crate) read: BTreeMap<VoId, Arc<VoPolicies>>,
     pub(crate) inbox: Inbox,
-    pub(crate) gossip: Gossip,
-    /// Sites that have called while there is a VO without a charter: who of them is a member only the charter says.
-    pub(crate) callers: VecDeque<SiteId>,
-    pub(crate) shares: Shares,
-    pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
-    /// What jobs are charged for that run, by their marks' keys.
-    pub(crate) instalments: BTreeMap<Vec<u8>, Instalments>,
-    /// Jobs that were taken back, by their marks' keys.
-    pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
-    /// Usage that moved to other accounts.
-    pub(crate) relocations: BTreeMap<Vec<u8>, Relocation>,
-    /// How often since the start the mark of a job that has ended changed, or the rules by which jobs are charged.
-    pub(crate) marks_moved: u64,
-    /// Until when own counters of a VO, or of the site's own accounts, reach.
-    pub(crate) reach: BTreeMap<Option<VoId>, Reaches>,
-    /// Documents that came into force here.
-    pub(crate) adoptions: Adoptions,
-    /// When this start was.
-    pub(crate) began: MonoTime,
-    /// What our own clock said last, right or wrong.
-    pub(crate) own_clock: Now,
-    /// Whether it has leapt since a member last agreed with it.
-    pub(crate) has_leapt: bool,
-    /// The median of the connected members' clocks.
-    pub(crate) members_clock: Option<WallTime>,
-    pub(crate) standing: Standing,
-    /// When this site signed last, in any incarnation that is known.
-    pub(crate) last_head_at: WallTime,
-    pub(crate) notices: Notices,
-    pub(crate) stats: SiteStats,
-    pub(crate) quota_stats: QuotaStats,
-    /// Number of the last request for rights.
-    pub(crate) next_want: u64,
-    pub(crate) effects: Vec<Effect>,
-    pub(crate) tree_is_stale: bool,
-    pub(crate) allow_is_stale: bool,
-    pub(crate) started: Now,
-    /// When a head of another machine with this site's key came last.
-    pub(crate) twin_at: Option<MonoTime>,
-    house_kept_on: u64,
+    pub(crate) peers: Peers,
 }
 
 impl Site {
@@ -158,71 +77,43 @@ impl Site {
             now: now.wall,
         };
         let mut site = Self {
-            gossip: Gossip::new(intervals(&config), seed),
-            shares: Shares::new(Tree::build(&nothing)),
             own: Own::new(incarnation, config.local_window),
-            config,
-            key,
-            id,
-            running: Running::default(),
-            sources: Sources::default(),
-            confirms: Confirms::default(),
+            vos: Vos::new(vos),
+            shares: Shares::new(Tree::build(&nothing)),
+            jobs: Jobs::default(),
+            quotas: Quotas::default(),
             forward: Forwarding::restore(id, BTreeSet::new(), Vec::new()),
-            vos,
-            left: BTreeMap::new(),
-            read: BTreeMap::new(),
             inbox: Inbox::default(),
-            callers: VecDeque::new(),
-            unmapped: BTreeMap::new(),
-            instalments: BTreeMap::new(),
-            refunds: BTreeMap::new(),
-            relocations: BTreeMap::new(),
-            marks_moved: 0,
-            reach: BTreeMap::new(),
-            adoptions: BTreeMap::new(),
-            began: now.mono,
-            own_clock: now,
-            has_leapt: false,
-            members_clock: None,
-            standing: Standing::Unknown,
-            last_head_at: WallTime(0),
-            notices: Notices::default(),
-            stats: SiteStats::default(),
-            quota_stats: QuotaStats::default(),
-            next_want: 0,
-            effects: Vec::new(),
-            tree_is_stale: true,
-            allow_is_stale: true,
-            started: now,
-            twin_at: None,
-            house_kept_on: 0,
+            peers: Peers {
+                gossip: Gossip::new(intervals(&config), seed),
+                callers: VecDeque::new(),
+                are_stale: true,
+                confirms: Confirms::default(),
+            },
+            cx: Cx {
+                config,
+                key,
+                id,
+                clock: Clock::new(now),
+                effects: Vec::new(),
+                notices: Notices::default(),
+                stats: SiteStats::default(),
+            },
         };
         site.describe_all();
         site.follow_consent();
         site
     }
 
-    /// The VOs that the site takes part in.
-    pub(crate) fn vo_ids(&self) -> Vec<VoId> {
-        self.vos.keys().copied().collect()
-    }
-
-    /// Keeps rows, if there are any, before anything behind it is carried out.
-    pub(crate) fn persist(&mut self, writes: Vec<Write>) {
-        if !writes.is_empty() {
-            self.effects.push(Effect::Persist(writes));
-        }
-    }
-
     /// Takes an event and says what is to be done.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
         self.watch_own_clock(now);
         match event {
-            Event::Tick => self.notices.expire(now.mono),
-            Event::Connected(peer) => self.gossip.connected(peer),
+            Event::Tick => self.cx.notices.expire(now.mono),
+            Event::Connected(peer) => self.peers.gossip.connected(peer),
             Event::Disconnected(peer) => {
-                self.gossip.disconnected(peer, &mut self.vos);
-                self.ask_no_more(peer);
+                self.peers.gossip.disconnected(peer, &mut self.vos);
+                self.cancel_requests(peer);
                 self.clear_clock(peer);
             }
             Event::Called(peer) => self.take_caller(peer),
@@ -255,7 +146,7 @@ impl Site {
             Event::Stopping => self.publish_all(now),
         }
         self.advance(now);
-        std::mem::take(&mut self.effects)
+        std::mem::take(&mut self.cx.effects)
     }
 
     /// When the site has something to do although nothing happens.
@@ -269,7 +160,7 @@ impl Site {
         // While a document is read nobody is asked for anything.
         let rests = self.vos.values();
         let rests = rests.filter_map(|vo| vo.replica.rests_until());
-        let gossip = self.gossip.next_wakeup().into_iter().chain(rests);
+        let gossip = self.peers.gossip.next_wakeup().into_iter().chain(rests);
         let gossip = gossip.filter(|_| self.inbox.is_empty());
         let publishing = self.publishing_vos().into_iter();
         let publish = publishing.map(|vo| self.publish_due_at(vo));
@@ -284,17 +175,17 @@ impl Site {
 
     /// The site's identity.
     pub fn id(&self) -> SiteId {
-        self.id
+        self.cx.id
     }
 
     /// Counters for the metrics.
     pub fn stats(&self) -> SiteStats {
-        self.stats
+        self.cx.stats
     }
 
     /// Counters of the anti-entropy, for the metrics.
     pub fn gossip_stats(&self) -> GossipStats {
-        self.gossip.stats()
+        self.peers.gossip.stats()
     }
 
     /// What look-ups read.
@@ -304,7 +195,7 @@ impl Site {
 
     /// What an operator should know now.
     pub fn notices(&self) -> impl Iterator<Item = &Notice> {
-        self.notices.iter()
+        self.cx.notices.iter()
     }
 
     /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
@@ -312,11 +203,11 @@ impl Site {
         self.take_in(now);
         self.follow_members(now);
         self.feed_shares(now);
-        if self.tree_is_stale && self.shares.next.is_none() {
+        if self.shares.is_stale && self.shares.next.is_none() {
             self.begin_shares(now);
             self.feed_shares(now);
         }
-        if self.allow_is_stale {
+        if self.peers.are_stale {
             self.announce_peers();
         }
         self.advance_quotas(now);
@@ -325,14 +216,14 @@ impl Site {
         self.publish_due(now);
         // What has come and waits is not asked for once more.
         if self.inbox.is_empty() {
-            for Outgoing { to, id, bytes } in self.gossip.tick(now, &mut self.vos) {
-                self.effects.push(Effect::Ask { to, id, bytes });
+            for Outgoing { to, id, bytes } in self.peers.gossip.tick(now, &mut self.vos) {
+                self.cx.effects.push(Effect::Ask { to, id, bytes });
             }
         }
-        self.weigh_silence(now);
+        self.update_silent_members(now);
         self.forget_twin(now.mono);
-        self.keep_house(now);
-        let entries_max = self.config.timing.sweep_entries;
+        self.collect_garbage(now);
+        let entries_max = self.cx.config.timing.sweep_entries;
         if !self.shares.tree.advance(now.wall, entries_max) && self.shares.next.is_none() {
             self.begin_shares(now);
             self.feed_shares(now);
@@ -342,23 +233,23 @@ impl Site {
     /// Begins to build the tree anew: documents or the configuration changed. What changes while it is built
     /// and fed is for the one behind it, so that each comes into force however often they change.
     fn begin_shares(&mut self, now: Now) {
-        self.tree_is_stale = false;
+        self.shares.is_stale = false;
         self.warn_of_documents(now);
         let blueprint = self.blueprint(now);
-        if blueprint.entries_max() <= self.config.timing.build_entries {
+        if blueprint.entries_max() <= self.cx.config.timing.build_entries {
             return self.load_shares(Tree::build(&blueprint));
         }
         self.shares.next = Some(Next::Building);
-        self.effects.push(Effect::Work(Work::build(blueprint)));
+        self.cx.effects.push(Effect::Work(Work::build(blueprint)));
     }
 
     fn blueprint(&self, now: Now) -> Blueprint {
         let policies = |(id, vo): (&VoId, &Vo)| (*id, Arc::clone(&vo.policies));
         Blueprint {
-            config: Arc::clone(&self.config),
+            config: Arc::clone(&self.cx.config),
             vos: self.vos.iter().map(policies).collect(),
-            read: self.read.clone(),
-            secret: HashSecret::of(&self.key),
+            read: self.vos.read.clone(),
+            secret: HashSecret::of(&self.cx.key),
             now: now.wall,
         }
     }
@@ -366,7 +257,7 @@ impl Site {
     /// A tree was built beside the site.
     fn take_tree(&mut self, tree: Tree) {
         if matches!(self.shares.next, Some(Next::Building)) {
-            self.tree_is_stale &= mutant!(ChangeWhileBuildingLost, true, false);
+            self.shares.is_stale &= mutant!(ChangeWhileBuildingLost, true, false);
             self.load_shares(tree);
         }
     }
@@ -382,13 +273,13 @@ impl Site {
             Some(Next::Loading(next)) => next,
             other => return self.shares.next = other,
         };
-        let entries_max = self.config.timing.sweep_entries;
+        let entries_max = self.cx.config.timing.sweep_entries;
         if next.step(&mut self.fed(), now.wall, entries_max) {
-            self.shares = Shares::new(next.into_tree());
-            self.effects.push(Effect::View(self.view()));
+            self.shares.tree = next.into_tree();
+            self.cx.effects.push(Effect::View(self.view()));
             // Feeding it has clamped all usage by the charters that it is of.
-            for vo in self.vo_ids() {
-                self.name_all_excess(now, vo);
+            for vo in self.vos.ids() {
+                self.notice_all_over_capacity(now, vo);
             }
             self.vos.values_mut().for_each(|vo| vo.published.wake());
         } else {
@@ -398,7 +289,7 @@ impl Site {
 
     /// Builds the tree anew, whatever time that takes.
     pub(crate) fn rebuild_shares(&mut self, now: Now) {
-        self.tree_is_stale = false;
+        self.shares.is_stale = false;
         self.warn_of_documents(now);
         self.load_shares(Tree::build(&self.blueprint(now)));
         while self.shares.next.is_some() {
@@ -409,9 +300,8 @@ impl Site {
     fn fed(&mut self) -> Fed<'_> {
         Fed {
             own: &self.own,
-            running: &self.running,
+            running: &self.jobs.running,
             vos: &mut self.vos,
-            left: &self.left,
         }
     }
 
@@ -439,16 +329,16 @@ impl Site {
             let is_of_documents = matches!(notice, Notice::Policy { .. } | Notice::Snapshot { .. });
             !is_of_documents || warnings.contains(notice)
         };
-        self.notices.clear(holds);
+        self.cx.notices.clear(holds);
         for warning in warnings {
-            self.notice(now.mono, warning);
+            self.cx.notice(now.mono, warning);
         }
     }
 
     fn reconfigure(&mut self, now: Now, mut config: SiteConfig) {
-        self.marks_moved += 1;
+        self.jobs.marks_moved += 1;
         let named: BTreeSet<VoId> = config.vos.values().copied().collect();
-        let mut leaves = self.vo_ids();
+        let mut leaves = self.vos.ids();
         leaves.retain(|vo| !named.contains(vo));
         if !leaves.is_empty() {
             // What was counted for them is theirs.
@@ -459,26 +349,28 @@ impl Site {
             // A change that is not counted to its end is none of a tree without the VO.
             left.iter_mut()
                 .for_each(|(_, held)| held.forget_published());
-            self.left
+            self.vos
+                .left
                 .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
-            self.notices.clear(|notice| notice.vo() != Some(vo));
-            self.effects.push(Effect::Unsubscribe { vo });
+            self.cx.notices.clear(|notice| notice.vo() != Some(vo));
+            self.cx.effects.push(Effect::Unsubscribe { vo });
         }
         // Counters are kept by the window, so its length stays until the next start, and with it the history, which is
         // told in windows.
-        if config.local_window != self.config.local_window {
-            config.local_window = self.config.local_window;
-            config.local_history = self.config.local_history;
+        if config.local_window != self.cx.config.local_window {
+            config.local_window = self.cx.config.local_window;
+            config.local_history = self.cx.config.local_history;
         }
-        self.config = Arc::new(config);
+        self.cx.config = Arc::new(config);
         self.follow_consent();
-        self.gossip.set_intervals(intervals(&self.config));
+        self.peers.gossip.set_intervals(intervals(&self.cx.config));
         for vo in named {
             if self.vos.contains_key(&vo) {
                 continue;
             }
-            let held = self.left.remove(&vo);
-            let mut held = held.unwrap_or_else(|| Vo::new(vo, &self.key, &HighestSeen::default()));
+            let held = self.vos.left.remove(&vo);
+            let mut held =
+                held.unwrap_or_else(|| Vo::new(vo, &self.cx.key, &HighestSeen::default()));
             self.join_read(vo, &mut held);
             self.vos.insert(vo, held);
             if !mutated!(RejoinedUnread) {
@@ -486,11 +378,11 @@ impl Site {
             }
         }
         for held in self.vos.values_mut() {
-            held.silence_weighed = None;
+            held.silence_checked = None;
         }
         self.follow_mounts();
-        self.tree_is_stale = true;
-        self.allow_is_stale = true;
+        self.shares.is_stale = true;
+        self.peers.are_stale = true;
         if !mutated!(NewPricesUnsaid) {
             self.describe_all();
         }
@@ -499,7 +391,7 @@ impl Site {
 
     /// The moment before which usage of the site's own accounts weighs nothing.
     pub(crate) fn local_horizon(&self, now: WallTime) -> WallTime {
-        let window = self.config.local_window;
+        let window = self.cx.config.local_window;
         let windows = self.shares.tree.local_horizon_windows;
         let windows = windows.saturating_add(window.per_day());
         WallTime(now.before(window.millis().times(windows)).0 / DAY_MS * DAY_MS)
@@ -508,7 +400,7 @@ impl Site {
     /// The moment before which no usage counts of VOs that the owner has left: that is there when he names one again,
     /// and jobs must be known until then.
     fn horizon_of_left(&self, now: WallTime) -> WallTime {
-        let counting = self.left.iter().filter_map(|(vo, held)| {
+        let counting = self.vos.left.iter().filter_map(|(vo, held)| {
             let past = held.horizon(now);
             let past = if held.is_founded() { past } else { WallTime(0) };
             let counts = |span: Span| span.end(held.window()) > past;
@@ -518,25 +410,25 @@ impl Site {
     }
 
     /// Once a day: days that are over take their windows in, and what no history weighs any more goes.
-    fn keep_house(&mut self, now: Now) {
+    fn collect_garbage(&mut self, now: Now) {
         let day = now.wall.0 / DAY_MS;
-        let is_early = now.mono < self.started.mono.after(KEEP_HOUSE_AFTER);
+        let is_early = now.mono < self.cx.clock.started.mono.after(GC_GRACE);
         let is_done = mutant!(
             HouseKeptOnce,
-            day == self.house_kept_on,
-            self.house_kept_on > 0
+            day == self.cx.clock.last_gc_day,
+            self.cx.clock.last_gc_day > 0
         );
-        if is_early || is_done || !self.standing.may_forget() {
+        if is_early || is_done || !self.cx.clock.standing.may_forget() {
             return;
         }
-        self.house_kept_on = day;
+        self.cx.clock.last_gc_day = day;
         let mut horizon = self.local_horizon(now.wall);
         let past = mutant!(LocalForgottenEarly, horizon, now.wall);
-        let window = self.config.local_window;
+        let window = self.cx.config.local_window;
         self.change_own(None, |own| own.forget(None, past, window));
-        for vo in self.vo_ids() {
-            let held = self.vos.get_mut(&vo).expect("it was listed");
-            if !self.standing.may_sign(held.is_alone()) || !held.is_founded() {
+        for vo in self.vos.ids() {
+            let held = self.vos.listed(vo);
+            if !self.cx.clock.standing.may_sign(held.is_alone()) || !held.is_founded() {
                 horizon = WallTime(0);
                 continue;
             }
@@ -546,7 +438,8 @@ impl Site {
             let rows = held
                 .replica
                 .forget_removed(mutant!(RemovedForgotten, past, now.wall));
-            self.persist(rows.iter().map(|row| head_row(vo, row)).collect());
+            self.cx
+                .persist(rows.iter().map(|row| head_row(vo, row)).collect());
             let today = window.day_of(window.window_at(now.wall));
             let is_old = |day: Span| today.saturating_sub(day.day(window)) >= OLD_DAYS;
             self.change_own(Some(vo), |own| own.merge_days(Some(vo), window, is_old));
@@ -562,22 +455,7 @@ impl Site {
         self.forget_instalments(horizon);
         let before = mutant!(MarksForgottenEarly, horizon, now.wall);
         let at = now.wall;
-        self.effects.push(Effect::ForgetMarks { before, at });
-    }
-
-    /// Says something to the operator while it holds.
-    pub(crate) fn notice_while(&mut self, now: MonoTime, notice: Notice, holds: bool) {
-        if holds {
-            self.notice(now, notice);
-        } else if !mutated!(ConditionsStay) {
-            self.notices.clear(|listed| *listed != notice);
-        }
-    }
-
-    /// Says something to the operator, once.
-    pub(crate) fn notice(&mut self, now: MonoTime, notice: Notice) {
-        let said = self.notices.add(now, notice);
-        self.effects.extend(said.map(Effect::Notice));
+        self.cx.effects.push(Effect::ForgetMarks { before, at });
     }
 }
 

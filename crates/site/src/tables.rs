@@ -48,9 +48,9 @@ impl Site {
     /// usage that is not published yet is included. O(tables).
     pub fn known_usage(&self, vo: Option<VoId>) -> KnownUsage {
         KnownUsage {
-            site: self.id,
+            site: self.cx.id,
             own: self.own.shared(vo),
-            others: vo.and_then(|vo| self.tables(vo, |site| site != self.id)),
+            others: vo.and_then(|vo| self.tables(vo, |site| site != self.cx.id)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Site {
                 counters,
             };
             let own = clamped(self.own.shared(Some(*id)).iter(), Some(held.bounds())).into_iter();
-            let own = own.map(|(of, counters)| cell(self.id, of, counters));
+            let own = own.map(|(of, counters)| cell(self.cx.id, of, counters));
             let others = held.published.sites().into_iter().flat_map(|site| {
                 let sums = held
                     .published

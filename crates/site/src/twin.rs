@@ -24,26 +24,32 @@ impl Site {
     /// A head of this site came into force.
     pub(crate) fn watch_twin(&mut self, now: Now, head: &Head) {
         let incarnation = head.incarnation;
-        if incarnation != self.own.incarnation() && head.at > self.started.wall {
-            self.twin_at = Some(now.mono);
+        if incarnation != self.own.incarnation() && head.at > self.cx.clock.started.wall {
+            self.cx.clock.twin_at = Some(now.mono);
             let is_same = |of: &Notice| !matches!(of, Notice::Twice { incarnation: of } if *of != incarnation);
-            self.notices.clear(is_same);
-            self.notice(now.mono, Notice::Twice { incarnation });
+            self.cx.notices.clear(is_same);
+            self.cx.notice(now.mono, Notice::Twice { incarnation });
         }
     }
 
     /// Another machine may have gone.
     pub(crate) fn forget_twin(&mut self, now: MonoTime) {
-        if self.twin_at.is_some_and(|at| now >= at.after(REPORTED)) {
-            self.twin_at = None;
-            self.notices
+        if self
+            .cx
+            .clock
+            .twin_at
+            .is_some_and(|at| now >= at.after(REPORTED))
+        {
+            self.cx.clock.twin_at = None;
+            self.cx
+                .notices
                 .clear(|notice| !matches!(notice, Notice::Twice { .. }));
         }
     }
 
     /// When the next head is due at the latest, for another machine to learn of this one.
     pub(crate) fn twin_due(&self, last: Option<MonoTime>) -> Option<MonoTime> {
-        last.filter(|_| self.twin_at.is_some())
+        last.filter(|_| self.cx.clock.twin_at.is_some())
             .map(|last| last.after(SIGN_EVERY))
     }
 }

@@ -46,7 +46,7 @@ pub(crate) struct Vo {
     /// Spans of own usage that are not published, as they are more than one head may hold.
     pub(crate) left_out: BTreeSet<Span>,
     /// When silent members were looked for, and until when nothing can have changed since.
-    pub(crate) silence_weighed: Option<(WallTime, WallTime)>,
+    pub(crate) silence_checked: Option<(WallTime, WallTime)>,
     /// When this site signed its last head, in this incarnation.
     pub(crate) published_at: Option<MonoTime>,
     /// Heads of members that were pushed without their content, and by which push.
@@ -76,7 +76,7 @@ impl Vo {
             quota: Quota::new(own),
             advert: OwnAdvert::default(),
             left_out: BTreeSet::new(),
-            silence_weighed: None,
+            silence_checked: None,
             published_at: None,
             bare: BTreeMap::new(),
             received: BTreeMap::new(),

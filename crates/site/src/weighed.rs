@@ -73,7 +73,7 @@ impl Site {
         let view = Arc::clone(&self.shares.tree.view);
         let reader = view.reader();
         let sum = |path: &AccountPath| Some((path.clone(), reader.sums(reader.entry(path)?)));
-        let (rule, window) = (self.config.local_history, self.config.local_window);
+        let (rule, window) = (self.cx.config.local_history, self.cx.config.local_window);
         let local = Weights {
             table: WeightTable::new(rule, window),
             reference: reader.local_reference(),
@@ -84,9 +84,9 @@ impl Site {
         };
         let mounted = view.mounts().iter().filter(|(_, mount)| meets(mount));
         let vos = mounted.filter_map(|(vo, _)| Some((*vo, self.held_for_weights(*vo)?)));
-        let running = self.running.rows();
+        let running = self.jobs.running.rows();
         WeighedUsage {
-            site: self.id,
+            site: self.cx.id,
             sums: entries.iter().filter_map(sum).collect(),
             local,
             own_local: self.own.shared(None),
@@ -101,7 +101,7 @@ impl Site {
     fn held_for_weights(&self, vo: VoId) -> Option<OfVo> {
         let held: &Vo = self.vos.get(&vo)?;
         let charter = held.charter()?;
-        let others = self.tables(vo, |site| site != self.id);
+        let others = self.tables(vo, |site| site != self.cx.id);
         let sites = held.published.sites();
         let capacities = sites.iter().map(|site| (*site, held.capacity(*site)));
         let expected = sites.iter();

@@ -49,28 +49,29 @@ impl Site {
         vo: VoId,
         sites: Vec<SiteId>,
     ) {
-        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
         let mut call = Call {
-            until: now.mono.after(self.config.timing.request_timeout),
+            until: now.mono.after(self.cx.config.timing.request_timeout),
             asked: BTreeMap::new(),
             said: Vec::new(),
         };
         for site in sites {
-            if site == self.id {
+            if site == self.cx.id {
                 let own = self.advert_now(now, vo);
                 call.said.push((site, own));
             } else if !connected.contains(&site) {
                 let why = "it cannot be reached now".to_owned();
                 call.said.push((site, Err(why)));
-            } else if call.asked.len() >= SITES_MAX || self.confirms.calls.len() >= CALLS_MAX {
+            } else if call.asked.len() >= SITES_MAX || self.peers.confirms.calls.len() >= CALLS_MAX
+            {
                 let why = "too many sites are asked at once".to_owned();
                 call.said.push((site, Err(why)));
             } else {
-                self.confirms.last += 1;
-                let id = numbered(FREE, self.confirms.last);
+                self.peers.confirms.last += 1;
+                let id = numbered(FREE, self.peers.confirms.last);
                 call.asked.insert(id, site);
                 let bytes = framed(FREE, &vo);
-                self.effects.push(Effect::Ask {
+                self.cx.effects.push(Effect::Ask {
                     to: site,
                     id,
                     bytes,
@@ -80,7 +81,7 @@ impl Site {
         if call.asked.is_empty() {
             return self.reply_advert(ticket, AdvertAnswer::Confirmed(call.said));
         }
-        self.confirms.calls.insert(ticket, call);
+        self.peers.confirms.calls.insert(ticket, call);
     }
 
     /// A member asks how things stand here.
@@ -103,13 +104,13 @@ impl Site {
             None => Err("it tells members of its VOs only".to_owned()),
         };
         let bytes = framed(FREE, &said);
-        self.effects.push(Effect::Answer { channel, bytes });
+        self.cx.effects.push(Effect::Answer { channel, bytes });
     }
 
     fn advert_now(&mut self, now: Now, vo: VoId) -> Result<Advert, String> {
         let is_held = self.vos.contains_key(&vo);
         let live = is_held.then(|| self.renew_advert(now, vo).live.clone());
-        live.flatten().ok_or_else(|| match self.config.advert {
+        live.flatten().ok_or_else(|| match self.cx.config.advert {
             Some(_) => "nothing has told it lately what runs there".to_owned(),
             None => "its owner does not tell what is free".to_owned(),
         })
@@ -117,7 +118,7 @@ impl Site {
 
     /// A site has answered a question, or has not.
     pub(crate) fn take_confirmed(&mut self, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        let mut calls = self.confirms.calls.iter_mut();
+        let mut calls = self.peers.confirms.calls.iter_mut();
         let Some((ticket, call)) = calls.find(|(_, call)| call.asked.get(&id) == Some(&from))
         else {
             return;
@@ -132,7 +133,7 @@ impl Site {
 
     /// Calls whose time has passed are answered with what has come.
     pub(crate) fn advance_confirms(&mut self, now: Now) {
-        let calls = self.confirms.calls.iter();
+        let calls = self.peers.confirms.calls.iter();
         let over = calls.filter(|(_, call)| now.mono >= call.until);
         let over: Vec<Ticket> = over.map(|(ticket, _)| *ticket).collect();
         over.into_iter().for_each(|ticket| self.end_call(ticket));
@@ -140,11 +141,16 @@ impl Site {
 
     /// When a call has waited for long enough.
     pub(crate) fn confirm_wakeup(&self) -> Option<MonoTime> {
-        self.confirms.calls.values().map(|call| call.until).min()
+        self.peers
+            .confirms
+            .calls
+            .values()
+            .map(|call| call.until)
+            .min()
     }
 
     fn end_call(&mut self, ticket: Ticket) {
-        let Some(mut call) = self.confirms.calls.remove(&ticket) else {
+        let Some(mut call) = self.peers.confirms.calls.remove(&ticket) else {
             return;
         };
         let silent = call.asked.into_values();

@@ -26,7 +26,7 @@ impl Site {
     }
 
     fn advert_from<'a>(&self, held: &'a Vo, site: SiteId) -> Option<&'a Advert> {
-        match site == self.id {
+        match site == self.cx.id {
             true => held.advert.live.as_ref(),
             false => held.published.advert(site),
         }
@@ -46,12 +46,12 @@ impl Site {
 
     /// After which a site of which nothing is heard is silent.
     pub fn silence(&self) -> Millis {
-        self.config.timing.silence
+        self.cx.config.timing.silence
     }
 
     /// Whether the owner lets VOs know what is free.
     pub fn tells_what_is_free(&self) -> bool {
-        self.config.advert.is_some()
+        self.cx.config.advert.is_some()
     }
 
     /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
@@ -73,7 +73,7 @@ impl Site {
         }
         Known {
             known_at: advert.at,
-            own: site == self.id,
+            own: site == self.cx.id,
             view,
             utility: None,
         }

@@ -96,7 +96,7 @@ impl Listed {
 impl Site {
     /// How the machines stand; `None` where nothing was heard of them lately.
     pub(crate) fn machines(&self, now: Now) -> Option<MachinesNow> {
-        let rules = self.config.advert.as_ref();
+        let rules = self.cx.config.advert.as_ref();
         let (listed, told) = self.lately(now);
         let said = told.map(|told| &told.occupancy);
         let total = said
@@ -133,9 +133,12 @@ impl Site {
 
     /// The last list, and what was told last, unless that was too long ago.
     pub(super) fn lately(&self, now: Now) -> (Option<&Listed>, Option<&Told>) {
-        let silence = self.config.timing.silence;
+        let silence = self.cx.config.timing.silence;
         let is_fresh = |at| now.wall.since(at) <= silence || mutated!(FreeNeverOld);
-        let (listed, told) = (self.sources.listed.as_ref(), self.sources.told.as_ref());
+        let (listed, told) = (
+            self.jobs.sources.listed.as_ref(),
+            self.jobs.sources.told.as_ref(),
+        );
         (
             listed.filter(|of| is_fresh(of.at)),
             told.filter(|of| is_fresh(of.at)),
@@ -144,17 +147,17 @@ impl Site {
 
     /// CPUs of the machines that the owner declares, or that a charter lists for this site.
     fn installed(&self) -> Option<u64> {
-        let declared = self.config.charging.prices.cpus();
+        let declared = self.cx.config.charging.prices.cpus();
         let charters = self.vos.values().filter_map(Vo::charter);
-        let listed = charters.filter_map(|charter| charter.member(self.id));
+        let listed = charters.filter_map(|charter| charter.member(self.cx.id));
         let listed = listed.map(|member| u64::from(member.cores)).max();
         Some(declared).filter(|cpus| *cpus > 0).or(listed)
     }
 
     /// Free CPUs by class, where it is known which machines jobs run on.
     pub(super) fn free_classes(&self) -> Option<BTreeMap<String, u64>> {
-        let held = self.sources.listed.as_ref()?.classes.as_ref()?;
-        let classes = self.config.charging.prices.machines.iter();
+        let held = self.jobs.sources.listed.as_ref()?.classes.as_ref()?;
+        let classes = self.cx.config.charging.prices.machines.iter();
         let free = |(name, class): (&String, &fairmesh_model::MachineClass)| {
             let all = u64::from(class.count) * u64::from(class.cpus);
             (

@@ -105,7 +105,7 @@ impl Site {
             }
         };
         let reply = Reply::Forward(Box::new(reply));
-        self.effects.push(Effect::Reply { ticket, reply });
+        self.cx.effects.push(Effect::Reply { ticket, reply });
     }
 
     fn hand_in(&mut self, now: Now, errand: Errand, ttl: Option<u8>) -> ForwardReply {
@@ -119,14 +119,14 @@ impl Site {
         }
         let places = self.places(now, &errand);
         let offer = Offer {
-            origin: self.id,
+            origin: self.cx.id,
             issued: now.wall,
             until: now.wall.after(OFFER_MAX),
             job: errand,
         };
         let entry = Entry::of(&offer);
         let vo = entry.vo;
-        let signed = Signed::sign(offer, &[&self.key]).map_err(|error| error.to_string())?;
+        let signed = Signed::sign(offer, &[&self.cx.key]).map_err(|error| error.to_string())?;
         let job = signed.hash();
         let entry = Entry {
             errand: Some(asked),
@@ -160,7 +160,7 @@ impl Site {
         if errand.is_misleading() {
             return Err(bad(MISLEADING));
         }
-        if self.config.forward.is_none() {
+        if self.cx.config.forward.is_none() {
             let why =
                 "the owner of this site passes no jobs on ([forward] in the node's configuration)";
             return Err(why.to_owned());
@@ -205,7 +205,7 @@ impl Site {
             Came::Submitted(batch) => {
                 self.forward.stats.submitted += 1;
                 End::Submitted {
-                    site: self.id,
+                    site: self.cx.id,
                     batch: plain(&batch),
                 }
             }

@@ -24,13 +24,13 @@ impl Site {
             return Vec::new();
         }
         self.renew_advert(now, job.vo);
-        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
         let wishes = job.wishes().ok().flatten();
         let name: Arc<str> = job.vo.to_string().into();
         let request = job.request(&name);
         let place = |(site, advert): (SiteId, Option<&Advert>)| {
             let advert = advert.filter(|advert| advert.takes)?;
-            if site != self.id && !connected.contains(&site) {
+            if site != self.cx.id && !connected.contains(&site) {
                 return None;
             }
             let mut known = self.known_by(now, (job.vo, &name), site, advert);
@@ -40,7 +40,7 @@ impl Site {
             let class = class.map(|(machines, best)| machines.class(best).0.to_owned());
             let sent = self.forward.sent_since(site, advert.at);
             let view = known.view.with_sent(&name, sent);
-            let silence = Some(self.config.timing.silence);
+            let silence = Some(self.cx.config.timing.silence);
             let waits = match judge(Engine::default(), &view, &request, silence) {
                 Verdict::Now { .. } => false,
                 Verdict::Wait { .. } => true,
@@ -69,7 +69,7 @@ impl Site {
         wanted: &str,
         places: &[Place],
     ) -> Option<String> {
-        let own = self.id.to_string();
+        let own = self.cx.id.to_string();
         let could_start = |place: &&Place| place.site == own && !place.waits;
         places.iter().find(could_start)?;
         let free = self.vos.get(&vo)?.advert.live()?;
@@ -77,7 +77,7 @@ impl Site {
             Some(free) => *free >= u64::from(job.cpus),
             // Of which machines are free it knows nothing, but that some are. Others name no class but its own.
             None => {
-                let own = &self.config.charging.prices.machines;
+                let own = &self.cx.config.charging.prices.machines;
                 wanted.is_empty() || (free.classes.is_empty() && own.contains_key(wanted))
             }
         };

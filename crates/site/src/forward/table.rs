@@ -56,7 +56,7 @@ pub(crate) struct Forwarding {
     pub(super) rates: BTreeMap<SiteId, (MonoTime, u32)>,
     /// CPUs that were sent to sites, and when: their adverts do not show them yet.
     pub(super) recent: Vec<(SiteId, WallTime, u64)>,
-    pub(super) house_at: MonoTime,
+    pub(super) gc_at: MonoTime,
     pub(super) ends_at: MonoTime,
     pub(super) stats: ForwardStats,
 }

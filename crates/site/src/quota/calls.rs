@@ -127,7 +127,7 @@ impl Site {
 
     fn reply_quota(&mut self, ticket: Ticket, reply: QuotaReply) {
         let reply = Reply::Quota(Box::new(reply));
-        self.effects.push(Effect::Reply { ticket, reply });
+        self.cx.effects.push(Effect::Reply { ticket, reply });
     }
 
     /// `None` where the call waits.
@@ -144,7 +144,7 @@ impl Site {
             return Some(held(vo, answer));
         }
         let until = now.mono.after(WAIT_MAX);
-        let quota = &mut self.vos.get_mut(&vo).expect("it has just answered").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         quota.waiting.push(Waiting {
             ticket,
             asked,
@@ -159,7 +159,7 @@ impl Site {
         if let Err(error) = record.validate() {
             return Err(Box::new(Err(error.to_string())));
         }
-        let Some(account) = self.config.identity.resolve(record) else {
+        let Some(account) = self.cx.config.identity.resolve(record) else {
             if !self.vos.values().any(|held| held.quota.is_on()) {
                 return Err(Box::new(Ok(without_quota(None))));
             }
@@ -177,10 +177,10 @@ impl Site {
             return Err(Box::new(Err(why)));
         }
         let wall = record.end.since(record.start);
-        let owner = self.config.quotas.get(&vo);
+        let owner = self.cx.config.quotas.get(&vo);
         let is_exempt = call.is_exempt || owner.is_some_and(|owner| owner.exempts(record));
         let rules = self.rules(Some(vo), now.wall);
-        let rate = rate(record, &rules, &self.config.charging);
+        let rate = rate(record, &rules, &self.cx.config.charging);
         let rate =
             rate.map_err(|error| Box::new(Err(format!("job `{}`: {error}", record.key.job))))?;
         let job = Asking {
@@ -218,8 +218,8 @@ impl Site {
             is_idle: self.would_idle(now, &asked.account, asked.job),
             ..asked.request.clone()
         };
-        let connected: Vec<_> = self.gossip.peers().collect();
-        let quota = &mut self.vos.get_mut(&vo).expect("its quota is on").quota;
+        let connected: Vec<_> = self.peers.gossip.peers().collect();
+        let quota = &mut self.vos.listed(vo).quota;
         let was_known = quota.ledger.mark(&request.job).is_some();
         let mut answer = quota.ledger.hold(now.wall, request);
         let mut wants = Vec::new();
@@ -243,7 +243,7 @@ impl Site {
         }
         explain(quota, &mut answer);
         if answer.verdict == Verdict::Idle && !was_known {
-            self.sources.give(asked.job.cores);
+            self.jobs.sources.give(asked.job.cores);
         }
         self.ask_for_rights(now, vo, wants);
         self.keep_quota(vo);
@@ -304,7 +304,7 @@ impl Site {
         }
         let totals = quota.ledger.totals_for(account, user, now.wall);
         let there = totals.spendable + totals.on_the_way;
-        let connected: Vec<_> = self.gossip.peers().collect();
+        let connected: Vec<_> = self.peers.gossip.peers().collect();
         let grants = quota.ledger.grants();
         let can_hear = |site, slice: SliceId| {
             connected.contains(&site) && grants.admits(slice.allocation, user)
@@ -317,7 +317,7 @@ impl Site {
 
     /// Answers calls whose rights have come, or that have waited for long enough.
     pub(super) fn answer_waiting(&mut self, now: Now, vo: VoId) {
-        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         let has_news = std::mem::take(&mut quota.has_news);
         let is_due = |call: &Waiting| now.mono >= call.until;
         if !has_news && !quota.waiting.iter().any(is_due) {
@@ -346,12 +346,12 @@ impl Site {
     }
 
     fn wait_again(&mut self, vo: VoId, call: Waiting) {
-        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         quota.waiting.push(call);
     }
 
     fn count_hold(&mut self, answer: &Answer, has_waited: bool) {
-        let stats = &mut self.quota_stats;
+        let stats = &mut self.quotas.stats;
         match answer.verdict {
             Verdict::Granted if has_waited => stats.granted_after_transfer += 1,
             Verdict::Granted => stats.granted_locally += 1,
@@ -386,8 +386,8 @@ impl Site {
             return Err(format!("nothing is sent{}", waits_for(quota)));
         }
         let (mut gone, mut stays) = (CoreMillis(0), CoreMillis(0));
-        for vo in self.vo_ids() {
-            let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        for vo in self.vos.ids() {
+            let quota = &mut self.vos.listed(vo).quota;
             gone = gone.plus(quota.ledger.drain(now.wall));
             stays = stays.plus(quota.ledger.left_to_spend(now.wall));
             quota.is_urgent = true;
@@ -415,7 +415,7 @@ impl Site {
         let cost = cost(quota.ledger.mark(job), charge);
         let committed = quota.ledger.commit(now.wall, job, cost, user)?;
         quota.has_news = true;
-        self.quota_stats.committed += 1;
+        self.quotas.stats.committed += 1;
         Some(committed)
     }
 
@@ -473,7 +473,7 @@ impl Site {
 
     /// What the owner says of a VO's quotas.
     pub fn owner_quota(&self, vo: VoId) -> Option<&OwnerQuota> {
-        self.config.quotas.get(&vo)
+        self.cx.config.quotas.get(&vo)
     }
 
     /// Whether a job has an open hold.

@@ -52,7 +52,8 @@ impl Site {
             let held = self.quota_of_hold(&ended.job).map(|(vo, _)| vo);
             let vo = held.or(ended.account.vo);
             let is_off = |vo: &VoId| {
-                self.config
+                self.cx
+                    .config
                     .quotas
                     .get(vo)
                     .is_some_and(|owner| owner.is_off && !mutated!(OffIsCharged))

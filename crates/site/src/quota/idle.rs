@@ -40,7 +40,7 @@ impl Site {
 
     /// Whether the job's machines would stand idle.
     pub(super) fn would_idle(&self, now: Now, account: &Account, job: Asking) -> bool {
-        let owner = account.vo.and_then(|vo| self.config.quotas.get(&vo));
+        let owner = account.vo.and_then(|vo| self.cx.config.quotas.get(&vo));
         let Some(rules) = owner.and_then(|owner| owner.idle) else {
             return false;
         };
@@ -58,7 +58,7 @@ impl Site {
         let is_wanted = self
             .waits(now)
             .any(|(credit, cores)| *cores > 0 && *credit != own && is_within(credit));
-        let free = machines.free.saturating_sub(self.sources.given());
+        let free = machines.free.saturating_sub(self.jobs.sources.given());
         Machines {
             is_wanted,
             free: u32::try_from(free).unwrap_or(u32::MAX),

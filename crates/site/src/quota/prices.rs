@@ -70,7 +70,7 @@ impl Site {
     /// What a site asks of a VO's jobs, and since when; `None` of the usual price.
     pub fn price_at(&self, vo: VoId, site: SiteId) -> Option<(Factor, WallTime)> {
         let held = self.vos.get(&vo)?;
-        match site == self.id {
+        match site == self.cx.id {
             true => held
                 .quota
                 .posted()
@@ -82,8 +82,12 @@ impl Site {
     /// What a job of usual importance that spends an account costs here now, × its charge.
     pub fn price_of(&self, vo: VoId, account: &AccountPath, now: Now) -> Factor {
         let (vo, path) = (Some(vo), account.clone());
-        let (price, _) =
-            self.quoted_price(now, &Account { vo, path }, Importance::default(), self.id);
+        let (price, _) = self.quoted_price(
+            now,
+            &Account { vo, path },
+            Importance::default(),
+            self.cx.id,
+        );
         price
     }
 
@@ -100,14 +104,14 @@ impl Site {
         site: SiteId,
     ) -> Result<Quote, String> {
         record.validate().map_err(|error| error.to_string())?;
-        let account = self.config.identity.resolve(record);
+        let account = self.cx.config.identity.resolve(record);
         let account = account.ok_or("no identity rule says who it belongs to")?;
         let vo = account.vo;
         let rules = self.rules(vo, now.wall);
         let told;
-        let charging = if site == self.id {
+        let charging = if site == self.cx.id {
             self.check_capacity(vo, record)?;
-            &self.config.charging
+            &self.cx.config.charging
         } else {
             told = vo.and_then(|vo| self.charging_at(vo, site));
             told.as_ref()
@@ -148,19 +152,19 @@ impl Site {
 
     /// What a price does not fall below because a job is unimportant. Other sites' is taken to be this one's.
     pub(super) fn least_price(&self, vo: VoId) -> Factor {
-        let owner = self.config.quotas.get(&vo);
+        let owner = self.cx.config.quotas.get(&vo);
         owner.map_or(Pricing::Fixed.least(), |owner| owner.pricing.least())
     }
 
     /// Looks at the hour and at the load; a new price is published.
     pub(super) fn post_price(&mut self, now: Now, vo: VoId) {
-        let owner = self.config.quotas.get(&vo);
+        let owner = self.cx.config.quotas.get(&vo);
         let pricing = owner.map_or(Pricing::Fixed, |owner| owner.pricing.clone());
         let load = match pricing {
             Pricing::Load(_) => self.load(now),
             Pricing::Fixed | Pricing::Calendar(_) => None,
         };
-        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         quota.poster.look(now, &pricing, load);
         if quota.posted() != quota.described && !mutated!(PriceUndescribed) {
             self.describe(vo);
@@ -176,9 +180,9 @@ impl Site {
 
     /// Looks who has anything left.
     pub(super) fn follow_funded(&mut self, now: Now, vo: VoId) {
-        let owner = self.config.quotas.get(&vo);
+        let owner = self.cx.config.quotas.get(&vo);
         let wants = owner.is_some_and(|owner| owner.bands && !owner.is_off);
-        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         if !wants || !quota.is_on {
             quota.funded = None;
             return;

@@ -90,13 +90,14 @@ impl Round {
 impl Site {
     /// Asks about what was sent to this site, and takes what was witnessed.
     pub(super) fn advance_witnesses(&mut self, now: Now, vo: VoId) {
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let has_offers = std::mem::take(&mut held.quota.has_offers);
         let is_due = |round: &Round| now.mono >= round.wakeup();
         if !has_offers && !held.quota.rounds.values().any(is_due) {
             return;
         }
         let members = self
+            .peers
             .gossip
             .peers()
             .filter(|site| held.replica.is_member(*site));
@@ -109,7 +110,7 @@ impl Site {
         }
         self.ask_witnesses(now, vo);
         if !over.is_empty() {
-            let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+            let quota = &mut self.vos.listed(vo).quota;
             quota.has_news = true;
             self.keep_quota(vo);
         }
@@ -117,7 +118,7 @@ impl Site {
 
     /// Asks those who have not been asked, or not for a while, of some rounds.
     fn ask_witnesses(&mut self, now: Now, vo: VoId) {
-        let rounds = &mut self.vos.get_mut(&vo).expect("it was listed").quota.rounds;
+        let rounds = &mut self.vos.listed(vo).quota.rounds;
         let all = rounds.values().flat_map(|round| round.open.values());
         let under_way = all.filter(|asked| matches!(asked, Asked::As(_))).count();
         let mut room = QUESTIONS_MAX.saturating_sub(under_way);
@@ -130,11 +131,11 @@ impl Site {
             let idle = round.open.iter_mut().filter(|(_, asked)| **asked == next);
             for (to, asked) in idle.take(room) {
                 room -= 1;
-                self.next_want += 1;
-                let id = numbered(WITNESS, self.next_want);
+                self.quotas.last_want += 1;
+                let id = numbered(WITNESS, self.quotas.last_want);
                 *asked = Asked::As(id);
                 let bytes = framed(WITNESS, &(vo, &round.offer));
-                self.effects.push(Effect::Ask { to: *to, id, bytes });
+                self.cx.effects.push(Effect::Ask { to: *to, id, bytes });
             }
             if round.until.is_none() && !round.open.values().any(|asked| *asked == Asked::Never) {
                 round.until = Some(now.mono.after(WAIT_MAX));
@@ -143,7 +144,7 @@ impl Site {
     }
 
     /// A connection has ended: its member is not waited for.
-    pub(crate) fn ask_no_more(&mut self, peer: SiteId) {
+    pub(crate) fn cancel_requests(&mut self, peer: SiteId) {
         let all = self.vos.values_mut();
         let rounds = all.flat_map(|held| held.quota.rounds.values_mut());
         rounds.for_each(|round| _ = round.open.remove(&peer));
@@ -158,7 +159,7 @@ impl Site {
             held.is_none_or(|held| !held.is_founded() || held.quota.ledger.witnesses(from, &offer))
         });
         let bytes = framed(WITNESS, &witnesses);
-        self.effects.push(Effect::Answer { channel, bytes });
+        self.cx.effects.push(Effect::Answer { channel, bytes });
     }
 
     /// A member has answered, or has not. One of an earlier release, which answers something else, is not waited for.
@@ -172,7 +173,7 @@ impl Site {
             match bytes.map(|bytes| unframed(WITNESS, bytes, BYTES_MAX)) {
                 Some(Some(false)) if !mutated!(RefusalWitnesses) => {
                     round.open.insert(from, Asked::Before);
-                    self.gossip.probe(from);
+                    self.peers.gossip.probe(from);
                 }
                 Some(_) => _ = round.open.remove(&from),
                 None => _ = round.open.insert(from, Asked::Before),

@@ -13,8 +13,9 @@ use crate::audit::AuditEntry;
 use crate::correct::lacks_words;
 use crate::event::Ticket;
 use crate::identity::Account;
+use crate::jobs::Unmapped;
 use crate::report::Reporting;
-use crate::site::{Site, Unmapped};
+use crate::site::Site;
 use crate::store::{Table, Write, origin_key};
 
 /// Usage that moved between two accounts in one change.
@@ -84,7 +85,7 @@ impl Site {
         let mut vos = change.moved.keys();
         let has_left =
             !vos.all(|(from, to)| from.vo.is_none_or(is_known) && to.vo.is_none_or(is_known));
-        let is_old = change.state != self.marks_moved || has_left;
+        let is_old = change.state != self.jobs.marks_moved || has_left;
         self.refuses_all()
             .or_else(|| lacks_words((&change.by, &change.why)))
             .or_else(|| {
@@ -96,7 +97,7 @@ impl Site {
     }
 
     fn move_jobs(&mut self, now: Now, mut change: Remap, report: &mut Reporting) {
-        self.marks_moved += 1;
+        self.jobs.marks_moved += 1;
         let mut amounts = Amounts::new();
         let credited = self.place_credit(now, &change, &mut amounts);
         for ((account, span), counters) in &change.charge {
@@ -179,7 +180,7 @@ impl Site {
     fn follow_unmapped(&mut self, change: &Remap, report: &mut Reporting) {
         let mut rows = BTreeSet::new();
         for (origin, moved) in &change.mapped {
-            if let Some(seen) = self.unmapped.get_mut(origin) {
+            if let Some(seen) = self.jobs.unmapped.get_mut(origin) {
                 seen.records = seen.records.saturating_sub(moved.jobs);
                 seen.charge = seen.charge.saturating_sub(moved.credit);
                 rows.insert(origin);
@@ -187,7 +188,7 @@ impl Site {
         }
         for (origin, (moved, last)) in &change.unmapped {
             if self.lists_unmapped(origin) {
-                let seen = self.unmapped.entry(origin.clone()).or_default();
+                let seen = self.jobs.unmapped.entry(origin.clone()).or_default();
                 *seen = Unmapped {
                     records: seen.records.saturating_add(moved.jobs),
                     charge: seen.charge.saturating_add(moved.charge),
@@ -198,13 +199,18 @@ impl Site {
         }
         for origin in rows {
             let key = origin_key(origin);
-            let write = match self.unmapped.get(origin).filter(|seen| seen.records > 0) {
+            let write = match self
+                .jobs
+                .unmapped
+                .get(origin)
+                .filter(|seen| seen.records > 0)
+            {
                 Some(seen) => {
                     let row = (origin, seen.records, seen.charge, seen.last);
                     Write::set(Table::Unmapped, key, cbor::to_vec(&row))
                 }
                 None => {
-                    self.unmapped.remove(origin);
+                    self.jobs.unmapped.remove(origin);
                     Write::delete(Table::Unmapped, key)
                 }
             };
@@ -236,7 +242,7 @@ impl Site {
             let key = [
                 PREFIX,
                 &incarnation.0.to_be_bytes(),
-                &self.marks_moved.to_be_bytes(),
+                &self.jobs.marks_moved.to_be_bytes(),
                 &number.to_be_bytes(),
             ]
             .concat();
@@ -245,7 +251,7 @@ impl Site {
                 .writes
                 .push(Write::set(Table::Audit, key.clone(), row));
             self.tell_of_move(&relocation);
-            self.relocations.insert(key, relocation);
+            self.jobs.relocations.insert(key, relocation);
         }
     }
 
@@ -273,6 +279,6 @@ impl Site {
 
     /// Usage that moved here, by when.
     pub fn relocations(&self) -> impl Iterator<Item = &Relocation> {
-        self.relocations.values()
+        self.jobs.relocations.values()
     }
 }
