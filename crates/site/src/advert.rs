@@ -314,7 +314,7 @@ impl Site {
         let length = |bound: Option<Bound>, usual| bound.map_or(usual, |bound| bound.interval);
         let epoch = length(cpu.share, EPOCH);
         let burst = length(cpu.burst, BURST);
-        let window = self.window(Some(vo));
+        let window = self.vos.window(&self.cx.config, Some(vo));
         let mut used = |within: Millis| self.own.cpu_ms_since(vo, now.before(within), window);
         let whole = u128::from(total) * u128::from(epoch.0);
         let share = used(epoch) * u128::from(Share::ONE) / whole.max(1);

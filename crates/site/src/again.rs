@@ -13,7 +13,7 @@ use fairmesh_model::{JobKey, Origin, Span, UsageRecord, WallTime, mutant};
 use crate::charge::charge;
 use crate::correct::Refund;
 use crate::identity::{Account, IdentityMap};
-use crate::recovered::Reach;
+use crate::reach::Reach;
 use crate::site::Site;
 use crate::store::{JobMark, job_key};
 
@@ -103,8 +103,8 @@ impl Site {
     fn charged_today(&self, record: &UsageRecord) -> (Account, Vec<(Span, u64)>) {
         let account = self.cx.config.identity.resolve(record);
         let account = account.unwrap_or_else(IdentityMap::nowhere);
-        let vo = account.vo.filter(|vo| self.is_founded(*vo));
-        let rules = self.rules(vo, self.cx.clock.own.wall);
+        let vo = account.vo.filter(|vo| self.vos.is_founded(*vo));
+        let rules = self.terms().rules(vo, self.cx.clock.own.wall);
         let charged = charge(record, None, &rules, &self.cx.config.charging);
         let parts = charged.ok().flatten().map(|charged| charged.parts);
         let parts = parts.into_iter().flatten();
@@ -117,7 +117,7 @@ impl Site {
     /// Until when usage of a job that was taken back may still be in counters that came back after a loss: no mark
     /// says what it was charged until then, so nothing of that was taken back.
     fn lost_part(&self, refund: &Refund) -> Option<WallTime> {
-        let Reach { running, .. } = self.recovered(refund.vo)?;
+        let Reach { running, .. } = self.own.recovered(refund.vo)?;
         let old = refund.record.as_deref()?;
         (old.start < running).then_some(running)
     }

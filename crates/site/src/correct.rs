@@ -8,25 +8,25 @@
 //! one durable change; and no refund is more than what is left of its cell.
 //! Deliberately not here: a job that is reported again (`again`), usage that moves to another account (`remap`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     AccountPath, Counters, Incarnation, JobKey, Millis, Now, SiteId, Span, UsageRecord, VoId,
-    WallTime, cbor, mutant, mutated,
+    WallTime, cbor, mutated,
 };
 use serde::{Deserialize, Serialize};
 
-use crate::audit::{Audit, AuditEntry, told};
+use crate::audit::{AuditEntry, told};
 use crate::charge::{Rules, charge, spread};
 use crate::config::Charging;
 use crate::event::{Correction, Ticket};
 use crate::identity::{Account, IdentityMap};
-use crate::kinds::AUDIT;
-use crate::recovered::Reach;
-use crate::report::{Reporting, no_charter};
+use crate::reach::Reach;
+use crate::report::Reporting;
 use crate::site::Site;
 use crate::store::{JobMark, Table, Write, job_key};
+use crate::terms::no_charter;
 
 /// How long it is told who took a job back: as long as the record log tells of jobs, so that a year can
 /// be compared with the one before.
@@ -79,7 +79,7 @@ impl Site {
     pub(crate) fn take_correction(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
         let mut report = Reporting::default();
         let words = (&*correction.by, &*correction.why);
-        let refused = self.refuses_all().or_else(|| lacks_words(words));
+        let refused = self.cx.clock.refuses_all().or_else(|| lacks_words(words));
         for (index, (record, mark)) in correction.records.iter().enumerate() {
             let refund = match &refused {
                 Some(why) => Err(why.clone()),
@@ -158,66 +158,11 @@ impl Site {
         account: &Account,
         report: &mut Reporting,
     ) -> u64 {
-        let rules = self.rules(account.vo, now.wall);
+        let rules = self.terms().rules(account.vo, now.wall);
         let parts = parts_of((record, mark), &rules, &self.cx.config.charging);
         let parts = parts.into_iter().map(|(span, part)| (span, part.charge));
-        self.refund_parts(account, parts.collect(), &rules, report)
-    }
-
-    /// Refunds what counts for an account in these spans. Returns how much that is.
-    pub(crate) fn refund_parts(
-        &mut self,
-        account: &Account,
-        parts: Vec<(Span, u64)>,
-        rules: &Rules,
-        report: &mut Reporting,
-    ) -> u64 {
-        let window = rules.window;
-        let (mut refunded, mut missing) = (0, 0);
-        let mut places = Vec::new();
-        for (span, charge) in parts {
-            if span.end(window) <= rules.horizon {
-                continue;
-            }
-            let place = self.place(account.vo, span);
-            let refunds = self.refund_in(account, place, charge, report);
-            refunded += refunds;
-            missing += charge - refunds;
-            places.push(place);
-        }
-        // Rules that come to the same may divide it otherwise, by a unit. What was counted while the clock was wrong
-        // lies in the windows of that time.
-        let counts = |place: &Span| missing > 0 && place.end(window) > rules.horizon;
-        places.extend(self.own.spans(account.vo).filter(counts));
-        for place in places {
-            let refunds = self.refund_in(account, place, missing, report);
-            refunded += refunds;
-            missing -= refunds;
-        }
-        refunded
-    }
-
-    /// Takes back up to `charge` of what counts for an account in a span. Returns how much that is.
-    fn refund_in(
-        &mut self,
-        account: &Account,
-        place: Span,
-        charge: u64,
-        report: &mut Reporting,
-    ) -> u64 {
-        let refunds = charge.min(self.own.counted_in(account, place).net());
-        let refunds = mutant!(RefundsHalved, refunds, refunds / 2);
-        if refunds > 0 {
-            let amount = Counters {
-                refunds,
-                ..Counters::default()
-            };
-            let added = BTreeMap::from([(account, amount)]);
-            report
-                .writes
-                .extend(self.count_in(account.vo, place, &added));
-        }
-        refunds
+        self.usage()
+            .refund_parts(account, parts.collect(), &rules, &mut report.writes)
     }
 
     /// Who was charged for a job. Where its origin maps elsewhere by now, the account is looked for among
@@ -236,7 +181,7 @@ impl Site {
             let job = &record.key.job;
             format!("nobody can say any more which account job `{job}` was charged to")
         })?;
-        match account.vo.filter(|vo| !self.is_founded(*vo)) {
+        match account.vo.filter(|vo| !self.vos.is_founded(*vo)) {
             Some(vo) => Err(no_charter(vo)),
             None => Ok(account),
         }
@@ -245,7 +190,11 @@ impl Site {
     /// Why a job without a mark cannot be taken back: it was not counted, or its mark is lost.
     fn without_mark(&self, record: &UsageRecord) -> String {
         let job = &record.key.job;
-        let lost = self.own.reach.keys().filter_map(|vo| self.recovered(*vo));
+        let lost = self
+            .own
+            .reach
+            .keys()
+            .filter_map(|vo| self.own.recovered(*vo));
         match lost.map(Reach::newest).max() {
             Some(until) if record.start < until => format!(
                 "job `{job}`: this site's counters came back after its data folder was lost, and include jobs up to \
@@ -264,7 +213,7 @@ impl Site {
         start: WallTime,
         end: WallTime,
     ) -> BTreeSet<Account> {
-        let window = self.window(vo);
+        let window = self.vos.window(&self.cx.config, vo);
         let ran_in = |span: &Span| span.start(window) <= end && span.end(window) > start;
         let spans: BTreeSet<Span> = self.own.spans(vo).filter(ran_in).collect();
         let sums = self.own.sums_in(vo, &spans, None).into_iter();
@@ -275,15 +224,8 @@ impl Site {
     /// Tells the VO's members of it, with the next head.
     pub(crate) fn tell(&mut self, refund: &Refund) {
         if let Some(vo) = refund.vo {
-            self.change_audit(vo, |audit| audit.add(refund));
-        }
-    }
-
-    /// Changes what members are told that this site has taken back.
-    pub(crate) fn change_audit(&mut self, vo: VoId, change: impl FnOnce(&mut Audit)) {
-        if let Some(held) = self.vos.get_mut(&vo) {
-            change(&mut held.audit);
-            self.own.set_parts(vo, AUDIT, held.audit.parts());
+            self.vos
+                .change_audit(&mut self.own, vo, |audit| audit.add(refund));
         }
     }
 

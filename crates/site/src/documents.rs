@@ -10,6 +10,7 @@ use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mut
 use fairmesh_policy::{Adopted, VoPolicies};
 
 use crate::adoptions::BroughtBy;
+use crate::describe::describe;
 use crate::document::{Document, DocumentRefused};
 use crate::event::{Effect, Reply, Ticket, Verdict};
 use crate::inbox::Bringer;
@@ -35,10 +36,10 @@ impl Site {
         if mutated!(DocumentDropped) {
             return self.cx.effects.push(reply(Ok("it is adopted".to_owned())));
         }
-        let brings = |vo: &VoId, document: &Document| self.brings(*vo, document.vo());
+        let brings = |vo: &VoId, document: &Document| self.vos.brings(*vo, document.vo());
         let document = document.filter(|document| self.vos.keys().any(|vo| brings(vo, document)));
         let adopted = document.map(|document| {
-            if self.keeps_to_itself(&document) {
+            if self.vos.keeps_to_itself(&document) {
                 return Err(DocumentRefused::Unread);
             }
             let adopted = self.adopt(now, &document, BroughtBy::user(by))?;
@@ -87,7 +88,7 @@ impl Site {
         vo: VoId,
         document: Option<Document>,
     ) -> Verdict {
-        let document = document.filter(|document| self.brings(vo, document.vo()));
+        let document = document.filter(|document| self.vos.brings(vo, document.vo()));
         let adopted = document.map(|document| self.adopt(now, &document, BroughtBy::Peer(from)));
         match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
             Ok(Adopted::Known) => {}
@@ -98,7 +99,7 @@ impl Site {
     }
 
     fn snapshot_of(&self, vo: VoId) -> Option<ContentHash> {
-        let held = self.policies_of(vo)?.snapshot()?;
+        let held = self.vos.policies_of(vo)?.snapshot()?;
         Some(held.hash())
     }
 
@@ -112,7 +113,7 @@ impl Site {
     ) -> Result<Adopted, DocumentRefused> {
         let vo = document.vo();
         let charter_of = |site: &Self| {
-            let policies = site.policies_of(vo);
+            let policies = site.vos.policies_of(vo);
             policies.and_then(VoPolicies::charter).map(Verified::hash)
         };
         let (charter, snapshot) = (charter_of(self), self.snapshot_of(vo));
@@ -134,7 +135,7 @@ impl Site {
         };
         let is_charter = charter_of(self) != charter;
         let is_first = is_charter && charter.is_none();
-        let policies = self.policies_of(vo).expect("it has just adopted");
+        let policies = self.vos.policies_of(vo).expect("it has just adopted");
         let key = vo_key(vo, document.hash().as_bytes());
         let row = Write::set(Table::Documents, key, document.bytes().to_vec());
         let seen = cbor::to_vec(&policies.highest_seen());
@@ -176,15 +177,15 @@ impl Site {
             if !mutated!(GrantsUnfollowed) {
                 self.follow_grants(vo, is_charter);
             }
-            self.describe(vo);
+            describe(&self.cx.config, &mut self.own, &mut self.vos, vo);
             self.peers.are_stale = !mutated!(PeersStale);
         }
         if !mutated!(MountsStale) {
-            self.follow_mounts();
+            self.vos.follow_mounts();
         }
         self.shares.is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
         if is_first && self.vos.contains_key(&vo) {
-            let charter = self.policies_of(vo).and_then(VoPolicies::charter);
+            let charter = self.vos.policies_of(vo).and_then(VoPolicies::charter);
             let name = charter.map(|charter| charter.body().name.clone());
             let name = name.unwrap_or_default();
             self.cx.notice(now.mono, Notice::Founded { vo, name });

@@ -42,14 +42,14 @@ impl Site {
         let vo = account.as_ref().and_then(|account| account.vo);
         let (mark, is_known) = match self.after_correction(record, mark) {
             AfterCorrection::Counted(told) => {
-                let mark = self.mark_behind_loss(vo, record, told);
+                let mark = self.own.mark_behind_loss(vo, record, told);
                 (mark, mark == told)
             }
             AfterCorrection::Again(mark) => (mark, false),
             AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
         };
         if mark.is_none_or(|mark| !mark.ended)
-            && let Err(why) = self.check_capacity(vo, record)
+            && let Err(why) = self.terms().check_capacity(vo, record)
         {
             return Estimate::Refused(why);
         }
@@ -107,13 +107,16 @@ impl Site {
         (mark, is_known): (Option<JobMark>, bool),
         charging: &Charging,
     ) -> Estimate {
-        if let Err(why) = self.check(record) {
+        if let Err(why) = self.terms().check(record) {
             return Estimate::Refused(why);
         }
         let mapped = account.is_some();
         let account = account.unwrap_or_else(IdentityMap::nowhere);
-        let rules = self.rules(account.vo, now.wall);
-        let charge = match self.charge_of(record, mark, (account.vo, &rules), charging) {
+        let rules = self.terms().rules(account.vo, now.wall);
+        let charge = match self
+            .terms()
+            .charge_of(record, mark, (account.vo, &rules), charging)
+        {
             Ok(None) => return Estimate::Known,
             Err(why) => return Estimate::Refused(why),
             Ok(Some(charge)) => charge,

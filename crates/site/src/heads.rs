@@ -18,12 +18,11 @@ use crate::audit::{self, AuditEntry};
 use crate::config::Timing;
 use crate::document::Document;
 use crate::event::{Effect, PushToken, Verdict};
-use crate::kinds::{AUDIT, USAGE, usage_slice};
-use crate::moved::moved;
+use crate::kinds::{AUDIT, REACH, USAGE, usage_slice};
 use crate::notice::Notice;
-use crate::own::{Counted, Own, is_placed};
-use crate::published::{Step, Summed, net};
-use crate::recovered::reach_row;
+use crate::own::is_placed;
+use crate::published::{Step, Summed};
+use crate::reach::{Reach, reach_row};
 use crate::shares::Next;
 use crate::site::Site;
 use crate::store::{Table, Write, head_row, vo_key};
@@ -77,11 +76,12 @@ impl Site {
         let latest = now.wall.after(self.cx.config.timing.clock_tolerance);
         // What was counted while the clock was ahead, in windows that have not come, counts now.
         if self.own.is_ahead_of(vo, latest, window) && !mutated!(AheadNeverPlaced) {
-            let all = self.knows_own_past(vo);
-            self.change_own(Some(vo), |own| own.settle_future(vo, latest, window, all));
+            let all = self.vos.knows_own_past(self.cx.id, vo);
+            self.usage()
+                .change_own(Some(vo), |own| own.settle_future(vo, latest, window, all));
         }
         self.bring_advert(now, vo);
-        self.bring_reach(vo, latest);
+        self.own.bring_reach(vo, latest);
         let incarnation = self.own.incarnation();
         let held = self.vos.listed(vo);
         let is_first = !held
@@ -107,33 +107,6 @@ impl Site {
         self.follow_left_out(now, vo, &changed, left_out);
         self.cx.effects.push(Effect::Push { vo, bytes: push });
         self.notice_over_capacity(now, vo, self.cx.id);
-    }
-
-    /// Whether a peer has sent what it holds of this site's earlier incarnations, or holds the same; or there is no
-    /// peer.
-    pub(crate) fn knows_own_past(&self, vo: VoId) -> bool {
-        let held = &self.vos[&vo];
-        held.is_alone() || (!held.told_by.is_empty() && !held.replica.is_fetching(self.cx.id))
-    }
-
-    /// Changes own usage of a VO, or of the site's own accounts, keeps that, and lets the share tree
-    /// follow. Says whether anything has changed.
-    pub(crate) fn change_own(
-        &mut self,
-        vo: Option<VoId>,
-        change: impl FnOnce(&mut Own) -> Counted,
-    ) -> bool {
-        let (bounds, window) = (self.bounds(vo), self.window(vo));
-        let counted = change(&mut self.own);
-        let spans = counted.spans();
-        let before = counted.sums_before(bounds);
-        let after = self.own.sums_in(vo, &spans, bounds);
-        if !mutated!(RecoveredUncounted) {
-            self.shares
-                .move_own(vo, &moved(net(&before), net(&after)), window);
-        }
-        self.cx.persist(counted.writes);
-        !spans.is_empty()
     }
 
     /// The head has all of the spans that it `changed`, but for those that were `left_out`.
@@ -241,7 +214,7 @@ impl Site {
             .gossip
             .answered(now, from, id, bytes, &mut self.vos);
         self.inbox.bring(from, arrivals);
-        self.watch_peer(now, from);
+        self.cx.watch_peer(&self.peers.gossip, now, from);
         self.follow_agreements(now, from);
         if self.peers.gossip.agreed_at(from) == Some(now.mono) {
             let agreed = self.vos.iter();
@@ -316,7 +289,7 @@ impl Site {
             // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
             Refusal::Future { site, at } => {
                 self.cx.stats.refused += 1;
-                self.name_clock(now, *site, at.since(now.wall), true);
+                self.cx.notice_clock(now, *site, at.since(now.wall), true);
             }
             _ => self.cx.refused(now.mono, vo, from, &refusal.to_string()),
         }
@@ -343,7 +316,7 @@ impl Site {
         self.keep_rows(vo, change);
         self.cx.stats.heads_taken += 1;
         let site = change.head.body().site;
-        self.clear_clock(site);
+        self.cx.clear_clock(site);
         let held = self.vos.listed(vo);
         if let Some((bare, token)) = held.bare.remove(&site) {
             let verdict = match bare == change.head.hash() {
@@ -353,7 +326,8 @@ impl Site {
             self.judge(token, verdict);
         }
         if site == self.cx.id {
-            self.watch_twin(now, change.head.body());
+            self.cx
+                .watch_twin(now, self.own.incarnation(), change.head.body());
             if !mutated!(OwnHeadUnread) {
                 self.absorb_own(now, vo, &change.parts);
             }
@@ -494,7 +468,7 @@ impl Site {
         }
         let past = self.past_reach(now, vo);
         let mut reach = self.own.reach.get(&Some(vo)).copied().unwrap_or_default();
-        let absorbed = self.change_own(Some(vo), |own| {
+        let absorbed = self.usage().change_own(Some(vo), |own| {
             let mut counted = own.absorb(vo, cells, window);
             if !counted.spans().is_empty() {
                 reach = reach.given_back(past);
@@ -506,7 +480,8 @@ impl Site {
             self.own.reach.insert(Some(vo), reach);
             self.cx.notice(now.mono, Notice::Recovered { vo });
         }
-        self.change_audit(vo, |audit| audit.join(audits));
+        self.vos
+            .change_audit(&mut self.own, vo, |audit| audit.join(audits));
         self.absorb_own_rights(vo, parts);
         // It is covered at once, so that peers need not keep it. Another machine that runs would answer with a head.
         if self.cx.clock.twin_at.is_none() {
@@ -582,5 +557,32 @@ impl Site {
         }
         held.published.update_description(&held.replica, self.cx.id);
         held.silence_checked = None;
+    }
+
+    /// Until when the counters reach in heads of this site's earlier starts that are held. What a second machine with
+    /// its key signs meanwhile reaches to now: what came before this start is older than that, by whichever clock is
+    /// ahead, ours or the members'.
+    pub(crate) fn past_reach(&self, now: Now, vo: VoId) -> Reach {
+        let replica = &self.vos[&vo].replica;
+        let heads = replica
+            .heads_of(self.cx.id)
+            .map(|head| head.body().incarnation);
+        let past = heads.filter(|head| *head != self.own.incarnation());
+        let parts = past.flat_map(|head| replica.parts_of(self.cx.id, head, REACH));
+        let reaches = parts.filter_map(|(_, bytes)| Reach::from_bytes(bytes));
+        let reach = reaches.fold(Reach::default(), Reach::join);
+        if now.mono == self.cx.clock.started.mono {
+            // It was in the store.
+            return reach;
+        }
+        let wall = self
+            .cx
+            .clock
+            .own
+            .wall
+            .max(self.cx.clock.members.unwrap_or_default());
+        let began = wall.before(now.mono.since(self.cx.clock.started.mono));
+        // Jobs count that end as much later.
+        reach.no_later_than(began.after(self.cx.config.timing.clock_tolerance))
     }
 }

@@ -26,7 +26,7 @@ use fairmesh_model::{
 use fairmesh_usage::{Slice, check, cut};
 use serde::{Deserialize, Serialize};
 
-use crate::recovered::Reach;
+use crate::reach::Reach;
 
 /// Counters of usage.
 pub(crate) const USAGE: u8 = 1;

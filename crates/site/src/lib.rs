@@ -16,6 +16,7 @@
 
 mod advert;
 mod charge;
+mod clocks;
 mod config;
 mod cx;
 mod identity;
@@ -52,6 +53,7 @@ mod inbox;
 mod instalments;
 mod mounts;
 mod query;
+mod reach;
 mod recovered;
 mod refusal;
 mod remap;
@@ -61,6 +63,8 @@ mod restore;
 mod running;
 mod site;
 mod tables;
+mod terms;
+mod usage;
 mod weighed;
 mod work;
 
@@ -91,7 +95,7 @@ pub use quota::{
     Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,
     read_want,
 };
-pub use recovered::{Reach, marks_lost};
+pub use reach::{Reach, marks_lost};
 pub use remap::{
     Fate, MOVES_MAX, Move, Moved as MovedSums, Relocation, Remap, Remapper, Uncovered,
 };

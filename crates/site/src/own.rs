@@ -23,7 +23,7 @@ use fairmesh_usage::{Cell, Slice, cut, join_cells};
 use crate::identity::Account;
 use crate::kinds::usage_key;
 use crate::published::Sums;
-use crate::recovered::Reaches;
+use crate::reach::Reaches;
 use crate::store::{Write, ledger_row};
 pub(crate) use cells::{Bounds, Counted, OfSpan, clamped};
 use cells::{Cells, Changing, Of, cells_of, cells_of_account};

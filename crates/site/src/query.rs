@@ -14,7 +14,7 @@ use serde_bytes::ByteBuf;
 
 use crate::identity::Account;
 use crate::kinds::Description;
-use crate::recovered::Reach;
+use crate::reach::Reach;
 use crate::site::Site;
 use crate::store::Write;
 use crate::view::Coverage;
@@ -150,7 +150,7 @@ impl Site {
         let mut health = Health::default();
         let mut others = false;
         let own = self.vos.values().map(|vo| &*vo.policies);
-        let policies = own.chain(self.read_policies().map(|(_, policies)| policies));
+        let policies = own.chain(self.vos.read_policies().map(|(_, policies)| policies));
         for warning in policies.flat_map(|policies| policies.warnings(now.wall)) {
             health.expired |= matches!(warning, Warning::Expired { .. });
             health.conflicting |= matches!(warning, Warning::Alarm(_));
@@ -211,9 +211,9 @@ impl Site {
                     .collect(),
                 cpus: charter.and_then(|charter| Some(charter.member(self.cx.id)?.cores)),
                 past_known: vo.is_founded()
-                    && self.knows_own_past(*id)
+                    && self.vos.knows_own_past(self.cx.id, *id)
                     && connected.iter().all(|peer| has_told(vo, *peer)),
-                recovered_until: self.recovered(Some(*id)).map(Reach::newest),
+                recovered_until: self.own.recovered(Some(*id)).map(Reach::newest),
             }
         };
         self.vos.iter().map(status).collect()
@@ -293,7 +293,7 @@ impl Site {
                 name,
                 connected: connected.contains(&site),
                 signed_at: coverage.signed_at.get(&site).copied(),
-                usage_until: self.reach_of(site),
+                usage_until: self.vos.reach_of(site),
                 agreed: self.peers.gossip.agreed_at(site),
             })
             .collect()
@@ -336,7 +336,7 @@ impl Site {
         let mut rows = self.own.rows_held_alone();
         rows.extend(self.quota_rows_held_alone());
         rows.extend(self.forwarded_rows());
-        rows.extend(self.reach_rows());
+        rows.extend(self.own.reach_rows());
         rows.extend(self.instalment_rows());
         rows
     }

@@ -553,7 +553,7 @@ impl Site {
         let usual = due(last, self.own.has_unpublished(vo), timing);
         let advert = self.advert_due_at(vo, due(last, true, timing));
         let usual = usual.min(advert.unwrap_or(usual));
-        let usual = usual.min(self.twin_due(last).unwrap_or(usual));
+        let usual = usual.min(self.cx.twin_due(last).unwrap_or(usual));
         held.quota.due(usual, last)
     }
 

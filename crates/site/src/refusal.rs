@@ -8,26 +8,30 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{Now, UsageRecord};
 
-use crate::report::Payers;
 use crate::site::Site;
+use crate::terms::Payers;
 
 impl Site {
     /// The reasons for which records are refused for good, by their positions.
     pub fn refusals(&self, now: Now, records: &[UsageRecord]) -> BTreeMap<usize, String> {
         // What a wrong clock refuses passes.
-        if self.refuses_all().is_some() {
+        if self.cx.clock.refuses_all().is_some() {
             return BTreeMap::new();
         }
         let mut payers = Payers::new();
         let refusal = |(index, record): (usize, _)| {
-            let payer = self.payer_of(record, now.wall, &mut payers);
+            let payer = self.terms().payer_of(record, now.wall, &mut payers);
             let (vo, charging) = (payer.account.vo, &self.cx.config.charging);
             let charged = self
+                .terms()
                 .check(record)
-                .and_then(|()| self.check_capacity(vo, record))
-                .and_then(|()| self.charge_of(record, None, (vo, &payer.rules), charging));
+                .and_then(|()| self.terms().check_capacity(vo, record))
+                .and_then(|()| {
+                    self.terms()
+                        .charge_of(record, None, (vo, &payer.rules), charging)
+                });
             let why = charged.err()?;
-            (!self.passes(vo, record)).then_some((index, why))
+            (!self.terms().passes(vo, record)).then_some((index, why))
         };
         records.iter().enumerate().filter_map(refusal).collect()
     }

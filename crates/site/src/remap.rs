@@ -21,10 +21,11 @@ use crate::config::SiteConfig;
 use crate::correct::{as_charged, parts_of};
 use crate::identity::{Account, IdentityMap};
 use crate::own::OfSpan;
-use crate::recovered::Reach;
-use crate::report::check_member;
+use crate::reach::Reach;
 use crate::site::Site;
 use crate::store::{JobMark, job_key};
+use crate::terms::check_member;
+use cover::Cover;
 
 mod apply;
 mod cover;
@@ -32,8 +33,6 @@ mod cover;
 pub use apply::Relocation;
 pub(crate) use apply::is_relocation;
 pub use cover::Uncovered;
-
-use cover::Cover;
 
 /// Jobs after which a change is to be taken. Bounds its frame in the journal to some 2 MB, and the time that it takes to some ten
 /// milliseconds.
@@ -131,7 +130,7 @@ impl Site {
         let terms = |vo: Option<VoId>| {
             let charter = vo.and_then(|vo| self.vos.get(&vo)?.charter());
             let terms = Terms {
-                rules: self.rules(vo, now.wall),
+                rules: self.terms().rules(vo, now.wall),
                 member: charter.and_then(|charter| charter.member(self.cx.id).cloned()),
                 is_founded: vo.is_none() || charter.is_some(),
             };

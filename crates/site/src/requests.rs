@@ -124,7 +124,7 @@ impl Site {
             _ => {}
         }
         let response = self.peers.gossip.answer(now, from, bytes, &self.vos);
-        self.watch_peer(now, from);
+        self.cx.watch_peer(&self.peers.gossip, now, from);
         self.follow_agreements(now, from);
         let bytes = response.to_bytes();
         self.cx.effects.push(Effect::Answer { channel, bytes });

@@ -16,8 +16,10 @@ use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::adoptions::parse_adoption;
 use crate::advert::newest;
+use crate::clocks::doubt_clock;
 use crate::config::SiteConfig;
 use crate::correct::{REFUND_BYTES_MAX, Refund};
+use crate::describe::describe_all;
 use crate::document::Document;
 use crate::forward::{Forwarding, parse_forwarded};
 use crate::instalments::Instalments;
@@ -25,7 +27,7 @@ use crate::jobs::Unmapped;
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
 use crate::quota::{parse_hold, parse_rights, parse_transfer};
-use crate::recovered::Reaches;
+use crate::reach::Reaches;
 use crate::remap::{Relocation, is_relocation};
 use crate::site::Site;
 use crate::store::{HeadId, SITE_KEY, Table, Write, head_row, parse_ledger_row};
@@ -98,13 +100,13 @@ impl Site {
         site.restore_forwarded(now, take(Table::Forwarded));
         site.mend_own(now);
         site.set_left_aside();
-        site.follow_mounts();
+        site.vos.follow_mounts();
         let vos = site.vos.ids();
         for (done, vo) in vos.iter().enumerate() {
             tell("sums up the usage of VOs", done, vos.len());
             site.read_members(now, *vo);
         }
-        site.describe_all();
+        describe_all(&site.cx.config, &mut site.own, &mut site.vos);
         // Look-ups and reports must not meet a site that has forgotten its tree.
         tell("builds its share tree", 0, 0);
         site.rebuild_shares(now);
@@ -214,7 +216,7 @@ impl Site {
         let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.cx.id));
         self.cx.clock.last_head_at =
             mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
-        self.doubt_clock(now.wall);
+        doubt_clock(&mut self.cx, &self.vos, now.wall);
     }
 
     fn restore_proofs(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -282,7 +284,7 @@ impl Site {
     /// say beyond the ledger is joined in.
     fn mend_own(&mut self, now: Now) {
         for vo in self.vos.ids().into_iter().map(Some).chain([None]) {
-            let window = self.window(vo);
+            let window = self.vos.window(&self.cx.config, vo);
             let whole: BTreeSet<Span> = self.own.spans(vo).collect();
             let is_whole = |day: Span| whole.contains(&day);
             let mended = self.own.merge_days(vo, window, is_whole);

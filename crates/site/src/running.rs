@@ -22,9 +22,10 @@ use crate::event::Ticket;
 use crate::identity::Account;
 use crate::kinds::{RUNNING, running_parts};
 use crate::moved::{Moved, moved};
-use crate::report::{Payer, Payers, Reporting};
+use crate::report::Reporting;
 use crate::site::Site;
 use crate::store::{JobMark, job_key};
+use crate::terms::{Payer, Payers};
 
 /// Whose usage, and when.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -111,7 +112,7 @@ impl Site {
             job.record.running = true;
         }
         for (index, (job, mark)) in jobs.iter().enumerate() {
-            let payer = self.payer_of(&job.record, now.wall, &mut payers);
+            let payer = self.terms().payer_of(&job.record, now.wall, &mut payers);
             // What cannot be charged holds CPUs all the same.
             if is_told && !mark.is_some_and(|mark| mark.ended) {
                 listed.add(payer.account.vo, &job.record, &self.cx.config.charging);
@@ -121,7 +122,7 @@ impl Site {
             }
             payer.expected = payer.expected.plus(self.expected_of(job, &payer.rules));
             let vo = payer.account.vo;
-            let mark = self.mark_behind_loss(vo, &job.record, *mark);
+            let mark = self.own.mark_behind_loss(vo, &job.record, *mark);
             let mut run = self.run_of(job, mark, payer);
             run.retain(|(_, charge)| *charge > 0);
             if !run.is_empty() {
@@ -176,7 +177,7 @@ impl Site {
             span,
         };
         // Of a VO whose charter has not come nobody can say what a job costs. It was refused, unless its mark says all.
-        let is_unknown = payer.account.vo.is_some_and(|vo| !self.is_founded(vo));
+        let is_unknown = payer.account.vo.is_some_and(|vo| !self.vos.is_founded(vo));
         if is_unknown || mark.is_some_and(|mark| mark.ended) {
             return Run::new();
         }

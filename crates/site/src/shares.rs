@@ -11,12 +11,14 @@ mod loading;
 use std::sync::Arc;
 
 use fairmesh_fairshare::{EntryId, Reach, Snapshot, TreeWriter, WeightTable};
+use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     AccountPath, SiteId, Span, VoId, WallTime, Window, WindowLength, mutant, mutated,
 };
 use fairmesh_policy::CompiledTree;
 use fairmesh_usage::PathId;
 
+use crate::config::SiteConfig;
 use crate::identity::Account;
 use crate::moved::Moved;
 use crate::published::Published;
@@ -59,7 +61,7 @@ pub(crate) struct Tree {
     /// How the owner weighs.
     local: WeightTable,
     /// Windows after which usage of the site's own accounts is not kept.
-    pub(crate) local_horizon_windows: u64,
+    local_horizon_windows: u64,
     references: Vec<Window>,
     /// Whether windows have moved on and not all entries have followed yet.
     pub(crate) is_sweeping: bool,
@@ -232,6 +234,13 @@ impl Tree {
         self.references = references;
         self.is_sweeping = !self.writer.advance(&self.references, entries_max);
         true
+    }
+
+    /// The moment before which usage of the site's own accounts weighs nothing.
+    pub(crate) fn local_horizon(&self, config: &SiteConfig, now: WallTime) -> WallTime {
+        let window = config.local_window;
+        let windows = self.local_horizon_windows.saturating_add(window.per_day());
+        WallTime(now.before(window.millis().times(windows)).0 / DAY_MS * DAY_MS)
     }
 
     /// The window that a VO's sums are seen from.

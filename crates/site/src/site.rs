@@ -13,8 +13,10 @@ use fairmesh_model::{
 use fairmesh_policy::HighestSeen;
 
 use crate::advert::Confirms;
+use crate::clocks::{by_members, watch_own_clock};
 use crate::config::SiteConfig;
 use crate::cx::{Cx, SiteStats};
+use crate::describe::describe_all;
 use crate::event::{Effect, Event};
 use crate::forward::Forwarding;
 use crate::inbox::Inbox;
@@ -23,9 +25,12 @@ use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::peers::Peers;
 use crate::quota::Quotas;
+use crate::reach::Reach;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::head_row;
+use crate::terms::Terms;
 use crate::time::Clock;
+use crate::usage::UsageHandler;
 use crate::view::View;
 use crate::vo::Vo;
 use crate::vos::Vos;
@@ -100,21 +105,35 @@ impl Site {
                 stats: SiteStats::default(),
             },
         };
-        site.describe_all();
+        describe_all(&site.cx.config, &mut site.own, &mut site.vos);
         site.follow_consent();
         site
     }
 
+    pub(crate) fn usage(&mut self) -> UsageHandler<'_> {
+        UsageHandler::new(&mut self.cx, &mut self.own, &mut self.vos, &mut self.shares)
+    }
+
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms::new(&self.cx, &self.vos, &self.shares.tree)
+    }
+
     /// Takes an event and says what is to be done.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
-        self.watch_own_clock(now);
+        watch_own_clock(
+            &mut self.cx,
+            &mut self.own,
+            &self.vos,
+            &mut self.peers.gossip,
+            now,
+        );
         match event {
             Event::Tick => self.cx.notices.expire(now.mono),
             Event::Connected(peer) => self.peers.gossip.connected(peer),
             Event::Disconnected(peer) => {
                 self.peers.gossip.disconnected(peer, &mut self.vos);
                 self.cancel_requests(peer);
-                self.clear_clock(peer);
+                self.cx.clear_clock(peer);
             }
             Event::Called(peer) => self.take_caller(peer),
             Event::Pushed {
@@ -193,6 +212,16 @@ impl Site {
         Arc::clone(&self.shares.tree.view)
     }
 
+    /// The same moment by the members' clock if the local one is off, by which all that others have signed would be old.
+    pub fn by_members(&self, now: Now) -> Now {
+        by_members(&self.cx, &self.vos, &self.peers.gossip, now)
+    }
+
+    /// Until when counters reach whose jobs' marks are lost; `None` where nothing was lost.
+    pub fn recovered(&self, vo: Option<VoId>) -> Option<Reach> {
+        self.own.recovered(vo)
+    }
+
     /// What an operator should know now.
     pub fn notices(&self) -> impl Iterator<Item = &Notice> {
         self.cx.notices.iter()
@@ -221,7 +250,7 @@ impl Site {
             }
         }
         self.update_silent_members(now);
-        self.forget_twin(now.mono);
+        self.cx.forget_twin(now.mono);
         self.collect_garbage(now);
         let entries_max = self.cx.config.timing.sweep_entries;
         if !self.shares.tree.advance(now.wall, entries_max) && self.shares.next.is_none() {
@@ -309,7 +338,7 @@ impl Site {
     pub(crate) fn warn_of_documents(&mut self, now: Now) {
         let founded = self.vos.iter().filter(|(_, vo)| vo.is_founded());
         let policies = founded.map(|(vo, held)| (*vo, &*held.policies));
-        let warnings = policies.chain(self.read_policies());
+        let warnings = policies.chain(self.vos.read_policies());
         let warnings = warnings.flat_map(|(vo, policies)| {
             let warnings = policies.warnings(now.wall).into_iter();
             warnings.map(move |warning| Notice::Policy {
@@ -371,7 +400,7 @@ impl Site {
             let held = self.vos.left.remove(&vo);
             let mut held =
                 held.unwrap_or_else(|| Vo::new(vo, &self.cx.key, &HighestSeen::default()));
-            self.join_read(vo, &mut held);
+            self.vos.join_read(vo, &mut held);
             self.vos.insert(vo, held);
             if !mutated!(RejoinedUnread) {
                 self.read_members(now, vo);
@@ -380,21 +409,13 @@ impl Site {
         for held in self.vos.values_mut() {
             held.silence_checked = None;
         }
-        self.follow_mounts();
+        self.vos.follow_mounts();
         self.shares.is_stale = true;
         self.peers.are_stale = true;
         if !mutated!(NewPricesUnsaid) {
-            self.describe_all();
+            describe_all(&self.cx.config, &mut self.own, &mut self.vos);
         }
         self.follow_sources(now);
-    }
-
-    /// The moment before which usage of the site's own accounts weighs nothing.
-    pub(crate) fn local_horizon(&self, now: WallTime) -> WallTime {
-        let window = self.cx.config.local_window;
-        let windows = self.shares.tree.local_horizon_windows;
-        let windows = windows.saturating_add(window.per_day());
-        WallTime(now.before(window.millis().times(windows)).0 / DAY_MS * DAY_MS)
     }
 
     /// The moment before which no usage counts of VOs that the owner has left: that is there when he names one again,
@@ -422,10 +443,11 @@ impl Site {
             return;
         }
         self.cx.clock.last_gc_day = day;
-        let mut horizon = self.local_horizon(now.wall);
+        let mut horizon = self.shares.tree.local_horizon(&self.cx.config, now.wall);
         let past = mutant!(LocalForgottenEarly, horizon, now.wall);
         let window = self.cx.config.local_window;
-        self.change_own(None, |own| own.forget(None, past, window));
+        self.usage()
+            .change_own(None, |own| own.forget(None, past, window));
         for vo in self.vos.ids() {
             let held = self.vos.listed(vo);
             if !self.cx.clock.standing.may_sign(held.is_alone()) || !held.is_founded() {
@@ -442,10 +464,13 @@ impl Site {
                 .persist(rows.iter().map(|row| head_row(vo, row)).collect());
             let today = window.day_of(window.window_at(now.wall));
             let is_old = |day: Span| today.saturating_sub(day.day(window)) >= OLD_DAYS;
-            self.change_own(Some(vo), |own| own.merge_days(Some(vo), window, is_old));
+            self.usage()
+                .change_own(Some(vo), |own| own.merge_days(Some(vo), window, is_old));
             let past = mutant!(ForgottenEarly, past, now.wall);
-            self.change_own(Some(vo), |own| own.forget(Some(vo), past, window));
-            self.change_audit(vo, |audit| audit.forget(past));
+            self.usage()
+                .change_own(Some(vo), |own| own.forget(Some(vo), past, window));
+            self.vos
+                .change_audit(&mut self.own, vo, |audit| audit.forget(past));
             self.forget_quota(vo, past);
             self.try_left_out(now, vo, left_out);
         }

@@ -114,7 +114,10 @@ impl Site {
 
     /// The spans in which accounts of the site's own have used anything.
     pub fn local_spans(&self) -> (WindowLength, Vec<Span>) {
-        (self.window(None), self.own.spans(None).collect())
+        (
+            self.vos.window(&self.cx.config, None),
+            self.own.spans(None).collect(),
+        )
     }
 
     /// What accounts of the site's own have used in a span: O(accounts that have).

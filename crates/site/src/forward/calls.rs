@@ -94,7 +94,7 @@ pub struct HereJob {
 
 impl Site {
     pub(crate) fn take_forward_call(&mut self, now: Now, ticket: Ticket, call: ForwardCall) {
-        let reply = match (self.refuses_all(), call) {
+        let reply = match (self.cx.clock.refuses_all(), call) {
             (Some(why), _) => Err(why),
             (None, ForwardCall::HandIn(job, ttl)) => self.hand_in(now, *job, ttl),
             (None, ForwardCall::Settle(job, came)) => self.settle_job(now, job, came),
@@ -165,7 +165,7 @@ impl Site {
                 "the owner of this site passes no jobs on ([forward] in the node's configuration)";
             return Err(why.to_owned());
         }
-        if !self.is_founded(errand.vo) {
+        if !self.vos.is_founded(errand.vo) {
             return Err(bad("the charter of its VO has not come yet"));
         }
         let own = &self.forward.own;

@@ -112,7 +112,7 @@ struct Asked {
 
 impl Site {
     pub(crate) fn take_quota(&mut self, now: Now, ticket: Ticket, call: QuotaCall) {
-        let reply = match (self.refuses_all(), call) {
+        let reply = match (self.cx.clock.refuses_all(), call) {
             (Some(why), _) => Err(why),
             (None, QuotaCall::Hold(call)) => match self.take_hold(now, ticket, *call) {
                 Some(reply) => reply,
@@ -173,13 +173,13 @@ impl Site {
         let Some(vo) = on else {
             return Err(Box::new(Ok(without_quota(account.vo))));
         };
-        if let Err(why) = self.check_capacity(Some(vo), record) {
+        if let Err(why) = self.terms().check_capacity(Some(vo), record) {
             return Err(Box::new(Err(why)));
         }
         let wall = record.end.since(record.start);
         let owner = self.cx.config.quotas.get(&vo);
         let is_exempt = call.is_exempt || owner.is_some_and(|owner| owner.exempts(record));
-        let rules = self.rules(Some(vo), now.wall);
+        let rules = self.terms().rules(Some(vo), now.wall);
         let rate = rate(record, &rules, &self.cx.config.charging);
         let rate =
             rate.map_err(|error| Box::new(Err(format!("job `{}`: {error}", record.key.job))))?;
@@ -266,7 +266,7 @@ impl Site {
     /// others are about to hold of the same account. It waits for nothing: where other members have what it
     /// lacks, and can be asked, the verdict is that it had better wait.
     pub fn check_quota(&self, now: Now, call: HoldCall, ahead: CoreMillis) -> QuotaReply {
-        if let Some(why) = self.refuses_all() {
+        if let Some(why) = self.cx.clock.refuses_all() {
             return Err(why);
         }
         let Asked { vo, request, .. } = match self.asked(now, call) {

@@ -14,6 +14,7 @@ use fairmesh_quota::Funded;
 use fairmesh_quota::price::{Pricing, charge, load, of_job};
 
 use crate::charge::rate;
+use crate::describe::describe;
 use crate::identity::Account;
 use crate::site::Site;
 
@@ -107,10 +108,10 @@ impl Site {
         let account = self.cx.config.identity.resolve(record);
         let account = account.ok_or("no identity rule says who it belongs to")?;
         let vo = account.vo;
-        let rules = self.rules(vo, now.wall);
+        let rules = self.terms().rules(vo, now.wall);
         let told;
         let charging = if site == self.cx.id {
-            self.check_capacity(vo, record)?;
+            self.terms().check_capacity(vo, record)?;
             &self.cx.config.charging
         } else {
             told = vo.and_then(|vo| self.charging_at(vo, site));
@@ -167,7 +168,7 @@ impl Site {
         let quota = &mut self.vos.listed(vo).quota;
         quota.poster.look(now, &pricing, load);
         if quota.posted() != quota.described && !mutated!(PriceUndescribed) {
-            self.describe(vo);
+            describe(&self.cx.config, &mut self.own, &mut self.vos, vo);
         }
     }
 

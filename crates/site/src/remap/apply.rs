@@ -81,12 +81,12 @@ impl Site {
     }
 
     fn refuses_remap(&self, change: &Remap) -> Option<String> {
-        let is_known = |vo: VoId| self.is_founded(vo);
+        let is_known = |vo: VoId| self.vos.is_founded(vo);
         let mut vos = change.moved.keys();
         let has_left =
             !vos.all(|(from, to)| from.vo.is_none_or(is_known) && to.vo.is_none_or(is_known));
         let is_old = change.state != self.jobs.marks_moved || has_left;
-        self.refuses_all()
+        self.cx.clock.refuses_all()
             .or_else(|| lacks_words((&change.by, &change.why)))
             .or_else(|| {
                 is_old.then(|| {
@@ -109,11 +109,11 @@ impl Site {
         }
         for ((vo, place), added) in &amounts {
             let added = added.iter().map(|(account, counters)| (account, *counters));
-            let writes = self.count_in(*vo, *place, &added.collect());
+            let writes = self.usage().count_in(*vo, *place, &added.collect());
             report.writes.extend(writes);
         }
         for (vo, reach) in &change.reach {
-            report.writes.extend(self.reaches(*vo, *reach));
+            report.writes.extend(self.own.reaches(*vo, *reach));
         }
         report.reported.counted = u64::try_from(change.marks.len()).unwrap_or(u64::MAX);
         report.reported.charge = credited;
@@ -124,9 +124,9 @@ impl Site {
 
     /// Where usage of a span is counted, unless it counts no more.
     fn place_of(&mut self, now: Now, account: &Account, span: Span) -> Option<Span> {
-        let rules = self.rules(account.vo, now.wall);
+        let rules = self.terms().rules(account.vo, now.wall);
         let counts = span.end(rules.window) > rules.horizon;
-        counts.then(|| self.place(account.vo, span))
+        counts.then(|| self.usage().place(account.vo, span))
     }
 
     /// Puts what is credited into the cells that it was charged in, as far as it is there. What is not lies in other cells
@@ -149,8 +149,8 @@ impl Site {
         missing.retain(|_, missing| *missing > 0);
         for (account, mut missing) in missing {
             let (horizon, window) = (
-                self.rules(account.vo, now.wall).horizon,
-                self.window(account.vo),
+                self.terms().rules(account.vo, now.wall).horizon,
+                self.vos.window(&self.cx.config, account.vo),
             );
             let others = self.own.spans(account.vo);
             let others: Vec<Span> = others.filter(|span| span.end(window) > horizon).collect();
@@ -274,7 +274,8 @@ impl Site {
             jobs: moved.jobs,
             charge: moved.credit,
         };
-        self.change_audit(vo, |audit| audit.add_entry(entry));
+        self.vos
+            .change_audit(&mut self.own, vo, |audit| audit.add_entry(entry));
     }
 
     /// Usage that moved here, by when.
