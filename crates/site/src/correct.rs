@@ -113,7 +113,7 @@ impl Site {
         let mark = report.marks.get(&key).copied().or(mark);
         let mark = mark.ok_or_else(|| self.without_mark(record))?;
         may_be_taken_back(record, mark)?;
-        self.quota_gives_back(&record.key)?;
+        self.vos.quota_gives_back(&record.key)?;
         let account = self.payer_of_mark(record, mark)?;
         let charge = self.refund(now, (record, mark), &account, report);
         if charge == 0 {

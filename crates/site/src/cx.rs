@@ -8,7 +8,7 @@ use std::sync::Arc;
 use fairmesh_model::{MonoTime, SigningKey, SiteId, VoId, mutated};
 
 use crate::config::SiteConfig;
-use crate::event::Effect;
+use crate::event::{Channel, Effect, Reply, Ticket};
 use crate::notice::{Notice, Notices};
 use crate::store::Write;
 use crate::time::Clock;
@@ -55,6 +55,21 @@ impl Cx {
         if !writes.is_empty() {
             self.effects.push(Effect::Persist(writes));
         }
+    }
+
+    /// Answers a local caller.
+    pub(crate) fn reply(&mut self, ticket: Ticket, reply: Reply) {
+        self.effects.push(Effect::Reply { ticket, reply });
+    }
+
+    /// Answers a peer's request.
+    pub(crate) fn answer(&mut self, channel: Channel, bytes: Vec<u8>) {
+        self.effects.push(Effect::Answer { channel, bytes });
+    }
+
+    /// Sends a peer a request.
+    pub(crate) fn ask(&mut self, to: SiteId, id: u64, bytes: Vec<u8>) {
+        self.effects.push(Effect::Ask { to, id, bytes });
     }
 
     /// Reports something to the operator, once.

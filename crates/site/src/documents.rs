@@ -175,7 +175,7 @@ impl Site {
                 self.read_members(now, vo);
             }
             if !mutated!(GrantsUnfollowed) {
-                self.follow_grants(vo, is_charter);
+                self.rights().follow_grants(vo, is_charter);
             }
             describe(&self.cx.config, &mut self.own, &mut self.vos, vo);
             self.peers.are_stale = !mutated!(PeersStale);

@@ -9,7 +9,7 @@ use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId, WallTime};
 
 use crate::again::AfterCorrection;
 use crate::config::Charging;
-use crate::identity::{Account, IdentityMap, Pattern};
+use crate::identity::{Account, IdentityMap};
 use crate::site::Site;
 use crate::store::{JobMark, job_key};
 
@@ -74,7 +74,9 @@ impl Site {
                 let why = "its account belongs to no VO, so no site has published what it costs";
                 return refuse(why.to_owned());
             };
-            let charging = told.entry(vo).or_insert_with(|| self.charging_at(vo, site));
+            let charging = told
+                .entry(vo)
+                .or_insert_with(|| self.vos.charging_at(vo, site));
             match charging {
                 Some(charging) => {
                     self.estimate_by(now, (&record, account), (None, false), charging)
@@ -85,19 +87,6 @@ impl Site {
             }
         };
         records.map(&mut estimate).collect()
-    }
-
-    /// What jobs cost at `site`, as the VO's members know it.
-    pub(crate) fn charging_at(&self, vo: VoId, site: SiteId) -> Option<Charging> {
-        let described = self.vos.get(&vo)?.published.description(site)?;
-        let hosts = described.hosts.iter();
-        Some(Charging {
-            prices: described.prices.clone(),
-            hosts: hosts
-                .map(|(hosts, class)| (Pattern::parse(hosts), class.clone()))
-                .collect(),
-            ..Charging::default()
-        })
     }
 
     fn estimate_by(

@@ -12,7 +12,7 @@ use crate::advert::{AdvertAnswer, AdvertCall};
 use crate::config::SiteConfig;
 use crate::forward::{ForwardCall, ForwardReply};
 use crate::notice::Notice;
-use crate::quota::{QuotaCall, QuotaReply};
+use crate::quota::calls::{QuotaCall, QuotaReply};
 use crate::remap::Remap;
 use crate::store::{JobMark, Write};
 use crate::view::View;

@@ -94,24 +94,10 @@ pub struct ForwardStats {
 
 /// What members say.
 impl Site {
-    /// VOs whose jobs are taken from others, as the state machine names them.
-    pub(crate) fn accepted(&self) -> BTreeSet<String> {
-        let rules = self.cx.config.forward.iter();
-        rules
-            .flat_map(|rules| &rules.accept)
-            .map(VoId::to_string)
-            .collect()
-    }
-
     /// What the owner agrees to has changed.
     pub(crate) fn follow_consent(&mut self) {
-        let accepted = self.accepted();
+        let accepted = self.cx.config.accepted();
         self.forward.machine.accept(accepted);
-    }
-
-    pub(crate) fn takes_forwarded(&self, vo: VoId) -> bool {
-        let rules = self.cx.config.forward.as_ref();
-        rules.is_some_and(|rules| rules.accept.contains(&vo))
     }
 
     /// The rows of all jobs that are remembered: nobody else holds them.

@@ -14,6 +14,7 @@ use fairmesh_model::{
 };
 use fairmesh_usage::{Cell, Paths, Table as UsageTable};
 
+use crate::advert::own::advert_due_at;
 use crate::audit::{self, AuditEntry};
 use crate::config::Timing;
 use crate::document::Document;
@@ -80,7 +81,7 @@ impl Site {
             self.usage()
                 .change_own(Some(vo), |own| own.settle_future(vo, latest, window, all));
         }
-        self.bring_advert(now, vo);
+        self.adverts_handler().bring_advert(now, vo);
         self.own.bring_reach(vo, latest);
         let incarnation = self.own.incarnation();
         let held = self.vos.listed(vo);
@@ -130,6 +131,18 @@ impl Site {
         let rows = change.rows.iter().map(|row| head_row(vo, row));
         let kept = rows.filter(|row| row.table != Table::Parts || !mutated!(PartsUnstored));
         self.cx.persist(kept.collect());
+    }
+
+    /// When a VO's next head is due.
+    pub(crate) fn publish_due_at(&self, vo: VoId) -> MonoTime {
+        let held = &self.vos[&vo];
+        let last = held.published_at;
+        let timing = &self.cx.config.timing;
+        let usual = due(last, self.own.has_unpublished(vo), timing);
+        let advert = advert_due_at(&self.cx.config, &self.vos, vo, due(last, true, timing));
+        let usual = usual.min(advert.unwrap_or(usual));
+        let usual = usual.min(self.cx.twin_due(last).unwrap_or(usual));
+        held.quota.due(usual, last)
     }
 }
 
@@ -233,7 +246,7 @@ impl Site {
             let held = self.vos.listed(vo);
             if held.is_founded() && self.peers.gossip.agreed_just_now(from, vo, now.mono) {
                 held.told_by.insert(from);
-                self.hear(now, from, vo);
+                self.rights().hear(now, from, vo);
             }
         }
     }
@@ -297,7 +310,7 @@ impl Site {
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
         self.cx.notice(now.mono, Notice::Forked { vo, site });
-        self.distrust_rights(vo, site);
+        self.vos.distrust_rights(vo, site);
         if let Some(heads) = self.vos[&vo].replica.proof_of(site) {
             let [a, b] = heads.map(|head| serde_bytes::ByteBuf::from(head.bytes().to_vec()));
             let row = cbor::to_vec(&(&a, &b));
@@ -339,7 +352,8 @@ impl Site {
         }
         let held = self.vos.listed(vo);
         held.received.insert(site, now.mono);
-        self.take_rights(vo, change.head.body(), &change.parts);
+        self.rights()
+            .take_rights(vo, change.head.body(), &change.parts);
         let silence = self.cx.config.timing.silence;
         let held = self.vos.listed(vo);
         held.published.note(site, &change.parts);
@@ -482,7 +496,7 @@ impl Site {
         }
         self.vos
             .change_audit(&mut self.own, vo, |audit| audit.join(audits));
-        self.absorb_own_rights(vo, parts);
+        self.rights().absorb_own_rights(vo, parts);
         // It is covered at once, so that peers need not keep it. Another machine that runs would answer with a head.
         if self.cx.clock.twin_at.is_none() {
             let held = self.vos.listed(vo);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{Origin, WallTime};
 
-use crate::advert::Sources;
+use crate::advert::sources::Sources;
 use crate::correct::Refund;
 use crate::instalments::Instalments;
 use crate::remap::Relocation;

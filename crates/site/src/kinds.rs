@@ -74,8 +74,8 @@ impl Kinds for SiteKinds {
             }
             DESCRIPTION => Err("bad piece of a description".to_owned()),
             AUDIT => crate::audit::check(key.key(), bytes),
-            RIGHTS => crate::quota::check(key.key(), bytes),
-            ADVERT => crate::advert::check(head, key.key(), bytes),
+            RIGHTS => crate::quota::rows::check(key.key(), bytes),
+            ADVERT => crate::advert::part::check(head, key.key(), bytes),
             REACH if !key.key().is_empty() => Err("there is one reach, without a name".to_owned()),
             REACH => self.check_time(head, key, bytes).map(|()| 1),
             // A later version's: kept and passed on, as bytes.
@@ -93,7 +93,7 @@ impl Kinds for SiteKinds {
                 }
                 _ => Ok(()),
             },
-            ADVERT => crate::advert::check(head, key.key(), bytes).map(drop),
+            ADVERT => crate::advert::part::check(head, key.key(), bytes).map(drop),
             REACH => match Reach::from_bytes(bytes) {
                 Some(reach) if reach.newest() <= latest => Ok(()),
                 _ => Err("it reaches into a time that has not come".to_owned()),

@@ -69,9 +69,8 @@ mod weighed;
 mod work;
 
 pub use adoptions::{Adoption, BroughtBy};
-pub use advert::{
-    Advert, AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX, read_advert,
-};
+pub use advert::part::{Advert, read as read_advert};
+pub use advert::{AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX};
 pub use audit::AuditEntry;
 pub use config::{Charging, IdleRules, OwnerQuota, SiteConfig, Timing};
 pub use correct::Refund;
@@ -91,10 +90,11 @@ pub use instalments::replaces as replaces_instalments;
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};
-pub use quota::{
-    Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,
-    read_want,
-};
+pub use quota::QuotaStats;
+pub use quota::calls::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
+pub use quota::prices::{Bands, Quote};
+pub use quota::transfers::Moved;
+pub use quota::wire::{read_given, read_want};
 pub use reach::{Reach, marks_lost};
 pub use remap::{
     Fate, MOVES_MAX, Move, Moved as MovedSums, Relocation, Remap, Remapper, Uncovered,

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use fairmesh_gossip::Gossip;
 use fairmesh_model::SiteId;
 
-use crate::advert::Confirms;
+use crate::advert::confirm::Confirms;
 
 /// What a site knows of other nodes.
 #[derive(Debug)]

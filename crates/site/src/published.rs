@@ -27,7 +27,7 @@ use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, Total, join};
 pub(crate) use large::{Sum, Summed};
 pub(crate) use steps::Step;
 
-use crate::advert::{Advert, newest};
+use crate::advert::part::{Advert, newest};
 use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_key, usage_slice};
 use crate::moved::{Moved, moved};
 use steps::Turns;

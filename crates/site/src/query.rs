@@ -334,7 +334,7 @@ impl Site {
     /// of open holds, of forwarded jobs and of what came back from peers, as of the last event: what must survive the loss of the store. O(such rows).
     pub fn rows_held_alone(&self) -> Vec<Write> {
         let mut rows = self.own.rows_held_alone();
-        rows.extend(self.quota_rows_held_alone());
+        rows.extend(self.vos.quota_rows_held_alone());
         rows.extend(self.forwarded_rows());
         rows.extend(self.own.reach_rows());
         rows.extend(self.instalment_rows());
@@ -521,12 +521,6 @@ impl Site {
             let documents = policies.documents();
             documents.map(|(_, _, bytes)| (*vo, bytes.clone()))
         })
-    }
-
-    /// The name of a site in the charter of a VO: no other VO's says what it is called there.
-    pub fn site_name_in(&self, vo: VoId, site: SiteId) -> Option<&str> {
-        let member = self.vos.get(&vo)?.charter()?.member(site)?;
-        Some(member.name.as_str())
     }
 
     /// The name of a site in any charter.

@@ -5,14 +5,16 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Counters, Now, Origin, Span, UsageRecord, cbor, mutated};
+use fairmesh_model::{
+    CoreMillis, Counters, JobKey, Now, Origin, Span, UsageRecord, VoId, cbor, mutant, mutated,
+};
 
 use crate::again::AfterCorrection;
 use crate::charge::{Charge, Rules};
 use crate::event::{Effect, Reply, Reported, Ticket};
 use crate::identity::Account;
 use crate::jobs::Unmapped;
-use crate::quota::Ended;
+use crate::quota::rights::cost;
 use crate::site::Site;
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::terms::{Payer, Payers};
@@ -168,7 +170,7 @@ impl Site {
         mark.payer = if is_of_one { payer.digest } else { 0 };
         report.marks.insert(key, mark);
         self.jobs.marks_moved += u64::from(is_again);
-        if mark.ended && self.is_of_quotas(payer.account.vo, &record.key) {
+        if mark.ended && self.vos.is_of_quotas(payer.account.vo, &record.key) {
             let ended = Ended::new(&payer.account, record, mark.charge);
             report.ended.push(Ended { is_again, ..ended });
         }
@@ -242,6 +244,104 @@ impl Site {
         report
             .writes
             .push(Write::set(Table::Unmapped, origin_key(&record.origin), row));
+    }
+
+    /// Charges the quotas of jobs that a report says have ended, in the same change of the store.
+    pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
+        for ended in std::mem::take(&mut report.ended) {
+            if ended.is_again {
+                self.forget_charge(&ended.job, report);
+            }
+            let held = self.vos.quota_of_hold(&ended.job).map(|(vo, _)| vo);
+            let vo = held.or(ended.account.vo);
+            let is_off = |vo: &VoId| {
+                self.cx
+                    .config
+                    .quotas
+                    .get(vo)
+                    .is_some_and(|owner| owner.is_off && !mutated!(OffIsCharged))
+            };
+            let is_charged = |vo: &VoId| held.is_some() || !is_off(vo);
+            let is_charged = |vo: &VoId| is_charged(vo) && !mutated!(EndedUncommitted);
+            let Some(vo) = vo.filter(is_charged) else {
+                continue;
+            };
+            let charge = CoreMillis(ended.charge);
+            if let (Some(next), Some(held)) = (&ended.next, self.vos.get_mut(&vo)) {
+                let ledger = &mut held.quota.ledger;
+                let cost = cost(ledger.mark(&ended.job), charge);
+                ledger.hand_on(&ended.job, next, cost);
+            }
+            self.quotas.commit(
+                &mut self.vos,
+                now,
+                vo,
+                &ended.job,
+                charge,
+                &ended.account.path,
+            );
+            let writes = self.vos.quota_writes(&mut self.own, vo);
+            let writes = mutant!(CommitUnwritten, writes, Vec::new());
+            report.writes.extend(writes);
+        }
+    }
+
+    /// A job that was taken back is charged as if it had never been: perhaps to another account.
+    fn forget_charge(&mut self, job: &JobKey, report: &mut Reporting) {
+        if let Some((vo, quota)) = self.vos.quota_of_hold(job)
+            && quota.ledger.forget_charge(job)
+        {
+            report
+                .writes
+                .extend(self.vos.quota_writes(&mut self.own, vo));
+        }
+    }
+
+    /// Gives back what a job was charged that is taken back.
+    pub(crate) fn correct_quota(
+        &mut self,
+        now: Now,
+        job: &JobKey,
+        charge: u64,
+        report: &mut Reporting,
+    ) {
+        let Some((vo, quota)) = self.vos.quota_of_hold(job) else {
+            return;
+        };
+        let ledger = &mut quota.ledger;
+        let cost = cost(ledger.mark(job), CoreMillis(charge));
+        ledger.correct(now.wall, job, cost);
+        report
+            .writes
+            .extend(self.vos.quota_writes(&mut self.own, vo));
+    }
+}
+
+/// A job that a report says has ended.
+#[derive(Debug)]
+pub(crate) struct Ended {
+    pub(crate) account: Account,
+    pub(crate) job: JobKey,
+    /// Whether it was charged before, and taken back.
+    pub(crate) is_again: bool,
+    /// The run as which it goes on, where it was resized.
+    pub(crate) next: Option<JobKey>,
+    pub(crate) charge: u64,
+}
+
+impl Ended {
+    /// The job of a record, which its account is charged so much for.
+    pub(crate) fn new(account: &Account, record: &UsageRecord, charge: u64) -> Self {
+        Self {
+            account: account.clone(),
+            job: record.key.clone(),
+            is_again: false,
+            next: record.placement.next_instance.map(|instance| JobKey {
+                instance,
+                ..record.key.clone()
+            }),
+            charge,
+        }
     }
 }
 

@@ -117,10 +117,14 @@ impl Site {
     /// A peer asks.
     pub(crate) fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
         match bytes.first() {
-            Some(&WANT) => return self.answer_want(now, from, channel, bytes),
-            Some(&FREE) => return self.answer_question(now, from, channel, bytes),
+            Some(&WANT) => return self.quota_handler().answer_want(now, from, channel, bytes),
+            Some(&FREE) => {
+                return self
+                    .confirm_handler()
+                    .answer_question(now, from, channel, bytes);
+            }
             Some(&JOBS) => return self.answer_forward(now, from, channel, bytes),
-            Some(&WITNESS) => return self.answer_witness(from, channel, bytes),
+            Some(&WITNESS) => return self.quota_handler().answer_witness(from, channel, bytes),
             _ => {}
         }
         let response = self.peers.gossip.answer(now, from, bytes, &self.vos);
@@ -133,10 +137,10 @@ impl Site {
     /// A peer has answered, or has not.
     pub(crate) fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         match id.to_be_bytes()[0] {
-            WANT => self.take_given(bytes),
-            FREE => self.take_confirmed(from, id, bytes),
+            WANT => self.vos.take_given(bytes),
+            FREE => self.confirm_handler().take_confirmed(from, id, bytes),
             JOBS => self.take_told(now, from, id, bytes),
-            WITNESS => self.take_witnessed(from, id, bytes),
+            WITNESS => self.quota_handler().take_witnessed(from, id, bytes),
             _ => self.take_answer(now, from, id, bytes),
         }
     }

@@ -15,7 +15,7 @@ use fairmesh_model::{
 use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::adoptions::parse_adoption;
-use crate::advert::newest;
+use crate::advert::part::newest;
 use crate::clocks::doubt_clock;
 use crate::config::SiteConfig;
 use crate::correct::{REFUND_BYTES_MAX, Refund};
@@ -26,7 +26,8 @@ use crate::instalments::Instalments;
 use crate::jobs::Unmapped;
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
-use crate::quota::{parse_hold, parse_rights, parse_transfer};
+use crate::quota::rows::{parse_hold, parse_rights};
+use crate::quota::transfers::parse_transfer;
 use crate::reach::Reaches;
 use crate::remap::{Relocation, is_relocation};
 use crate::site::Site;
@@ -326,19 +327,19 @@ impl Site {
         let rights = self.read_rows(now, "rights", rights, parse);
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_hold(&key, &value);
         let holds = self.read_rows(now, "hold", holds, parse);
-        self.restore_quotas(rights, holds);
+        self.rights().restore_quotas(rights, holds);
     }
 
     fn restore_transfers(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_transfer(&key, &value);
         let rows = self.read_rows(now, "transfer of rights", rows, parse);
-        self.keep_transfers(rows);
+        self.vos.restore_transfers(rows);
     }
 
     fn restore_forwarded(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_forwarded(&key, &value);
         let rows = self.read_rows(now, "forwarded job", rows, parse);
-        self.forward = Forwarding::restore(self.cx.id, self.accepted(), rows);
+        self.forward = Forwarding::restore(self.cx.id, self.cx.config.accepted(), rows);
     }
 
     fn restore_reach(&mut self, now: Now, rows: Vec<KeyValue>) {

@@ -16,7 +16,7 @@ use fairmesh_model::{
     mutant, mutated,
 };
 
-use crate::advert::Listed;
+use crate::advert::sources::Listed;
 use crate::charge::{Rules, charge, rate};
 use crate::event::Ticket;
 use crate::identity::Account;
@@ -144,9 +144,9 @@ impl Site {
         }
         jobs.iter()
             .filter(|_| !mutated!(HoldsUnrenewed))
-            .for_each(|(job, _)| self.renew_hold(now, &job.record.key));
+            .for_each(|(job, _)| self.rights().renew_hold(now, &job.record.key));
         if is_told {
-            self.take_listed(now, listed);
+            self.adverts_handler().take_listed(now, listed);
         }
         self.finish_report(ticket, report);
     }

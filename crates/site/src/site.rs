@@ -3,18 +3,23 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
+use fairmesh_broker::Known;
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::{Gossip, GossipStats, Intervals, Outgoing, Shared};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    HashSecret, Incarnation, Millis, MonoTime, Now, SigningKey, SiteId, Span, VoId, WallTime,
-    mutant, mutated,
+    AccountPath, CoreMillis, Factor, HashSecret, Importance, Incarnation, JobKey, Millis, MonoTime,
+    Now, SigningKey, SiteId, Span, UsageRecord, VoId, WallTime, mutant, mutated,
 };
 use fairmesh_policy::HighestSeen;
+use fairmesh_quota::Ledger;
 
-use crate::advert::Confirms;
+use crate::advert::AdvertCall;
+use crate::advert::confirm::{ConfirmHandler, Confirms};
+use crate::advert::own::AdvertHandler;
+use crate::advert::part::Advert;
 use crate::clocks::{by_members, watch_own_clock};
-use crate::config::SiteConfig;
+use crate::config::{OwnerQuota, SiteConfig};
 use crate::cx::{Cx, SiteStats};
 use crate::describe::describe_all;
 use crate::event::{Effect, Event};
@@ -24,7 +29,13 @@ use crate::jobs::Jobs;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::peers::Peers;
-use crate::quota::Quotas;
+use crate::quota::calls::{HoldCall, QuotaReply};
+use crate::quota::handler::QuotaHandler;
+use crate::quota::prices::{Bands, Quote};
+use crate::quota::query::QuotaQuery;
+use crate::quota::rights::RightsHandler;
+use crate::quota::transfers::Moved;
+use crate::quota::{QuotaStats, Quotas};
 use crate::reach::Reach;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
 use crate::store::head_row;
@@ -110,6 +121,51 @@ impl Site {
         site
     }
 
+    pub(crate) fn quota_handler(&mut self) -> QuotaHandler<'_> {
+        QuotaHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            shares: &self.shares,
+            sources: &mut self.jobs.sources,
+            quotas: &mut self.quotas,
+            peers: &mut self.peers,
+        }
+    }
+
+    fn quota_query(&self) -> QuotaQuery<'_> {
+        QuotaQuery {
+            cx: &self.cx,
+            vos: &self.vos,
+            tree: &self.shares.tree,
+            sources: &self.jobs.sources,
+            gossip: &self.peers.gossip,
+        }
+    }
+
+    pub(crate) fn confirm_handler(&mut self) -> ConfirmHandler<'_> {
+        ConfirmHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            sources: &mut self.jobs.sources,
+            peers: &mut self.peers,
+        }
+    }
+
+    pub(crate) fn adverts_handler(&mut self) -> AdvertHandler<'_> {
+        AdvertHandler::new(
+            &mut self.cx,
+            &mut self.own,
+            &mut self.vos,
+            &mut self.jobs.sources,
+        )
+    }
+
+    pub(crate) fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(&mut self.cx, &mut self.own, &mut self.vos)
+    }
+
     pub(crate) fn usage(&mut self) -> UsageHandler<'_> {
         UsageHandler::new(&mut self.cx, &mut self.own, &mut self.vos, &mut self.shares)
     }
@@ -132,7 +188,7 @@ impl Site {
             Event::Connected(peer) => self.peers.gossip.connected(peer),
             Event::Disconnected(peer) => {
                 self.peers.gossip.disconnected(peer, &mut self.vos);
-                self.cancel_requests(peer);
+                self.vos.cancel_requests(peer);
                 self.cx.clear_clock(peer);
             }
             Event::Called(peer) => self.take_caller(peer),
@@ -154,8 +210,17 @@ impl Site {
                 self.take_correction(now, ticket, &correction);
             }
             Event::Remap { ticket, change } => self.take_remap(now, ticket, *change),
-            Event::Quota { ticket, call } => self.take_quota(now, ticket, call),
-            Event::Advert { ticket, call } => self.take_advert(now, ticket, call),
+            Event::Quota { ticket, call } => self.quota_handler().take_quota(now, ticket, call),
+            Event::Advert { ticket, call } => match call {
+                AdvertCall::Tell(occupancy) => {
+                    self.adverts_handler()
+                        .take_occupancy(now, ticket, occupancy);
+                }
+                AdvertCall::Confirm { vo, sites } => {
+                    self.confirm_handler()
+                        .ask_to_confirm(now, ticket, vo, sites);
+                }
+            },
             Event::Forward { ticket, call } => self.take_forward_call(now, ticket, call),
             Event::Publish { ticket, bytes, by } => self.inbox.hand_in(ticket, by, bytes),
             Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
@@ -185,8 +250,8 @@ impl Site {
         let publish = publishing.map(|vo| self.publish_due_at(vo));
         publish
             .chain(gossip)
-            .chain(self.quota_wakeup())
-            .chain(self.confirm_wakeup())
+            .chain(self.vos.quota_wakeup())
+            .chain(self.peers.confirms.wakeup())
             .chain([now.after(mutant!(TicksHourly, TICK_MAX, Millis(3_600_000)))])
             .min()
             .expect("not empty")
@@ -222,6 +287,115 @@ impl Site {
         self.own.recovered(vo)
     }
 
+    /// Which accounts are within their quotas.
+    pub fn bands(&self) -> Bands {
+        self.vos.bands(&self.shares.tree.view)
+    }
+
+    /// What a site asks of a VO's jobs, and since when; `None` of the usual price.
+    pub fn price_at(&self, vo: VoId, site: SiteId) -> Option<(Factor, WallTime)> {
+        self.vos.price_at(self.cx.id, vo, site)
+    }
+
+    /// What a job of usual importance that spends an account costs here now, × its charge.
+    pub fn price_of(&self, vo: VoId, account: &AccountPath, now: Now) -> Factor {
+        self.quota_query().price_of(vo, account, now)
+    }
+
+    /// What `site` would charge for a job that runs as long as its record says, at the price that it asks now as
+    /// far as is known.
+    ///
+    /// # Errors
+    /// Why nobody can say, or why it could not run there.
+    pub fn quote(
+        &self,
+        now: Now,
+        record: &UsageRecord,
+        importance: Importance,
+        site: SiteId,
+    ) -> Result<Quote, String> {
+        self.quota_query().quote(now, record, importance, site)
+    }
+
+    /// What a hold of a job that is not known yet would be answered, without holding anything; `ahead` is what
+    /// others are about to hold of the same account.
+    pub fn check_quota(&self, now: Now, call: HoldCall, ahead: CoreMillis) -> QuotaReply {
+        self.quota_query().check_quota(now, call, ahead)
+    }
+
+    /// Whether any quota was charged for a job.
+    pub fn is_quota_charged(&self, job: &JobKey) -> bool {
+        self.vos.is_quota_charged(job)
+    }
+
+    /// Whether a job has an open hold.
+    pub fn has_hold(&self, job: &JobKey) -> bool {
+        self.vos.has_hold(job)
+    }
+
+    /// What the owner says of a VO's quotas.
+    pub fn owner_quota(&self, vo: VoId) -> Option<&OwnerQuota> {
+        self.cx.config.quotas.get(&vo)
+    }
+
+    /// The rights of a VO as this site knows them.
+    pub fn ledger(&self, vo: VoId) -> Option<&Ledger> {
+        self.vos.get(&vo).map(|held| &held.quota.ledger)
+    }
+
+    /// Rights of a VO that went to other members and came from them, the oldest first.
+    pub fn transfers(&self, vo: VoId) -> impl Iterator<Item = &Moved> {
+        let held = self.vos.get(&vo).into_iter();
+        held.flat_map(|held| held.quota.transfers.iter())
+    }
+
+    /// What an account of a VO spends at all sites, core-milliseconds a day; none before it was watched for an hour.
+    pub fn burn(&self, vo: VoId, account: &AccountPath) -> Option<u64> {
+        self.vos.get(&vo)?.quota.burns.per_day(account)
+    }
+
+    /// Counters for the metrics.
+    pub fn quota_stats(&self) -> QuotaStats {
+        self.quotas.stats
+    }
+
+    /// The member sites of a VO, each with what it has said last of its free CPUs; of this site as it is now.
+    pub fn adverts(&self, vo: VoId) -> impl Iterator<Item = (SiteId, Option<&Advert>)> {
+        self.vos.adverts(self.cx.id, vo)
+    }
+
+    /// What a broker of a VO's jobs here knows of each member; `None` of one that says nothing. The VO's name
+    /// in views is its id.
+    pub fn known_sites(&self, now: Now, vo: VoId) -> Vec<(SiteId, Option<Known>)> {
+        self.vos.known_sites(self.cx.id, now, vo)
+    }
+
+    /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
+    pub fn known_by(
+        &self,
+        now: Now,
+        vo: (VoId, &Arc<str>),
+        site: SiteId,
+        advert: &Advert,
+    ) -> Known {
+        self.vos.known_by(self.cx.id, now, vo, site, advert)
+    }
+
+    /// After which a site of which nothing is heard is silent.
+    pub fn silence(&self) -> Millis {
+        self.cx.config.timing.silence
+    }
+
+    /// Whether the owner lets VOs know what is free.
+    pub fn tells_what_is_free(&self) -> bool {
+        self.cx.config.advert.is_some()
+    }
+
+    /// The name of a site in the charter of a VO: no other VO's says what it is called there.
+    pub fn site_name_in(&self, vo: VoId, site: SiteId) -> Option<&str> {
+        self.vos.site_name_in(vo, site)
+    }
+
     /// What an operator should know now.
     pub fn notices(&self) -> impl Iterator<Item = &Notice> {
         self.cx.notices.iter()
@@ -239,8 +413,8 @@ impl Site {
         if self.peers.are_stale {
             self.announce_peers();
         }
-        self.advance_quotas(now);
-        self.advance_confirms(now);
+        self.quota_handler().advance_quotas(now);
+        self.confirm_handler().advance_confirms(now);
         self.advance_forward(now);
         self.publish_due(now);
         // What has come and waits is not asked for once more.
@@ -415,7 +589,7 @@ impl Site {
         if !mutated!(NewPricesUnsaid) {
             describe_all(&self.cx.config, &mut self.own, &mut self.vos);
         }
-        self.follow_sources(now);
+        self.adverts_handler().follow_sources(now);
     }
 
     /// The moment before which no usage counts of VOs that the owner has left: that is there when he names one again,
@@ -471,7 +645,7 @@ impl Site {
                 .change_own(Some(vo), |own| own.forget(Some(vo), past, window));
             self.vos
                 .change_audit(&mut self.own, vo, |audit| audit.forget(past));
-            self.forget_quota(vo, past);
+            self.rights().forget_quota(vo, past);
             self.try_left_out(now, vo, left_out);
         }
         horizon = horizon.min(self.horizon_of_left(now.wall));

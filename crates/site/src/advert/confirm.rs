@@ -11,9 +11,14 @@ use fairmesh_model::{MonoTime, Now, SiteId, VoId, cbor};
 use serde_bytes::ByteBuf;
 
 use super::{Advert, AdvertAnswer, part};
-use crate::event::{Channel, Effect, Ticket};
+use crate::advert::own::{AdvertHandler, reply};
+use crate::advert::sources::Sources;
+use crate::cx::Cx;
+use crate::event::{Channel, Ticket};
+use crate::own::Own;
+use crate::peers::Peers;
 use crate::requests::{FREE, framed, numbered, unframed};
-use crate::site::Site;
+use crate::vos::Vos;
 
 /// Longest frame: an advert and what stands around it.
 const BYTES_MAX: usize = 9 << 10;
@@ -34,6 +39,13 @@ pub(crate) struct Confirms {
     last: u64,
 }
 
+impl Confirms {
+    /// When a call has waited for long enough.
+    pub(crate) fn wakeup(&self) -> Option<MonoTime> {
+        self.calls.values().map(|call| call.until).min()
+    }
+}
+
 #[derive(Debug)]
 struct Call {
     until: MonoTime,
@@ -41,8 +53,21 @@ struct Call {
     said: Vec<(SiteId, Result<Advert, String>)>,
 }
 
-impl Site {
-    pub(super) fn ask_to_confirm(
+/// Asks other sites how things stand with them, and answers when they ask.
+pub(crate) struct ConfirmHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) sources: &'a mut Sources,
+    pub(crate) peers: &'a mut Peers,
+}
+
+impl ConfirmHandler<'_> {
+    fn adverts(&mut self) -> AdvertHandler<'_> {
+        AdvertHandler::new(self.cx, self.own, self.vos, self.sources)
+    }
+
+    pub(crate) fn ask_to_confirm(
         &mut self,
         now: Now,
         ticket: Ticket,
@@ -71,15 +96,11 @@ impl Site {
                 let id = numbered(FREE, self.peers.confirms.last);
                 call.asked.insert(id, site);
                 let bytes = framed(FREE, &vo);
-                self.cx.effects.push(Effect::Ask {
-                    to: site,
-                    id,
-                    bytes,
-                });
+                self.cx.ask(site, id, bytes);
             }
         }
         if call.asked.is_empty() {
-            return self.reply_advert(ticket, AdvertAnswer::Confirmed(call.said));
+            return reply(self.cx, ticket, AdvertAnswer::Confirmed(call.said));
         }
         self.peers.confirms.calls.insert(ticket, call);
     }
@@ -104,12 +125,12 @@ impl Site {
             None => Err("it tells members of its VOs only".to_owned()),
         };
         let bytes = framed(FREE, &said);
-        self.cx.effects.push(Effect::Answer { channel, bytes });
+        self.cx.answer(channel, bytes);
     }
 
     fn advert_now(&mut self, now: Now, vo: VoId) -> Result<Advert, String> {
         let is_held = self.vos.contains_key(&vo);
-        let live = is_held.then(|| self.renew_advert(now, vo).live.clone());
+        let live = is_held.then(|| self.adverts().renew_advert(now, vo).live.clone());
         live.flatten().ok_or_else(|| match self.cx.config.advert {
             Some(_) => "nothing has told it lately what runs there".to_owned(),
             None => "its owner does not tell what is free".to_owned(),
@@ -139,16 +160,6 @@ impl Site {
         over.into_iter().for_each(|ticket| self.end_call(ticket));
     }
 
-    /// When a call has waited for long enough.
-    pub(crate) fn confirm_wakeup(&self) -> Option<MonoTime> {
-        self.peers
-            .confirms
-            .calls
-            .values()
-            .map(|call| call.until)
-            .min()
-    }
-
     fn end_call(&mut self, ticket: Ticket) {
         let Some(mut call) = self.peers.confirms.calls.remove(&ticket) else {
             return;
@@ -156,7 +167,7 @@ impl Site {
         let silent = call.asked.into_values();
         let silent = silent.map(|site| (site, Err("it did not answer in time".to_owned())));
         call.said.extend(silent);
-        self.reply_advert(ticket, AdvertAnswer::Confirmed(call.said));
+        reply(self.cx, ticket, AdvertAnswer::Confirmed(call.said));
     }
 }
 

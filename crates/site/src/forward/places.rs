@@ -13,7 +13,7 @@ use fairmesh_broker::{Verdict, judge};
 use fairmesh_model::{Now, SiteId, VoId};
 
 use super::offer::Errand;
-use crate::advert::Advert;
+use crate::advert::part::Advert;
 use crate::site::Site;
 
 impl Site {
@@ -23,7 +23,7 @@ impl Site {
         if !self.vos.contains_key(&job.vo) {
             return Vec::new();
         }
-        self.renew_advert(now, job.vo);
+        self.adverts_handler().renew_advert(now, job.vo);
         let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
         let wishes = job.wishes().ok().flatten();
         let name: Arc<str> = job.vo.to_string().into();
@@ -33,7 +33,9 @@ impl Site {
             if site != self.cx.id && !connected.contains(&site) {
                 return None;
             }
-            let mut known = self.known_by(now, (job.vo, &name), site, advert);
+            let mut known = self
+                .vos
+                .known_by(self.cx.id, now, (job.vo, &name), site, advert);
             let wished = wishes.as_ref().map(|wishes| (wishes, job.normalised));
             let best = weigh(&mut known, &request, wished);
             let class = known.view.machines.as_ref().zip(best);
@@ -59,7 +61,10 @@ impl Site {
                 waits,
             })
         };
-        self.adverts(job.vo).filter_map(place).collect()
+        self.vos
+            .adverts(self.cx.id, job.vo)
+            .filter_map(place)
+            .collect()
     }
 
     /// The class that a sender wants for a job, if it is still free here.
