@@ -10,71 +10,20 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::window::DAY_MS;
-use fairmesh_model::{
-    AccountPath, Counters, Incarnation, JobKey, Millis, Now, SiteId, Span, UsageRecord, VoId,
-    WallTime, cbor, mutated,
-};
-use serde::{Deserialize, Serialize};
+use fairmesh_model::{Now, Span, UsageRecord, VoId, WallTime, cbor, mutated};
 
-use crate::audit::{AuditEntry, told};
-use crate::charge::{Rules, charge, spread};
-use crate::config::Charging;
 use crate::event::{Correction, Ticket};
 use crate::identity::{Account, IdentityMap};
+use crate::own::Own;
 use crate::reach::Reach;
-use crate::report::Reporting;
-use crate::site::Site;
+use crate::refund::{Refund, lacks_words, parts_of};
+use crate::report::JobHandler;
+use crate::reporting::Reporting;
 use crate::store::{JobMark, Table, Write, job_key};
 use crate::terms::no_charter;
+use crate::vos::Vos;
 
-/// How long it is told who took a job back: as long as the record log tells of jobs, so that a year can
-/// be compared with the one before.
-const AUDIT_KEPT: Millis = Millis(400 * DAY_MS);
-
-/// Longest word on who takes back, and on why: bounds what an entry takes.
-const BY_BYTES_MAX: usize = 128;
-const WHY_BYTES_MAX: usize = 512;
-
-/// Largest row of a correction: a record of the most properties and chunks, with the longest names, has 200 KB.
-pub(crate) const REFUND_BYTES_MAX: usize = 512 << 10;
-
-/// A job that was taken back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refund {
-    /// The job.
-    #[serde(rename = "j")]
-    pub job: JobKey,
-    /// The VO that was charged; `None` for the site's own accounts.
-    #[serde(rename = "v")]
-    pub vo: Option<VoId>,
-    /// The account that was charged.
-    #[serde(rename = "p")]
-    pub path: AccountPath,
-    /// What was taken back, core-milliseconds.
-    #[serde(rename = "c")]
-    pub charge: u64,
-    /// The incarnation of this site that did it.
-    #[serde(rename = "i")]
-    pub incarnation: Incarnation,
-    /// When, by this site's clock.
-    #[serde(rename = "a")]
-    pub at: WallTime,
-    /// Who did it.
-    #[serde(rename = "b")]
-    pub by: String,
-    /// Why.
-    #[serde(rename = "w")]
-    pub why: String,
-    /// The record that was taken back, which counts no more; `None` in corrections of earlier releases.
-    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
-    pub record: Option<Box<UsageRecord>>,
-    /// Until when the job was charged then: an instalment may have gone further than its last record.
-    #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<WallTime>,
-}
-
-impl Site {
+impl JobHandler<'_> {
     /// Takes jobs back that were reported in error, and answers once it is durable.
     pub(crate) fn take_correction(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
         let mut report = Reporting::default();
@@ -135,13 +84,13 @@ impl Site {
             record: Some(Box::new(record.clone())),
             until: Some(mark.charged_until),
         };
-        let row_key = refund_key(&key, self.refunds_of(&record.key).count());
+        let row_key = refund_key(&key, self.jobs.refunds_of(&record.key).count());
         let row = cbor::to_vec(&refund);
         report
             .writes
             .push(Write::set(Table::Audit, row_key.clone(), row));
         if !mutated!(CorrectionUntold) {
-            self.tell(&refund);
+            tell(self.vos, self.own, &refund);
         }
         if !mutated!(CorrectionKeepsCredit) {
             self.correct_quota(now, &refund.job, charge, report);
@@ -220,84 +169,12 @@ impl Site {
         let account = |((_, path), _)| Account { vo, path };
         sums.map(account).collect()
     }
-
-    /// Tells the VO's members of it, with the next head.
-    pub(crate) fn tell(&mut self, refund: &Refund) {
-        if let Some(vo) = refund.vo {
-            self.vos
-                .change_audit(&mut self.own, vo, |audit| audit.add(refund));
-        }
-    }
-
-    /// What other members of a VO have taken back, by their newest heads.
-    pub fn audit_of_members(&self, vo: VoId) -> impl Iterator<Item = (SiteId, Vec<AuditEntry>)> {
-        let held = self.vos.get(&vo).into_iter();
-        held.flat_map(|held| {
-            let sites: BTreeSet<SiteId> =
-                held.replica.heads().map(|head| head.body().site).collect();
-            let others = sites.into_iter().filter(|site| *site != self.cx.id);
-            others.map(|site| (site, told(&held.replica, site)))
-        })
-    }
-
-    /// What was taken back here, by when.
-    pub fn refunds(&self) -> impl Iterator<Item = &Refund> {
-        self.jobs.refunds.values()
-    }
-
-    /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
-    pub(crate) fn forget_refunds(&mut self, now: WallTime, horizon: WallTime) {
-        let before = now.before(AUDIT_KEPT).min(horizon);
-        let mut rows = Vec::new();
-        let mut keep = |key: &Vec<u8>, at: WallTime| {
-            let is_kept = at >= before;
-            if !is_kept {
-                rows.push(Write::delete(Table::Audit, key.clone()));
-            }
-            is_kept
-        };
-        self.jobs.refunds.retain(|key, refund| keep(key, refund.at));
-        self.jobs
-            .relocations
-            .retain(|key, moved| keep(key, moved.at));
-        self.cx.persist(rows);
-    }
 }
 
-/// In which spans how much of a job was charged. As the rules in force say it, if they come to what
-/// was charged; spread evenly over its time if they have changed since.
-pub(crate) fn parts_of(
-    (record, mark): (&UsageRecord, JobMark),
-    rules: &Rules,
-    charging: &Charging,
-) -> Vec<(Span, Counters)> {
-    // What was too old to count when it was reported is in the mark, too; and where the clock went back
-    // since, nothing of it was ahead then.
-    let whole = Rules {
-        horizon: WallTime(0),
-        latest: WallTime(u64::MAX),
-        ..*rules
-    };
-    let charged = charge(&as_charged(record, mark), None, &whole, charging);
-    let charged = charged.ok().flatten();
-    match charged.filter(|charged| charged.mark.charge == mark.charge) {
-        Some(charged) => charged.parts,
-        None => {
-            let charge = Counters {
-                charge: mark.charge,
-                ..Counters::default()
-            };
-            spread((record.start, mark.charged_until), charge, &whole)
-        }
-    }
-}
-
-/// The record of a job that ran until its mark says.
-pub(crate) fn as_charged(record: &UsageRecord, mark: JobMark) -> UsageRecord {
-    UsageRecord {
-        running: false,
-        end: mark.charged_until,
-        ..record.clone()
+/// Tells the VO's members of it, with the next head.
+pub(crate) fn tell(vos: &mut Vos, own: &mut Own, refund: &Refund) {
+    if let Some(vo) = refund.vo {
+        vos.change_audit(own, vo, |audit| audit.add(refund));
     }
 }
 
@@ -306,18 +183,6 @@ fn refund_key(job: &[u8], before: usize) -> Vec<u8> {
     let before = u32::try_from(before).unwrap_or(u32::MAX);
     let number = (before > 0).then(|| before.to_be_bytes());
     [job, number.as_ref().map_or(&[][..], |number| number)].concat()
-}
-
-/// Why a correction is none, whatever the jobs.
-pub(crate) fn lacks_words((by, why): (&str, &str)) -> Option<String> {
-    let bad = |text: &str, most: usize| text.trim().is_empty() || text.len() > most;
-    if bad(by, BY_BYTES_MAX) {
-        return Some(format!(
-            "say who takes the job back, in at most {BY_BYTES_MAX} bytes"
-        ));
-    }
-    bad(why, WHY_BYTES_MAX)
-        .then(|| format!("say why the job is taken back, in at most {WHY_BYTES_MAX} bytes"))
 }
 
 fn may_be_taken_back(record: &UsageRecord, mark: JobMark) -> Result<(), String> {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId, WallTime};
 
-use crate::again::AfterCorrection;
+use crate::again::{AfterCorrection, JobTerms};
 use crate::config::Charging;
 use crate::identity::{Account, IdentityMap};
-use crate::site::Site;
+use crate::instalments::settled;
 use crate::store::{JobMark, job_key};
 
 /// What one record would do.
@@ -35,10 +35,15 @@ pub enum Estimate {
     },
 }
 
-impl Site {
+impl JobTerms<'_> {
     /// What `record` would count beyond what `mark` says is charged already.
-    pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
-        let account = self.view().account(record);
+    pub(crate) fn estimate(
+        &self,
+        now: Now,
+        record: &UsageRecord,
+        mark: Option<JobMark>,
+    ) -> Estimate {
+        let account = self.terms.tree.view.account(record);
         let vo = account.as_ref().and_then(|account| account.vo);
         let (mark, is_known) = match self.after_correction(record, mark) {
             AfterCorrection::Counted(told) => {
@@ -49,17 +54,17 @@ impl Site {
             AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
         };
         if mark.is_none_or(|mark| !mark.ended)
-            && let Err(why) = self.terms().check_capacity(vo, record)
+            && let Err(why) = self.terms.check_capacity(vo, record)
         {
             return Estimate::Refused(why);
         }
-        let charging = &self.cx.config.charging;
+        let charging = &self.terms.cx.config.charging;
         self.estimate_by(now, (record, account), (mark, is_known), charging)
     }
 
     /// What `site` charges for the jobs by what it has told the members of their VOs about its
     /// machines and queues, whatever is counted already. Whose jobs they are is decided here.
-    pub fn estimate_at(
+    pub(crate) fn estimate_at(
         &self,
         now: Now,
         records: impl Iterator<Item = UsageRecord>,
@@ -69,14 +74,14 @@ impl Site {
         let mut estimate = |record: UsageRecord| {
             let refuse =
                 |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
-            let account = self.view().account(&record);
+            let account = self.terms.tree.view.account(&record);
             let Some(vo) = account.as_ref().and_then(|account| account.vo) else {
                 let why = "its account belongs to no VO, so no site has published what it costs";
                 return refuse(why.to_owned());
             };
             let charging = told
                 .entry(vo)
-                .or_insert_with(|| self.vos.charging_at(vo, site));
+                .or_insert_with(|| self.terms.vos.charging_at(vo, site));
             match charging {
                 Some(charging) => {
                     self.estimate_by(now, (&record, account), (None, false), charging)
@@ -96,14 +101,14 @@ impl Site {
         (mark, is_known): (Option<JobMark>, bool),
         charging: &Charging,
     ) -> Estimate {
-        if let Err(why) = self.terms().check(record) {
+        if let Err(why) = self.terms.check(record) {
             return Estimate::Refused(why);
         }
         let mapped = account.is_some();
         let account = account.unwrap_or_else(IdentityMap::nowhere);
-        let rules = self.terms().rules(account.vo, now.wall);
+        let rules = self.terms.rules(account.vo, now.wall);
         let charge = match self
-            .terms()
+            .terms
             .charge_of(record, mark, (account.vo, &rules), charging)
         {
             Ok(None) => return Estimate::Known,
@@ -113,7 +118,14 @@ impl Site {
         let known = mark.filter(|_| is_known);
         let key = job_key(&record.key);
         let by = (account.digest(), &rules);
-        let (charge, refunds) = self.settled((&key, record), known, charge, by);
+        let (charge, refunds) = settled(
+            self.jobs.instalments.get(&key),
+            record,
+            known,
+            charge,
+            by,
+            charging,
+        );
         let parts = charge.parts.iter();
         let refunds = Counters {
             refunds: refunds.iter().map(|(_, refund)| refund).sum(),

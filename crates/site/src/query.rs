@@ -337,7 +337,7 @@ impl Site {
         rows.extend(self.vos.quota_rows_held_alone());
         rows.extend(self.forwarded_rows());
         rows.extend(self.own.reach_rows());
-        rows.extend(self.instalment_rows());
+        rows.extend(self.jobs.instalment_rows());
         rows
     }
 

@@ -16,23 +16,19 @@ use fairmesh_model::{
     AccountPath, Counters, MemberSite, Now, Origin, Span, UsageRecord, VoId, WallTime,
 };
 
+use crate::again::JobTerms;
 use crate::charge::{Rules, charge};
 use crate::config::SiteConfig;
-use crate::correct::{as_charged, parts_of};
 use crate::identity::{Account, IdentityMap};
 use crate::own::OfSpan;
 use crate::reach::Reach;
-use crate::site::Site;
+use crate::refund::{as_charged, parts_of};
 use crate::store::{JobMark, job_key};
 use crate::terms::check_member;
-use cover::Cover;
+use cover::{Cover, Uncovered};
 
-mod apply;
-mod cover;
-
-pub use apply::Relocation;
-pub(crate) use apply::is_relocation;
-pub use cover::Uncovered;
+pub(crate) mod apply;
+pub(crate) mod cover;
 
 /// Jobs after which a change is to be taken. Bounds its frame in the journal to some 2 MB, and the time that it takes to some ten
 /// milliseconds.
@@ -123,33 +119,31 @@ pub struct Remapper {
     cover: Cover,
 }
 
-impl Site {
+impl Remapper {
     /// What compares jobs that ended at or after `since` with the rules in force.
-    pub fn remapper(&self, now: Now, since: WallTime) -> Remapper {
-        let vos = self.vos.keys().copied().map(Some).chain([None]);
+    pub(crate) fn new(of: &JobTerms<'_>, now: Now, since: WallTime) -> Self {
+        let vos = of.terms.vos.keys().copied().map(Some).chain([None]);
         let terms = |vo: Option<VoId>| {
-            let charter = vo.and_then(|vo| self.vos.get(&vo)?.charter());
+            let charter = vo.and_then(|vo| of.terms.vos.get(&vo)?.charter());
             let terms = Terms {
-                rules: self.terms().rules(vo, now.wall),
-                member: charter.and_then(|charter| charter.member(self.cx.id).cloned()),
+                rules: of.terms.rules(vo, now.wall),
+                member: charter.and_then(|charter| charter.member(of.terms.cx.id).cloned()),
                 is_founded: vo.is_none() || charter.is_some(),
             };
             (vo, terms)
         };
-        Remapper {
-            config: Arc::clone(&self.cx.config),
-            cells: vos.clone().map(|vo| (vo, self.own.shared(vo))).collect(),
+        Self {
+            config: Arc::clone(&of.terms.cx.config),
+            cells: vos.clone().map(|vo| (vo, of.own.shared(vo))).collect(),
             terms: vos.map(terms).collect(),
             payers: BTreeMap::new(),
             mapped: BTreeMap::new(),
-            state: self.jobs.marks_moved,
+            state: of.jobs.marks_moved,
             since,
             cover: Cover::default(),
         }
     }
-}
 
-impl Remapper {
     /// Lists the accounts and what they have used since. Takes as long as there are counters.
     pub fn index(&mut self) {
         for (vo, spans) in std::mem::take(&mut self.cells) {

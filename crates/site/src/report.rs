@@ -5,26 +5,51 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{
-    CoreMillis, Counters, JobKey, Now, Origin, Span, UsageRecord, VoId, cbor, mutant, mutated,
-};
+use fairmesh_model::{CoreMillis, Counters, JobKey, Now, UsageRecord, VoId, cbor, mutant, mutated};
 
-use crate::again::AfterCorrection;
-use crate::charge::{Charge, Rules};
-use crate::event::{Effect, Reply, Reported, Ticket};
-use crate::identity::Account;
-use crate::jobs::Unmapped;
-use crate::quota::rights::cost;
-use crate::site::Site;
+use crate::again::{AfterCorrection, JobTerms};
+use crate::charge::Charge;
+use crate::cx::Cx;
+use crate::event::{Reply, Ticket};
+use crate::instalments::settled;
+use crate::jobs::{Jobs, Unmapped};
+use crate::own::Own;
+use crate::quota::Quotas;
+use crate::quota::rights::{RightsHandler, cost};
+use crate::reporting::{Ended, KnownJob, Reporting};
+use crate::shares::Shares;
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
-use crate::terms::{Payer, Payers};
-use crate::usage::Added;
+use crate::terms::{Payer, Payers, Terms};
+use crate::usage::{Added, UsageHandler};
+use crate::vos::Vos;
 
-/// Most origins that map nowhere and are listed one by one: bounds what a confused feed can make
-/// the site keep. More are counted, but not listed.
-const UNMAPPED_MAX: usize = 10_000;
+/// Counts what is reported of jobs, and takes it back.
+pub(crate) struct JobHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) shares: &'a mut Shares,
+    pub(crate) jobs: &'a mut Jobs,
+    pub(crate) quotas: &'a mut Quotas,
+}
 
-impl Site {
+impl JobHandler<'_> {
+    pub(crate) fn terms(&self) -> Terms<'_> {
+        Terms::new(self.cx, self.vos, &self.shares.tree)
+    }
+
+    fn job_terms(&self) -> JobTerms<'_> {
+        JobTerms::new(self.terms(), self.own, self.jobs)
+    }
+
+    pub(crate) fn usage(&mut self) -> UsageHandler<'_> {
+        UsageHandler::new(self.cx, self.own, self.vos, self.shares)
+    }
+
+    pub(crate) fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(self.cx, self.own, self.vos)
+    }
+
     /// Counts what `records` say and answers once it is durable.
     pub(crate) fn take_report(
         &mut self,
@@ -60,10 +85,7 @@ impl Site {
         let marks = marks.map(|(key, mark)| Write::set(Table::Jobs, key, mark.to_bytes()));
         report.writes.extend(marks);
         self.cx.persist(report.writes);
-        self.cx.effects.push(Effect::Reply {
-            ticket,
-            reply: Reply::Reported(report.reported),
-        });
+        self.cx.reply(ticket, Reply::Reported(report.reported));
     }
 
     /// Adds what one record is charged to its payer's; false if it was refused.
@@ -80,7 +102,7 @@ impl Site {
         let first = report.marks.get(&key).copied();
         let told = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let vo = payer.account.vo;
-        let (mark, is_again, is_known) = match self.after_correction(record, told) {
+        let (mark, is_again, is_known) = match self.job_terms().after_correction(record, told) {
             AfterCorrection::Counted(told) => {
                 let mark = self.own.mark_behind_loss(vo, record, told);
                 (mark, false, mark == told)
@@ -123,7 +145,7 @@ impl Site {
             report.reported.counted += 1;
             return true;
         }
-        let told = Told {
+        let told = KnownJob {
             key,
             mark,
             is_known,
@@ -137,12 +159,12 @@ impl Site {
     fn take_charge(
         &mut self,
         record: &UsageRecord,
-        told: Told,
+        told: KnownJob,
         charge: Charge,
         payer: &mut Payer,
         report: &mut Reporting,
     ) {
-        let Told {
+        let KnownJob {
             key,
             mark,
             is_known,
@@ -150,14 +172,21 @@ impl Site {
         } = told;
         let known = mark.filter(|_| is_known);
         let by = (payer.digest, &payer.rules);
-        let (charge, refunds) = self.settled((&key, record), known, charge, by);
+        let (charge, refunds) = settled(
+            self.jobs.instalments.get(&key),
+            record,
+            known,
+            charge,
+            by,
+            &self.cx.config.charging,
+        );
         let total = payer.add(&charge);
         if !refunds.is_empty() {
             report
                 .refunds
                 .push((payer.account.clone(), payer.rules, refunds));
         }
-        let noted = self.note_instalment(&key, record, (mark, is_known));
+        let noted = self.jobs.note_instalment(&key, record, (mark, is_known));
         report
             .writes
             .extend(noted.filter(|_| !mutated!(InstalmentsUnwritten)));
@@ -223,15 +252,10 @@ impl Site {
         }
     }
 
-    /// Whether an origin that maps nowhere is listed, or may be.
-    pub(crate) fn lists_unmapped(&self, origin: &Origin) -> bool {
-        self.jobs.unmapped.len() < UNMAPPED_MAX || self.jobs.unmapped.contains_key(origin)
-    }
-
     fn note_unmapped(&mut self, record: &UsageRecord, total: Counters, report: &mut Reporting) {
         self.cx.stats.records_unmapped += 1;
         report.reported.unmapped += 1;
-        if !self.lists_unmapped(&record.origin) {
+        if !self.jobs.lists_unmapped(&record.origin) {
             return;
         }
         let seen = self.jobs.unmapped.entry(record.origin.clone()).or_default();
@@ -272,15 +296,9 @@ impl Site {
                 let cost = cost(ledger.mark(&ended.job), charge);
                 ledger.hand_on(&ended.job, next, cost);
             }
-            self.quotas.commit(
-                &mut self.vos,
-                now,
-                vo,
-                &ended.job,
-                charge,
-                &ended.account.path,
-            );
-            let writes = self.vos.quota_writes(&mut self.own, vo);
+            self.quotas
+                .commit(self.vos, now, vo, &ended.job, charge, &ended.account.path);
+            let writes = self.vos.quota_writes(self.own, vo);
             let writes = mutant!(CommitUnwritten, writes, Vec::new());
             report.writes.extend(writes);
         }
@@ -291,9 +309,7 @@ impl Site {
         if let Some((vo, quota)) = self.vos.quota_of_hold(job)
             && quota.ledger.forget_charge(job)
         {
-            report
-                .writes
-                .extend(self.vos.quota_writes(&mut self.own, vo));
+            report.writes.extend(self.vos.quota_writes(self.own, vo));
         }
     }
 
@@ -311,62 +327,6 @@ impl Site {
         let ledger = &mut quota.ledger;
         let cost = cost(ledger.mark(job), CoreMillis(charge));
         ledger.correct(now.wall, job, cost);
-        report
-            .writes
-            .extend(self.vos.quota_writes(&mut self.own, vo));
+        report.writes.extend(self.vos.quota_writes(self.own, vo));
     }
-}
-
-/// A job that a report says has ended.
-#[derive(Debug)]
-pub(crate) struct Ended {
-    pub(crate) account: Account,
-    pub(crate) job: JobKey,
-    /// Whether it was charged before, and taken back.
-    pub(crate) is_again: bool,
-    /// The run as which it goes on, where it was resized.
-    pub(crate) next: Option<JobKey>,
-    pub(crate) charge: u64,
-}
-
-impl Ended {
-    /// The job of a record, which its account is charged so much for.
-    pub(crate) fn new(account: &Account, record: &UsageRecord, charge: u64) -> Self {
-        Self {
-            account: account.clone(),
-            job: record.key.clone(),
-            is_again: false,
-            next: record.placement.next_instance.map(|instance| JobKey {
-                instance,
-                ..record.key.clone()
-            }),
-            charge,
-        }
-    }
-}
-
-/// What is known of the job of a record.
-struct Told {
-    key: Vec<u8>,
-    mark: Option<JobMark>,
-    /// Whether that is all that was charged of it: no mark was lost.
-    is_known: bool,
-    /// Whether it was taken back, and counts again.
-    is_again: bool,
-}
-
-/// How much of a charge is refunded in which span.
-pub(crate) type Refunds = Vec<(Span, u64)>;
-
-/// What is gathered while a report is read: one change of the store, and the answer behind it.
-#[derive(Debug, Default)]
-pub(crate) struct Reporting {
-    pub(crate) writes: Vec<Write>,
-    pub(crate) marks: BTreeMap<Vec<u8>, JobMark>,
-    pub(crate) reported: Reported,
-    /// Jobs that have ended, where quotas are charged for them.
-    pub(crate) ended: Vec<Ended>,
-    /// What instalments charged beyond the final records of their jobs: of whom, by which rules, how much in which
-    /// span.
-    pub(crate) refunds: Vec<(Account, Rules, Refunds)>,
 }

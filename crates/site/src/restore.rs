@@ -18,7 +18,7 @@ use crate::adoptions::parse_adoption;
 use crate::advert::part::newest;
 use crate::clocks::doubt_clock;
 use crate::config::SiteConfig;
-use crate::correct::{REFUND_BYTES_MAX, Refund};
+use crate::correct::tell;
 use crate::describe::describe_all;
 use crate::document::Document;
 use crate::forward::{Forwarding, parse_forwarded};
@@ -29,7 +29,8 @@ use crate::own::{Own, counted_under};
 use crate::quota::rows::{parse_hold, parse_rights};
 use crate::quota::transfers::parse_transfer;
 use crate::reach::Reaches;
-use crate::remap::{Relocation, is_relocation};
+use crate::refund::{REFUND_BYTES_MAX, Refund, Relocation, is_relocation};
+use crate::remap::apply::tell_of_move;
 use crate::site::Site;
 use crate::store::{HeadId, SITE_KEY, Table, Write, head_row, parse_ledger_row};
 use crate::vo::Vo;
@@ -365,7 +366,7 @@ impl Site {
             Some((key, refund))
         };
         for (key, refund) in self.read_rows(now, "correction", refunds, parse) {
-            self.tell(&refund);
+            tell(&mut self.vos, &mut self.own, &refund);
             self.jobs.refunds.insert(key, refund);
         }
         let parse = |key, value: Vec<u8>| {
@@ -373,7 +374,7 @@ impl Site {
             Some((key, moved))
         };
         for (key, moved) in self.read_rows(now, "move of usage", moves, parse) {
-            self.tell_of_move(&moved);
+            tell_of_move(&mut self.vos, &mut self.own, &moved);
             self.jobs.relocations.insert(key, moved);
         }
     }

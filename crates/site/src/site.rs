@@ -18,10 +18,13 @@ use crate::advert::AdvertCall;
 use crate::advert::confirm::{ConfirmHandler, Confirms};
 use crate::advert::own::AdvertHandler;
 use crate::advert::part::Advert;
+use crate::again::JobTerms;
+use crate::audit::{AuditEntry, told};
 use crate::clocks::{by_members, watch_own_clock};
 use crate::config::{OwnerQuota, SiteConfig};
 use crate::cx::{Cx, SiteStats};
 use crate::describe::describe_all;
+use crate::estimate::Estimate;
 use crate::event::{Effect, Event};
 use crate::forward::Forwarding;
 use crate::inbox::Inbox;
@@ -37,8 +40,11 @@ use crate::quota::rights::RightsHandler;
 use crate::quota::transfers::Moved;
 use crate::quota::{QuotaStats, Quotas};
 use crate::reach::Reach;
+use crate::refund::{Refund, Relocation};
+use crate::remap::Remapper;
+use crate::report::JobHandler;
 use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
-use crate::store::head_row;
+use crate::store::{JobMark, head_row};
 use crate::terms::Terms;
 use crate::time::Clock;
 use crate::usage::UsageHandler;
@@ -162,6 +168,21 @@ impl Site {
         )
     }
 
+    fn job_handler(&mut self) -> JobHandler<'_> {
+        JobHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            shares: &mut self.shares,
+            jobs: &mut self.jobs,
+            quotas: &mut self.quotas,
+        }
+    }
+
+    fn job_terms(&self) -> JobTerms<'_> {
+        JobTerms::new(self.terms(), &self.own, &self.jobs)
+    }
+
     pub(crate) fn rights(&mut self) -> RightsHandler<'_> {
         RightsHandler::new(&mut self.cx, &mut self.own, &mut self.vos)
     }
@@ -204,12 +225,14 @@ impl Site {
                 channel,
             } => self.answer(now, from, channel, &bytes),
             Event::Answered { from, id, bytes } => self.answered(now, from, id, bytes.as_deref()),
-            Event::Report { ticket, records } => self.take_report(now, ticket, &records),
-            Event::Running { ticket, jobs } => self.take_running(now, ticket, jobs),
-            Event::Correct { ticket, correction } => {
-                self.take_correction(now, ticket, &correction);
+            Event::Report { ticket, records } => {
+                self.job_handler().take_report(now, ticket, &records)
             }
-            Event::Remap { ticket, change } => self.take_remap(now, ticket, *change),
+            Event::Running { ticket, jobs } => self.job_handler().take_running(now, ticket, jobs),
+            Event::Correct { ticket, correction } => {
+                self.job_handler().take_correction(now, ticket, &correction);
+            }
+            Event::Remap { ticket, change } => self.job_handler().take_remap(now, ticket, *change),
             Event::Quota { ticket, call } => self.quota_handler().take_quota(now, ticket, call),
             Event::Advert { ticket, call } => match call {
                 AdvertCall::Tell(occupancy) => {
@@ -394,6 +417,63 @@ impl Site {
     /// The name of a site in the charter of a VO: no other VO's says what it is called there.
     pub fn site_name_in(&self, vo: VoId, site: SiteId) -> Option<&str> {
         self.vos.site_name_in(vo, site)
+    }
+
+    /// What `record` would count beyond what `mark` says is charged already.
+    pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
+        self.job_terms().estimate(now, record, mark)
+    }
+
+    /// What `site` charges for the jobs by what it has told the members of their VOs about its
+    /// machines and queues, whatever is counted already. Whose jobs they are is decided here.
+    pub fn estimate_at(
+        &self,
+        now: Now,
+        records: impl Iterator<Item = UsageRecord>,
+        site: SiteId,
+    ) -> Vec<Estimate> {
+        self.job_terms().estimate_at(now, records, site)
+    }
+
+    /// The reasons for which records are refused for good, by their positions.
+    pub fn refusals(&self, now: Now, records: &[UsageRecord]) -> BTreeMap<usize, String> {
+        self.terms().refusals(now, records)
+    }
+
+    /// Whether any of a job was taken back.
+    pub fn has_refunds(&self, job: &JobKey) -> bool {
+        self.jobs.has_refunds(job)
+    }
+
+    /// Whether a job whose mark is known was taken back, and its record counts it again.
+    pub fn counts_again(&self, record: &UsageRecord, mark: Option<JobMark>) -> bool {
+        self.job_terms().counts_again(record, mark)
+    }
+
+    /// What compares jobs that ended at or after `since` with the rules in force.
+    pub fn remapper(&self, now: Now, since: WallTime) -> Remapper {
+        Remapper::new(&self.job_terms(), now, since)
+    }
+
+    /// What other members of a VO have taken back, by their newest heads.
+    pub fn audit_of_members(&self, vo: VoId) -> impl Iterator<Item = (SiteId, Vec<AuditEntry>)> {
+        let held = self.vos.get(&vo).into_iter();
+        held.flat_map(|held| {
+            let sites: BTreeSet<SiteId> =
+                held.replica.heads().map(|head| head.body().site).collect();
+            let others = sites.into_iter().filter(|site| *site != self.cx.id);
+            others.map(|site| (site, told(&held.replica, site)))
+        })
+    }
+
+    /// What was taken back here, by when.
+    pub fn refunds(&self) -> impl Iterator<Item = &Refund> {
+        self.jobs.refunds.values()
+    }
+
+    /// Usage that moved here, by when.
+    pub fn relocations(&self) -> impl Iterator<Item = &Relocation> {
+        self.jobs.relocations.values()
     }
 
     /// What an operator should know now.
@@ -650,8 +730,10 @@ impl Site {
         }
         horizon = horizon.min(self.horizon_of_left(now.wall));
         self.warn_of_documents(now);
-        self.forget_refunds(now.wall, horizon);
-        self.forget_instalments(horizon);
+        let rows = self.jobs.forget_refunds(now.wall, horizon);
+        self.cx.persist(rows);
+        let rows = self.jobs.forget_instalments(horizon);
+        self.cx.persist(rows);
         let before = mutant!(MarksForgottenEarly, horizon, now.wall);
         let at = now.wall;
         self.cx.effects.push(Effect::ForgetMarks { before, at });

@@ -5,69 +5,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, Counters, Incarnation, Now, Span, VoId, WallTime, cbor};
-use serde::{Deserialize, Serialize};
+use fairmesh_model::{Counters, Now, Span, VoId, cbor};
 
 use super::{Moved, Remap};
 use crate::audit::AuditEntry;
-use crate::correct::lacks_words;
 use crate::event::Ticket;
 use crate::identity::Account;
 use crate::jobs::Unmapped;
-use crate::report::Reporting;
-use crate::site::Site;
+use crate::own::Own;
+use crate::refund::{MOVED_PREFIX, Relocation, lacks_words};
+use crate::report::JobHandler;
+use crate::reporting::Reporting;
 use crate::store::{Table, Write, origin_key};
-
-/// Usage that moved between two accounts in one change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relocation {
-    /// The VO that was credited; `None` for the site's own accounts.
-    #[serde(rename = "v")]
-    pub from_vo: Option<VoId>,
-    /// The account that was credited.
-    #[serde(rename = "p")]
-    pub from: AccountPath,
-    /// The VO that was charged.
-    #[serde(rename = "u")]
-    pub to_vo: Option<VoId>,
-    /// The account that was charged.
-    #[serde(rename = "q")]
-    pub to: AccountPath,
-    /// How many jobs.
-    #[serde(rename = "j")]
-    pub jobs: u64,
-    /// What was credited, core-milliseconds.
-    #[serde(rename = "c")]
-    pub credit: u64,
-    /// What was charged, core-milliseconds.
-    #[serde(rename = "d")]
-    pub charge: u64,
-    /// The incarnation of this site that did it.
-    #[serde(rename = "i")]
-    pub incarnation: Incarnation,
-    /// When, by this site's clock.
-    #[serde(rename = "a")]
-    pub at: WallTime,
-    /// Who did it.
-    #[serde(rename = "b")]
-    pub by: String,
-    /// Why.
-    #[serde(rename = "w")]
-    pub why: String,
-}
-
-/// What the key of such a row begins with. Those of corrections are longer: hashes of jobs.
-const PREFIX: &[u8] = b"moved";
-
-/// Whether a row of the audit is of usage that moved.
-pub(crate) fn is_relocation(key: &[u8]) -> bool {
-    key.len() == PREFIX.len() + 8 + 8 + 4 && key.starts_with(PREFIX)
-}
+use crate::vos::Vos;
 
 /// What is added to the cells of a VO, or of the site's own accounts, by span and account.
 type Amounts = BTreeMap<(Option<VoId>, Span), BTreeMap<Account, Counters>>;
 
-impl Site {
+impl JobHandler<'_> {
     /// Moves jobs to other accounts, and answers once it is durable.
     pub(crate) fn take_remap(&mut self, now: Now, ticket: Ticket, change: Remap) {
         let mut report = Reporting::default();
@@ -187,7 +142,7 @@ impl Site {
             }
         }
         for (origin, (moved, last)) in &change.unmapped {
-            if self.lists_unmapped(origin) {
+            if self.jobs.lists_unmapped(origin) {
                 let seen = self.jobs.unmapped.entry(origin.clone()).or_default();
                 *seen = Unmapped {
                     records: seen.records.saturating_add(moved.jobs),
@@ -240,7 +195,7 @@ impl Site {
                 why: change.why.clone(),
             };
             let key = [
-                PREFIX,
+                MOVED_PREFIX,
                 &incarnation.0.to_be_bytes(),
                 &self.jobs.marks_moved.to_be_bytes(),
                 &number.to_be_bytes(),
@@ -250,36 +205,30 @@ impl Site {
             report
                 .writes
                 .push(Write::set(Table::Audit, key.clone(), row));
-            self.tell_of_move(&relocation);
+            tell_of_move(self.vos, self.own, &relocation);
             self.jobs.relocations.insert(key, relocation);
         }
     }
+}
 
-    /// Tells members of the VO that is credited, with the next head. Where the usage went they learn only if that is
-    /// theirs, too.
-    pub(crate) fn tell_of_move(&mut self, moved: &Relocation) {
-        let Some(vo) = moved.from_vo.filter(|_| moved.credit > 0) else {
-            return;
-        };
-        let place = match moved.to_vo == moved.from_vo {
-            true => moved.to.to_string(),
-            false => "an account outside this VO".to_owned(),
-        };
-        let entry = AuditEntry {
-            path: moved.from.clone(),
-            by: moved.by.clone(),
-            why: format!("moved to {place}: {}", moved.why),
-            incarnation: moved.incarnation,
-            at: moved.at,
-            jobs: moved.jobs,
-            charge: moved.credit,
-        };
-        self.vos
-            .change_audit(&mut self.own, vo, |audit| audit.add_entry(entry));
-    }
-
-    /// Usage that moved here, by when.
-    pub fn relocations(&self) -> impl Iterator<Item = &Relocation> {
-        self.jobs.relocations.values()
-    }
+/// Tells members of the VO that is credited, with the next head. Where the usage went they learn only if that is
+/// theirs, too.
+pub(crate) fn tell_of_move(vos: &mut Vos, own: &mut Own, moved: &Relocation) {
+    let Some(vo) = moved.from_vo.filter(|_| moved.credit > 0) else {
+        return;
+    };
+    let place = match moved.to_vo == moved.from_vo {
+        true => moved.to.to_string(),
+        false => "an account outside this VO".to_owned(),
+    };
+    let entry = AuditEntry {
+        path: moved.from.clone(),
+        by: moved.by.clone(),
+        why: format!("moved to {place}: {}", moved.why),
+        incarnation: moved.incarnation,
+        at: moved.at,
+        jobs: moved.jobs,
+        charge: moved.credit,
+    };
+    vos.change_audit(own, vo, |audit| audit.add_entry(entry));
 }
