@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fairmesh_gossip::Intervals;
 use fairmesh_model::{
     ChargingRule, Discounts, Factor, HistoryRule, Millis, PriceList, QuotaMode, Share, ShareRule,
     SiteId, UsageRecord, VoId, WindowLength,
@@ -178,6 +179,16 @@ pub struct Timing {
     /// Entries of a share tree that is built at once when documents change; a larger one is built beside the
     /// site, and the tree before it answers meanwhile. Bounds how long one event can take, too.
     pub build_entries: usize,
+}
+
+impl Timing {
+    /// Those of the anti-entropy.
+    pub(crate) fn intervals(&self) -> Intervals {
+        Intervals {
+            sync: self.sync,
+            request_timeout: self.request_timeout,
+        }
+    }
 }
 
 impl Default for Timing {

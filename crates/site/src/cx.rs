@@ -5,12 +5,13 @@
 
 use std::sync::Arc;
 
+use fairmesh_gossip::Change;
 use fairmesh_model::{MonoTime, SigningKey, SiteId, VoId, mutated};
 
 use crate::config::SiteConfig;
 use crate::event::{Channel, Effect, Reply, Ticket};
 use crate::notice::{Notice, Notices};
-use crate::store::Write;
+use crate::store::{Table, Write, head_row};
 use crate::time::Clock;
 
 /// Counters for the metrics.
@@ -55,6 +56,13 @@ impl Cx {
         if !writes.is_empty() {
             self.effects.push(Effect::Persist(writes));
         }
+    }
+
+    /// Persists what a head changed of the heads that are held.
+    pub(crate) fn persist_head(&mut self, vo: VoId, change: &Change) {
+        let rows = change.rows.iter().map(|row| head_row(vo, row));
+        let kept = rows.filter(|row| row.table != Table::Parts || !mutated!(PartsUnstored));
+        self.persist(kept.collect());
     }
 
     /// Answers a local caller.

@@ -9,26 +9,47 @@ use fairmesh_gossip::wire::{PUSH_BYTES_MAX, Push};
 use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mutated};
 use fairmesh_policy::{Adopted, VoPolicies};
 
-use crate::adoptions::BroughtBy;
+use crate::adoptions::{BroughtBy, note_adoption};
+use crate::cx::Cx;
 use crate::describe::describe;
 use crate::document::{Document, DocumentRefused};
 use crate::event::{Effect, Reply, Ticket, Verdict};
-use crate::inbox::Bringer;
 use crate::notice::Notice;
-use crate::site::Site;
+use crate::own::Own;
+use crate::peers::Peers;
+use crate::quota::rights::RightsHandler;
+use crate::shares::Shares;
 use crate::store::{Table, Write, vo_key};
+use crate::trees::warn_of_documents;
+use crate::usage::UsageHandler;
+use crate::vos::Vos;
 
-impl Site {
-    /// Takes a document that was read.
-    pub(crate) fn take_document(&mut self, now: Now, from: Bringer, document: Option<Document>) {
-        match from {
-            Bringer::Owner(ticket, by) => self.take_handed_in(now, ticket, &by, document),
-            Bringer::Peer(peer, vo) => drop(self.absorb_document(now, peer, vo, document)),
-        }
+/// Adopts documents.
+pub(crate) struct DocumentHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) shares: &'a mut Shares,
+    pub(crate) peers: &'a mut Peers,
+}
+
+impl DocumentHandler<'_> {
+    fn usage(&mut self) -> UsageHandler<'_> {
+        UsageHandler::new(self.cx, self.own, self.vos, self.shares)
+    }
+
+    fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(self.cx, self.own, self.vos)
     }
 
     /// Takes a document that somebody hands in here, and pushes it to all members.
-    fn take_handed_in(&mut self, now: Now, ticket: Ticket, by: &str, document: Option<Document>) {
+    pub(crate) fn take_handed_in(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        by: &str,
+        document: Option<Document>,
+    ) {
         let reply = |result| Effect::Reply {
             ticket,
             reply: Reply::Published(result),
@@ -144,7 +165,7 @@ impl Site {
         let replaced = snapshot.filter(|old| Some(*old) != self.snapshot_of(vo));
         let replaced =
             replaced.map(|old| Write::delete(Table::Documents, vo_key(vo, old.as_bytes())));
-        let noted = is_in_force.then(|| self.note_adoption(now, document, by));
+        let noted = is_in_force.then(|| note_adoption(&mut self.vos.adoptions, now, document, by));
         let rows = [row, seen]
             .into_iter()
             .chain(replaced.filter(|_| !mutated!(OldSnapshotStays)))
@@ -154,7 +175,7 @@ impl Site {
             .persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
         if matches!(document, Document::Snapshot(_)) {
             // It changes no share, no right and no member.
-            self.warn_of_documents(now);
+            warn_of_documents(self.cx, self.vos, now);
             return Ok(adopted);
         }
         if is_in_force {
@@ -172,12 +193,12 @@ impl Site {
         if self.vos.contains_key(&vo) {
             if is_charter {
                 // Members may have come back, with what was kept of them, or have gone.
-                self.read_members(now, vo);
+                self.usage().read_members(now, vo);
             }
             if !mutated!(GrantsUnfollowed) {
                 self.rights().follow_grants(vo, is_charter);
             }
-            describe(&self.cx.config, &mut self.own, &mut self.vos, vo);
+            describe(&self.cx.config, self.own, self.vos, vo);
             self.peers.are_stale = !mutated!(PeersStale);
         }
         if !mutated!(MountsStale) {

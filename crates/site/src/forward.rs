@@ -94,12 +94,6 @@ pub struct ForwardStats {
 
 /// What members say.
 impl Site {
-    /// What the owner agrees to has changed.
-    pub(crate) fn follow_consent(&mut self) {
-        let accepted = self.cx.config.accepted();
-        self.forward.machine.accept(accepted);
-    }
-
     /// The rows of all jobs that are remembered: nobody else holds them.
     pub(crate) fn forwarded_rows(&self) -> Vec<Write> {
         let jobs = self.forward.jobs.iter();

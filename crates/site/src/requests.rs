@@ -129,7 +129,7 @@ impl Site {
         }
         let response = self.peers.gossip.answer(now, from, bytes, &self.vos);
         self.cx.watch_peer(&self.peers.gossip, now, from);
-        self.follow_agreements(now, from);
+        self.head_handler().follow_agreements(now, from);
         let bytes = response.to_bytes();
         self.cx.effects.push(Effect::Answer { channel, bytes });
     }
@@ -141,7 +141,7 @@ impl Site {
             FREE => self.confirm_handler().take_confirmed(from, id, bytes),
             JOBS => self.take_told(now, from, id, bytes),
             WITNESS => self.quota_handler().take_witnessed(from, id, bytes),
-            _ => self.take_answer(now, from, id, bytes),
+            _ => self.head_handler().take_answer(now, from, id, bytes),
         }
     }
 }

@@ -9,31 +9,33 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::PartKey;
-use fairmesh_model::{
-    ContentHash, Incarnation, Now, Origin, SigningKey, Span, VoId, WallTime, cbor, mutant,
-};
+use fairmesh_model::{ContentHash, Incarnation, Now, Origin, Span, VoId, WallTime, cbor, mutant};
 use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::adoptions::parse_adoption;
 use crate::advert::part::newest;
 use crate::clocks::doubt_clock;
-use crate::config::SiteConfig;
 use crate::correct::tell;
+use crate::cx::Cx;
 use crate::describe::describe_all;
 use crate::document::Document;
 use crate::forward::{Forwarding, parse_forwarded};
 use crate::instalments::Instalments;
-use crate::jobs::Unmapped;
+use crate::jobs::{Jobs, Unmapped};
 use crate::notice::Notice;
 use crate::own::{Own, counted_under};
+use crate::quota::rights::RightsHandler;
 use crate::quota::rows::{parse_hold, parse_rights};
 use crate::quota::transfers::parse_transfer;
 use crate::reach::Reaches;
 use crate::refund::{REFUND_BYTES_MAX, Refund, Relocation, is_relocation};
 use crate::remap::apply::tell_of_move;
-use crate::site::Site;
+use crate::shares::Shares;
 use crate::store::{HeadId, SITE_KEY, Table, Write, head_row, parse_ledger_row};
+use crate::trees::TreeHandler;
+use crate::usage::UsageHandler;
 use crate::vo::Vo;
+use crate::vos::Vos;
 
 /// A row as the store has it: table, key, value.
 pub type Row = (Table, Vec<u8>, Vec<u8>);
@@ -50,69 +52,83 @@ const MEMORY_BYTES_MAX: usize = 4 << 20;
 /// Largest row of a fact about an origin, and of a proof.
 const FACT_BYTES_MAX: usize = 4_096;
 
-impl Site {
-    /// A site with a past. `incarnation` is taken unless the past knows one as high.
-    pub fn restore(
-        config: SiteConfig,
-        key: SigningKey,
-        incarnation: Incarnation,
-        seed: u64,
-        now: Now,
-        rows: impl IntoIterator<Item = Row>,
-    ) -> Self {
-        Self::restore_telling(config, key, incarnation, seed, now, rows, &mut |_, _, _| {})
+/// Takes the rows of a store.
+pub(crate) struct RestoreHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) shares: &'a mut Shares,
+    pub(crate) jobs: &'a mut Jobs,
+    pub(crate) forward: &'a mut Forwarding,
+}
+
+impl RestoreHandler<'_> {
+    fn usage(&mut self) -> UsageHandler<'_> {
+        UsageHandler::new(self.cx, self.own, self.vos, self.shares)
     }
 
-    /// The same; `tell` hears what is being done, how many of it are done, and of how many.
-    pub fn restore_telling(
-        config: SiteConfig,
-        key: SigningKey,
+    fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(self.cx, self.own, self.vos)
+    }
+
+    fn trees(&mut self) -> TreeHandler<'_> {
+        TreeHandler {
+            cx: self.cx,
+            own: self.own,
+            vos: self.vos,
+            shares: self.shares,
+            running: &self.jobs.running,
+        }
+    }
+
+    /// Takes the rows; `tell` hears what is being done, how many of it are done, and of how many. `incarnation` is taken
+    /// unless the past knows one as high.
+    pub(crate) fn restore(
+        &mut self,
         incarnation: Incarnation,
         seed: u64,
         now: Now,
         rows: impl IntoIterator<Item = Row>,
         tell: &mut Tell<'_>,
-    ) -> Self {
+    ) {
         let mut tables: BTreeMap<Table, Vec<KeyValue>> = BTreeMap::new();
         for (table, row_key, value) in rows {
             tables.entry(table).or_default().push((row_key, value));
         }
-        let mut site = Self::new(config, key, incarnation, seed, now);
-        site.bind_rows(&mut tables);
+        self.bind_rows(&mut tables);
         let mut take = |table| tables.remove(&table).unwrap_or_default();
         // VOs that the configuration names no more as well: should one be named again, an older
         // document must be known for a rollback.
-        site.restore_memory(now, take(Table::Policy));
+        self.restore_memory(now, take(Table::Policy));
         let documents = take(Table::Documents);
         tell("takes in documents", 0, documents.len());
-        site.restore_documents(now, mutant!(DocumentsUnread, documents, Vec::new()));
+        self.restore_documents(now, mutant!(DocumentsUnread, documents, Vec::new()));
         let (heads, parts) = (take(Table::Heads), take(Table::Parts));
-        site.restore_heads(now, heads, parts, tell);
-        site.restore_proofs(now, take(Table::Proofs));
-        site.restore_unmapped(now, take(Table::Unmapped));
+        self.restore_heads(now, heads, parts, tell);
+        self.restore_proofs(now, take(Table::Proofs));
+        self.restore_unmapped(now, take(Table::Unmapped));
         let cells = take(Table::Ledger);
         tell("takes in its own counters", 0, cells.len());
-        site.restore_ledger(now, incarnation, seed, cells);
-        site.restore_reach(now, mutant!(ReachUnread, take(Table::Reach), Vec::new()));
-        site.restore_instalments(now, take(Table::Instalments));
-        site.restore_refunds(now, mutant!(AuditUnread, take(Table::Audit), Vec::new()));
-        site.restore_adoptions(now, take(Table::Adoptions));
-        site.restore_rights(now, take(Table::Rights), take(Table::Holds));
-        site.restore_transfers(now, take(Table::Transfers));
-        site.restore_forwarded(now, take(Table::Forwarded));
-        site.mend_own(now);
-        site.set_left_aside();
-        site.vos.follow_mounts();
-        let vos = site.vos.ids();
+        self.restore_ledger(now, incarnation, seed, cells);
+        self.restore_reach(now, mutant!(ReachUnread, take(Table::Reach), Vec::new()));
+        self.restore_instalments(now, take(Table::Instalments));
+        self.restore_refunds(now, mutant!(AuditUnread, take(Table::Audit), Vec::new()));
+        self.restore_adoptions(now, take(Table::Adoptions));
+        self.restore_rights(now, take(Table::Rights), take(Table::Holds));
+        self.restore_transfers(now, take(Table::Transfers));
+        self.restore_forwarded(now, take(Table::Forwarded));
+        self.mend_own(now);
+        self.set_left_aside();
+        self.vos.follow_mounts();
+        let vos = self.vos.ids();
         for (done, vo) in vos.iter().enumerate() {
             tell("sums up the usage of VOs", done, vos.len());
-            site.read_members(now, *vo);
+            self.usage().read_members(now, *vo);
         }
-        describe_all(&site.cx.config, &mut site.own, &mut site.vos);
+        describe_all(&self.cx.config, self.own, self.vos);
         // Look-ups and reports must not meet a site that has forgotten its tree.
         tell("builds its share tree", 0, 0);
-        site.rebuild_shares(now);
-        site
+        self.trees().rebuild_shares(now);
     }
 
     /// Binds the rows to the site's id. Where its key was replaced, the new key takes over what was counted, but no
@@ -218,7 +234,7 @@ impl Site {
         let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.cx.id));
         self.cx.clock.last_head_at =
             mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
-        doubt_clock(&mut self.cx, &self.vos, now.wall);
+        doubt_clock(self.cx, &self.vos, now.wall);
     }
 
     fn restore_proofs(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -268,7 +284,7 @@ impl Site {
         // begin from one backup.
         let above = Incarnation(floor.saturating_add(seed & 0xf_ffff));
         let above = mutant!(IncarnationGoesOn, above, highest.unwrap_or(above));
-        self.own = Own::new(
+        *self.own = Own::new(
             if incarnation.0 >= mutant!(IncarnationGoesOn, floor, u64::MAX) {
                 incarnation
             } else {
@@ -294,7 +310,7 @@ impl Site {
             if let Some(vo) = vo {
                 let parts = self.vos[&vo].replica.part_keys(self.cx.id);
                 let parts: Vec<PartKey> = parts.into_iter().collect();
-                self.absorb_own(now, vo, &parts);
+                self.usage().absorb_own(now, vo, &parts);
             }
         }
     }
@@ -340,7 +356,7 @@ impl Site {
     fn restore_forwarded(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_forwarded(&key, &value);
         let rows = self.read_rows(now, "forwarded job", rows, parse);
-        self.forward = Forwarding::restore(self.cx.id, self.cx.config.accepted(), rows);
+        *self.forward = Forwarding::restore(self.cx.id, self.cx.config.accepted(), rows);
     }
 
     fn restore_reach(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -366,7 +382,7 @@ impl Site {
             Some((key, refund))
         };
         for (key, refund) in self.read_rows(now, "correction", refunds, parse) {
-            tell(&mut self.vos, &mut self.own, &refund);
+            tell(self.vos, self.own, &refund);
             self.jobs.refunds.insert(key, refund);
         }
         let parse = |key, value: Vec<u8>| {
@@ -374,7 +390,7 @@ impl Site {
             Some((key, moved))
         };
         for (key, moved) in self.read_rows(now, "move of usage", moves, parse) {
-            tell_of_move(&mut self.vos, &mut self.own, &moved);
+            tell_of_move(self.vos, self.own, &moved);
             self.jobs.relocations.insert(key, moved);
         }
     }

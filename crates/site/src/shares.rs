@@ -24,9 +24,9 @@ use crate::moved::Moved;
 use crate::published::Published;
 use crate::running::Place;
 use crate::view::View;
+use loading::Source;
 
 pub(crate) use building::Blueprint;
-use loading::Source;
 pub(crate) use loading::{Fed, Loading};
 
 /// The tree in force, and the one that is to take its place.

@@ -4,16 +4,15 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use fairmesh_broker::Known;
-use fairmesh_fairshare::OLD_DAYS;
-use fairmesh_gossip::{Gossip, GossipStats, Intervals, Outgoing, Shared};
-use fairmesh_model::window::DAY_MS;
+use fairmesh_gossip::{Gossip, GossipStats, Outgoing};
 use fairmesh_model::{
     AccountPath, CoreMillis, Factor, HashSecret, Importance, Incarnation, JobKey, Millis, MonoTime,
-    Now, SigningKey, SiteId, Span, UsageRecord, VoId, WallTime, mutant, mutated,
+    Now, SigningKey, SiteId, UsageRecord, VoId, WallTime, mutant,
 };
 use fairmesh_policy::HighestSeen;
 use fairmesh_quota::Ledger;
 
+use crate::adoptions::Adoption;
 use crate::advert::AdvertCall;
 use crate::advert::confirm::{ConfirmHandler, Confirms};
 use crate::advert::own::AdvertHandler;
@@ -27,11 +26,13 @@ use crate::describe::describe_all;
 use crate::estimate::Estimate;
 use crate::event::{Effect, Event};
 use crate::forward::Forwarding;
+use crate::gc::GcHandler;
 use crate::inbox::Inbox;
 use crate::jobs::Jobs;
 use crate::notice::{Notice, Notices};
 use crate::own::Own;
 use crate::peers::Peers;
+use crate::publish::{PublishHandler, publish_due_at, publishing_vos};
 use crate::quota::calls::{HoldCall, QuotaReply};
 use crate::quota::handler::QuotaHandler;
 use crate::quota::prices::{Bands, Quote};
@@ -40,26 +41,26 @@ use crate::quota::rights::RightsHandler;
 use crate::quota::transfers::Moved;
 use crate::quota::{QuotaStats, Quotas};
 use crate::reach::Reach;
+use crate::receive::HeadHandler;
+use crate::reconfigure::ConfigHandler;
 use crate::refund::{Refund, Relocation};
 use crate::remap::Remapper;
 use crate::report::JobHandler;
-use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
-use crate::store::{JobMark, head_row};
+use crate::restore::{RestoreHandler, Row, Tell};
+use crate::shares::{Blueprint, Next, Shares, Tree};
+use crate::store::JobMark;
 use crate::terms::Terms;
 use crate::time::Clock;
+use crate::trees::TreeHandler;
 use crate::usage::UsageHandler;
 use crate::view::View;
 use crate::vo::Vo;
 use crate::vos::Vos;
-use crate::work::{Done, Outcome, Work};
+use crate::work::{Done, Outcome};
 
 /// Longest time between two ticks while anything is connected or counted. Windows move on by the
 /// wall clock, which may jump, so no timer can be set for it.
 const TICK_MAX: Millis = Millis(1_000);
-
-/// Time after its start in which a site lets go of nothing: long enough to learn from its peers what
-/// time it is and what they hold of its earlier incarnations.
-pub(crate) const GC_GRACE: Millis = Millis::from_secs(3_600);
 
 /// One site.
 #[derive(Debug)]
@@ -107,7 +108,7 @@ impl Site {
             forward: Forwarding::restore(id, BTreeSet::new(), Vec::new()),
             inbox: Inbox::default(),
             peers: Peers {
-                gossip: Gossip::new(intervals(&config), seed),
+                gossip: Gossip::new(config.timing.intervals(), seed),
                 callers: VecDeque::new(),
                 are_stale: true,
                 confirms: Confirms::default(),
@@ -123,7 +124,42 @@ impl Site {
             },
         };
         describe_all(&site.cx.config, &mut site.own, &mut site.vos);
-        site.follow_consent();
+        site.forward.follow_consent(&site.cx.config);
+        site
+    }
+
+    /// A site with a past. `incarnation` is taken unless the past knows one as high.
+    pub fn restore(
+        config: SiteConfig,
+        key: SigningKey,
+        incarnation: Incarnation,
+        seed: u64,
+        now: Now,
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Self {
+        Self::restore_telling(config, key, incarnation, seed, now, rows, &mut |_, _, _| {})
+    }
+
+    /// The same; `tell` hears what is being done, how many of it are done, and of how many.
+    pub fn restore_telling(
+        config: SiteConfig,
+        key: SigningKey,
+        incarnation: Incarnation,
+        seed: u64,
+        now: Now,
+        rows: impl IntoIterator<Item = Row>,
+        tell: &mut Tell<'_>,
+    ) -> Self {
+        let mut site = Self::new(config, key, incarnation, seed, now);
+        let mut restore = RestoreHandler {
+            cx: &mut site.cx,
+            own: &mut site.own,
+            vos: &mut site.vos,
+            shares: &mut site.shares,
+            jobs: &mut site.jobs,
+            forward: &mut site.forward,
+        };
+        restore.restore(incarnation, seed, now, rows, tell);
         site
     }
 
@@ -168,6 +204,59 @@ impl Site {
         )
     }
 
+    pub(crate) fn head_handler(&mut self) -> HeadHandler<'_> {
+        HeadHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            shares: &mut self.shares,
+            inbox: &mut self.inbox,
+            peers: &mut self.peers,
+        }
+    }
+
+    fn trees(&mut self) -> TreeHandler<'_> {
+        TreeHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            shares: &mut self.shares,
+            running: &self.jobs.running,
+        }
+    }
+
+    fn publisher(&mut self) -> PublishHandler<'_> {
+        PublishHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            shares: &mut self.shares,
+            sources: &mut self.jobs.sources,
+        }
+    }
+
+    fn gc_handler(&mut self) -> GcHandler<'_> {
+        GcHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            shares: &mut self.shares,
+            jobs: &mut self.jobs,
+        }
+    }
+
+    fn config_handler(&mut self) -> ConfigHandler<'_> {
+        ConfigHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            shares: &mut self.shares,
+            jobs: &mut self.jobs,
+            forward: &mut self.forward,
+            peers: &mut self.peers,
+        }
+    }
+
     fn job_handler(&mut self) -> JobHandler<'_> {
         JobHandler {
             cx: &mut self.cx,
@@ -181,10 +270,6 @@ impl Site {
 
     fn job_terms(&self) -> JobTerms<'_> {
         JobTerms::new(self.terms(), &self.own, &self.jobs)
-    }
-
-    pub(crate) fn rights(&mut self) -> RightsHandler<'_> {
-        RightsHandler::new(&mut self.cx, &mut self.own, &mut self.vos)
     }
 
     pub(crate) fn usage(&mut self) -> UsageHandler<'_> {
@@ -218,7 +303,7 @@ impl Site {
                 vo,
                 bytes,
                 token,
-            } => self.take_push(now, from, vo, &bytes, token),
+            } => self.head_handler().take_push(now, from, vo, &bytes, token),
             Event::Asked {
                 from,
                 bytes,
@@ -246,11 +331,13 @@ impl Site {
             },
             Event::Forward { ticket, call } => self.take_forward_call(now, ticket, call),
             Event::Publish { ticket, bytes, by } => self.inbox.hand_in(ticket, by, bytes),
-            Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
-            Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
-            Event::Done(Done(Outcome::Summed(vo, summed))) => self.take_sum(vo, *summed),
-            Event::Reconfigured(config) => self.reconfigure(now, *config),
-            Event::Stopping => self.publish_all(now),
+            Event::Done(Done(Outcome::Read(document))) => {
+                self.head_handler().take_read(now, document)
+            }
+            Event::Done(Done(Outcome::Built(tree))) => self.trees().take_tree(*tree),
+            Event::Done(Done(Outcome::Summed(vo, summed))) => self.vos.take_sum(vo, *summed),
+            Event::Reconfigured(config) => self.config_handler().reconfigure(now, *config),
+            Event::Stopping => self.publisher().publish_all(now),
         }
         self.advance(now);
         std::mem::take(&mut self.cx.effects)
@@ -269,8 +356,8 @@ impl Site {
         let rests = rests.filter_map(|vo| vo.replica.rests_until());
         let gossip = self.peers.gossip.next_wakeup().into_iter().chain(rests);
         let gossip = gossip.filter(|_| self.inbox.is_empty());
-        let publishing = self.publishing_vos().into_iter();
-        let publish = publishing.map(|vo| self.publish_due_at(vo));
+        let publishing = publishing_vos(&self.cx, &self.vos).into_iter();
+        let publish = publishing.map(|vo| publish_due_at(&self.cx, &self.own, &self.vos, vo));
         publish
             .chain(gossip)
             .chain(self.vos.quota_wakeup())
@@ -476,6 +563,12 @@ impl Site {
         self.jobs.relocations.values()
     }
 
+    /// The documents that came into force here, by VO, in the order in which they did.
+    pub fn adoptions(&self) -> impl Iterator<Item = (VoId, &Adoption)> {
+        let adoptions = self.vos.adoptions.iter();
+        adoptions.map(|((vo, _), adoption)| (*vo, adoption))
+    }
+
     /// What an operator should know now.
     pub fn notices(&self) -> impl Iterator<Item = &Notice> {
         self.cx.notices.iter()
@@ -483,12 +576,12 @@ impl Site {
 
     /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
     fn advance(&mut self, now: Now) {
-        self.take_in(now);
-        self.follow_members(now);
-        self.feed_shares(now);
+        self.head_handler().take_in(now);
+        self.usage().follow_members(now);
+        self.trees().feed_shares(now);
         if self.shares.is_stale && self.shares.next.is_none() {
-            self.begin_shares(now);
-            self.feed_shares(now);
+            self.trees().begin_shares(now);
+            self.trees().feed_shares(now);
         }
         if self.peers.are_stale {
             self.announce_peers();
@@ -496,253 +589,20 @@ impl Site {
         self.quota_handler().advance_quotas(now);
         self.confirm_handler().advance_confirms(now);
         self.advance_forward(now);
-        self.publish_due(now);
+        self.publisher().publish_due(now);
         // What has come and waits is not asked for once more.
         if self.inbox.is_empty() {
             for Outgoing { to, id, bytes } in self.peers.gossip.tick(now, &mut self.vos) {
                 self.cx.effects.push(Effect::Ask { to, id, bytes });
             }
         }
-        self.update_silent_members(now);
+        self.usage().update_silent_members(now);
         self.cx.forget_twin(now.mono);
-        self.collect_garbage(now);
+        self.gc_handler().collect_garbage(now);
         let entries_max = self.cx.config.timing.sweep_entries;
         if !self.shares.tree.advance(now.wall, entries_max) && self.shares.next.is_none() {
-            self.begin_shares(now);
-            self.feed_shares(now);
+            self.trees().begin_shares(now);
+            self.trees().feed_shares(now);
         }
-    }
-
-    /// Begins to build the tree anew: documents or the configuration changed. What changes while it is built
-    /// and fed is for the one behind it, so that each comes into force however often they change.
-    fn begin_shares(&mut self, now: Now) {
-        self.shares.is_stale = false;
-        self.warn_of_documents(now);
-        let blueprint = self.blueprint(now);
-        if blueprint.entries_max() <= self.cx.config.timing.build_entries {
-            return self.load_shares(Tree::build(&blueprint));
-        }
-        self.shares.next = Some(Next::Building);
-        self.cx.effects.push(Effect::Work(Work::build(blueprint)));
-    }
-
-    fn blueprint(&self, now: Now) -> Blueprint {
-        let policies = |(id, vo): (&VoId, &Vo)| (*id, Arc::clone(&vo.policies));
-        Blueprint {
-            config: Arc::clone(&self.cx.config),
-            vos: self.vos.iter().map(policies).collect(),
-            read: self.vos.read.clone(),
-            secret: HashSecret::of(&self.cx.key),
-            now: now.wall,
-        }
-    }
-
-    /// A tree was built beside the site.
-    fn take_tree(&mut self, tree: Tree) {
-        if matches!(self.shares.next, Some(Next::Building)) {
-            self.shares.is_stale &= mutant!(ChangeWhileBuildingLost, true, false);
-            self.load_shares(tree);
-        }
-    }
-
-    fn load_shares(&mut self, tree: Tree) {
-        let loading = Loading::begin(tree, &mut self.fed());
-        self.shares.follow_by(loading);
-    }
-
-    /// Feeds the tree that is built anew, if there is one; once it holds everything it is in force.
-    fn feed_shares(&mut self, now: Now) {
-        let mut next = match self.shares.next.take() {
-            Some(Next::Loading(next)) => next,
-            other => return self.shares.next = other,
-        };
-        let entries_max = self.cx.config.timing.sweep_entries;
-        if next.step(&mut self.fed(), now.wall, entries_max) {
-            self.shares.tree = next.into_tree();
-            self.cx.effects.push(Effect::View(self.view()));
-            // Feeding it has clamped all usage by the charters that it is of.
-            for vo in self.vos.ids() {
-                self.notice_all_over_capacity(now, vo);
-            }
-            self.vos.values_mut().for_each(|vo| vo.published.wake());
-        } else {
-            self.shares.next = Some(Next::Loading(next));
-        }
-    }
-
-    /// Builds the tree anew, whatever time that takes.
-    pub(crate) fn rebuild_shares(&mut self, now: Now) {
-        self.shares.is_stale = false;
-        self.warn_of_documents(now);
-        self.load_shares(Tree::build(&self.blueprint(now)));
-        while self.shares.next.is_some() {
-            self.feed_shares(now);
-        }
-    }
-
-    fn fed(&mut self) -> Fed<'_> {
-        Fed {
-            own: &self.own,
-            running: &self.jobs.running,
-            vos: &mut self.vos,
-        }
-    }
-
-    /// Says what is not as it should be with the documents in force, while it is: expired ones, say.
-    pub(crate) fn warn_of_documents(&mut self, now: Now) {
-        let founded = self.vos.iter().filter(|(_, vo)| vo.is_founded());
-        let policies = founded.map(|(vo, held)| (*vo, &*held.policies));
-        let warnings = policies.chain(self.vos.read_policies());
-        let warnings = warnings.flat_map(|(vo, policies)| {
-            let warnings = policies.warnings(now.wall).into_iter();
-            warnings.map(move |warning| Notice::Policy {
-                vo,
-                what: warning.to_string(),
-            })
-        });
-        let snapshots = self.vos.iter().flat_map(|(vo, held)| {
-            let warnings = held.policies.snapshot_warnings(now.wall).into_iter();
-            warnings.map(|warning| Notice::Snapshot {
-                vo: *vo,
-                what: warning.to_string(),
-            })
-        });
-        let warnings: BTreeSet<Notice> = warnings.chain(snapshots).collect();
-        let holds = |notice: &Notice| {
-            let is_of_documents = matches!(notice, Notice::Policy { .. } | Notice::Snapshot { .. });
-            !is_of_documents || warnings.contains(notice)
-        };
-        self.cx.notices.clear(holds);
-        for warning in warnings {
-            self.cx.notice(now.mono, warning);
-        }
-    }
-
-    fn reconfigure(&mut self, now: Now, mut config: SiteConfig) {
-        self.jobs.marks_moved += 1;
-        let named: BTreeSet<VoId> = config.vos.values().copied().collect();
-        let mut leaves = self.vos.ids();
-        leaves.retain(|vo| !named.contains(vo));
-        if !leaves.is_empty() {
-            // What was counted for them is theirs.
-            self.publish_all(now);
-        }
-        for vo in leaves {
-            let mut left = self.vos.remove_entry(&vo);
-            // A change that is not counted to its end is none of a tree without the VO.
-            left.iter_mut()
-                .for_each(|(_, held)| held.forget_published());
-            self.vos
-                .left
-                .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
-            self.cx.notices.clear(|notice| notice.vo() != Some(vo));
-            self.cx.effects.push(Effect::Unsubscribe { vo });
-        }
-        // Counters are kept by the window, so its length stays until the next start, and with it the history, which is
-        // told in windows.
-        if config.local_window != self.cx.config.local_window {
-            config.local_window = self.cx.config.local_window;
-            config.local_history = self.cx.config.local_history;
-        }
-        self.cx.config = Arc::new(config);
-        self.follow_consent();
-        self.peers.gossip.set_intervals(intervals(&self.cx.config));
-        for vo in named {
-            if self.vos.contains_key(&vo) {
-                continue;
-            }
-            let held = self.vos.left.remove(&vo);
-            let mut held =
-                held.unwrap_or_else(|| Vo::new(vo, &self.cx.key, &HighestSeen::default()));
-            self.vos.join_read(vo, &mut held);
-            self.vos.insert(vo, held);
-            if !mutated!(RejoinedUnread) {
-                self.read_members(now, vo);
-            }
-        }
-        for held in self.vos.values_mut() {
-            held.silence_checked = None;
-        }
-        self.vos.follow_mounts();
-        self.shares.is_stale = true;
-        self.peers.are_stale = true;
-        if !mutated!(NewPricesUnsaid) {
-            describe_all(&self.cx.config, &mut self.own, &mut self.vos);
-        }
-        self.adverts_handler().follow_sources(now);
-    }
-
-    /// The moment before which no usage counts of VOs that the owner has left: that is there when he names one again,
-    /// and jobs must be known until then.
-    fn horizon_of_left(&self, now: WallTime) -> WallTime {
-        let counting = self.vos.left.iter().filter_map(|(vo, held)| {
-            let past = held.horizon(now);
-            let past = if held.is_founded() { past } else { WallTime(0) };
-            let counts = |span: Span| span.end(held.window()) > past;
-            self.own.spans(Some(*vo)).any(counts).then_some(past)
-        });
-        counting.min().unwrap_or(WallTime(u64::MAX))
-    }
-
-    /// Once a day: days that are over take their windows in, and what no history weighs any more goes.
-    fn collect_garbage(&mut self, now: Now) {
-        let day = now.wall.0 / DAY_MS;
-        let is_early = now.mono < self.cx.clock.started.mono.after(GC_GRACE);
-        let is_done = mutant!(
-            HouseKeptOnce,
-            day == self.cx.clock.last_gc_day,
-            self.cx.clock.last_gc_day > 0
-        );
-        if is_early || is_done || !self.cx.clock.standing.may_forget() {
-            return;
-        }
-        self.cx.clock.last_gc_day = day;
-        let mut horizon = self.shares.tree.local_horizon(&self.cx.config, now.wall);
-        let past = mutant!(LocalForgottenEarly, horizon, now.wall);
-        let window = self.cx.config.local_window;
-        self.usage()
-            .change_own(None, |own| own.forget(None, past, window));
-        for vo in self.vos.ids() {
-            let held = self.vos.listed(vo);
-            if !self.cx.clock.standing.may_sign(held.is_alone()) || !held.is_founded() {
-                horizon = WallTime(0);
-                continue;
-            }
-            let (window, past) = (held.window(), held.horizon(now.wall));
-            horizon = mutant!(LastHorizonHolds, horizon.min(past), past);
-            let left_out = std::mem::take(&mut held.left_out);
-            let rows = held
-                .replica
-                .forget_removed(mutant!(RemovedForgotten, past, now.wall));
-            self.cx
-                .persist(rows.iter().map(|row| head_row(vo, row)).collect());
-            let today = window.day_of(window.window_at(now.wall));
-            let is_old = |day: Span| today.saturating_sub(day.day(window)) >= OLD_DAYS;
-            self.usage()
-                .change_own(Some(vo), |own| own.merge_days(Some(vo), window, is_old));
-            let past = mutant!(ForgottenEarly, past, now.wall);
-            self.usage()
-                .change_own(Some(vo), |own| own.forget(Some(vo), past, window));
-            self.vos
-                .change_audit(&mut self.own, vo, |audit| audit.forget(past));
-            self.rights().forget_quota(vo, past);
-            self.try_left_out(now, vo, left_out);
-        }
-        horizon = horizon.min(self.horizon_of_left(now.wall));
-        self.warn_of_documents(now);
-        let rows = self.jobs.forget_refunds(now.wall, horizon);
-        self.cx.persist(rows);
-        let rows = self.jobs.forget_instalments(horizon);
-        self.cx.persist(rows);
-        let before = mutant!(MarksForgottenEarly, horizon, now.wall);
-        let at = now.wall;
-        self.cx.effects.push(Effect::ForgetMarks { before, at });
-    }
-}
-
-fn intervals(config: &SiteConfig) -> Intervals {
-    Intervals {
-        sync: config.timing.sync,
-        request_timeout: config.timing.request_timeout,
     }
 }

@@ -11,6 +11,10 @@
 
 use fairmesh_model::{Millis, MonoTime, Now, WallTime};
 
+/// No garbage collection for so long after a start: time to learn from peers what time it is, and what they hold of this
+/// site's earlier incarnations.
+pub(crate) const GC_GRACE: Millis = Millis::from_secs(3_600);
+
 /// What is known of our own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Standing {

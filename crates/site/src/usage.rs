@@ -12,6 +12,7 @@ use crate::identity::Account;
 use crate::moved::moved;
 use crate::own::{Counted, Own};
 use crate::published::net;
+use crate::quota::rights::RightsHandler;
 use crate::shares::Shares;
 use crate::store::Write;
 use crate::vos::Vos;
@@ -40,6 +41,10 @@ impl<'a> UsageHandler<'a> {
             vos,
             shares,
         }
+    }
+
+    pub(crate) fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(self.cx, self.own, self.vos)
     }
 
     fn window(&self, vo: Option<VoId>) -> WindowLength {

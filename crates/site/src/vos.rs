@@ -13,6 +13,7 @@ use crate::audit::Audit;
 use crate::config::SiteConfig;
 use crate::kinds::{AUDIT, REACH};
 use crate::own::{Bounds, Own};
+use crate::published::Summed;
 use crate::reach::Reach;
 use crate::vo::Vo;
 
@@ -82,6 +83,13 @@ impl Vos {
         let reaches = parts.filter_map(|(_, bytes)| Reach::from_bytes(bytes));
         let newest = reaches.map(Reach::newest).max();
         newest.filter(|until| *until > WallTime(0))
+    }
+
+    /// A large day of a member was summed up. A VO that was left since has forgotten it.
+    pub(crate) fn take_sum(&mut self, vo: VoId, summed: Summed) {
+        if let Some(held) = self.get_mut(&vo) {
+            held.published.take_sum(summed);
+        }
     }
 
     /// Changes what members are told that this site has taken back.

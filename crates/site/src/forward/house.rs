@@ -10,7 +10,8 @@ use fairmesh_model::{ContentHash, Millis, Now, SiteId};
 use super::table::{About, Asked};
 use super::wire::{ENDS_MAX, Message};
 use super::{ForwardStats, rows};
-use crate::site::{GC_GRACE, Site};
+use crate::site::Site;
+use crate::time::GC_GRACE;
 
 /// How long after its offer has ended a job is remembered: as far as two clocks may be apart.
 const REMEMBERED: Millis = Millis::from_secs(86_400);

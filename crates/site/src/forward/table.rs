@@ -11,6 +11,7 @@ use fairmesh_model::{ContentHash, MonoTime, SiteId, WallTime};
 use super::ForwardStats;
 use super::rows::{Entry, is_open};
 use super::wire::End;
+use crate::config::SiteConfig;
 
 /// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each. Larger ones of other members
 /// count for several ([`Entry::places`]).
@@ -83,6 +84,12 @@ impl Forwarding {
             restored.index(job);
         }
         restored
+    }
+
+    /// What the owner agrees to has changed.
+    pub(crate) fn follow_consent(&mut self, config: &SiteConfig) {
+        let accepted = config.accepted();
+        self.machine.accept(accepted);
     }
 
     pub(super) fn insert(&mut self, job: ContentHash, mut entry: Entry) {
