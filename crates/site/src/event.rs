@@ -10,7 +10,7 @@ use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId, WallTime};
 
 use crate::advert::{AdvertAnswer, AdvertCall};
 use crate::config::SiteConfig;
-use crate::forward::{ForwardCall, ForwardReply};
+use crate::forward::calls::{ForwardCall, ForwardReply};
 use crate::notice::Notice;
 use crate::quota::calls::{QuotaCall, QuotaReply};
 use crate::remap::Remap;

@@ -87,11 +87,13 @@ pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, 
 pub use fairmesh_broker as broker;
 pub use fairmesh_gossip as gossip;
 pub use fairmesh_quota as rights;
-pub use forward::{
-    Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules, ForwardStats,
-    ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,
-    Withdrawal, Withdrawn, brings_job, is_key, read_forward, read_forward_told,
+pub use forward::calls::{
+    Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Withdrawn,
 };
+pub use forward::offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
+pub use forward::rows::{Stage, Withdrawal};
+pub use forward::wire::{End, Message, Take, Told, brings_job, read_forward, read_forward_told};
+pub use forward::{ForwardRules, ForwardStats};
 pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
 pub use instalments::replaces as replaces_instalments;
 pub use kinds::Description;

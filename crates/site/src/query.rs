@@ -335,7 +335,7 @@ impl Site {
     pub fn rows_held_alone(&self) -> Vec<Write> {
         let mut rows = self.own.rows_held_alone();
         rows.extend(self.vos.quota_rows_held_alone());
-        rows.extend(self.forwarded_rows());
+        rows.extend(self.forward.rows());
         rows.extend(self.own.reach_rows());
         rows.extend(self.jobs.instalment_rows());
         rows

@@ -350,7 +350,7 @@ impl HeadHandler<'_> {
                 self.documents().take_handed_in(now, ticket, &by, document)
             }
             Bringer::Peer(peer, vo) => {
-                drop(self.documents().absorb_document(now, peer, vo, document))
+                _ = self.documents().absorb_document(now, peer, vo, document);
             }
         }
     }

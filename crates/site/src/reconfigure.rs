@@ -11,7 +11,7 @@ use crate::config::SiteConfig;
 use crate::cx::Cx;
 use crate::describe::describe_all;
 use crate::event::Effect;
-use crate::forward::Forwarding;
+use crate::forward::table::Forwarding;
 use crate::jobs::Jobs;
 use crate::own::Own;
 use crate::peers::Peers;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fairmesh_broker::Known;
 use fairmesh_gossip::{Gossip, GossipStats, Outgoing};
 use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, HashSecret, Importance, Incarnation, JobKey, Millis, MonoTime,
-    Now, SigningKey, SiteId, UsageRecord, VoId, WallTime, mutant,
+    AccountPath, ContentHash, CoreMillis, Factor, HashSecret, Importance, Incarnation, JobKey,
+    Millis, MonoTime, Now, SigningKey, SiteId, UsageRecord, VoId, WallTime, mutant,
 };
 use fairmesh_policy::HighestSeen;
 use fairmesh_quota::Ledger;
@@ -24,8 +24,11 @@ use crate::config::{OwnerQuota, SiteConfig};
 use crate::cx::{Cx, SiteStats};
 use crate::describe::describe_all;
 use crate::estimate::Estimate;
-use crate::event::{Effect, Event};
-use crate::forward::Forwarding;
+use crate::event::{Channel, Effect, Event};
+use crate::forward::ForwardStats;
+use crate::forward::calls::{ForwardedJob, HereJob, Withdrawn};
+use crate::forward::handler::ForwardHandler;
+use crate::forward::table::Forwarding;
 use crate::gc::GcHandler;
 use crate::inbox::Inbox;
 use crate::jobs::Jobs;
@@ -37,7 +40,6 @@ use crate::quota::calls::{HoldCall, QuotaReply};
 use crate::quota::handler::QuotaHandler;
 use crate::quota::prices::{Bands, Quote};
 use crate::quota::query::QuotaQuery;
-use crate::quota::rights::RightsHandler;
 use crate::quota::transfers::Moved;
 use crate::quota::{QuotaStats, Quotas};
 use crate::reach::Reach;
@@ -46,6 +48,7 @@ use crate::reconfigure::ConfigHandler;
 use crate::refund::{Refund, Relocation};
 use crate::remap::Remapper;
 use crate::report::JobHandler;
+use crate::requests::{FREE, JOBS, WANT, WITNESS};
 use crate::restore::{RestoreHandler, Row, Tell};
 use crate::shares::{Blueprint, Next, Shares, Tree};
 use crate::store::JobMark;
@@ -257,6 +260,17 @@ impl Site {
         }
     }
 
+    fn forward_handler(&mut self) -> ForwardHandler<'_> {
+        ForwardHandler {
+            cx: &mut self.cx,
+            own: &mut self.own,
+            vos: &mut self.vos,
+            sources: &mut self.jobs.sources,
+            forward: &mut self.forward,
+            gossip: &self.peers.gossip,
+        }
+    }
+
     fn job_handler(&mut self) -> JobHandler<'_> {
         JobHandler {
             cx: &mut self.cx,
@@ -297,7 +311,7 @@ impl Site {
                 self.vos.cancel_requests(peer);
                 self.cx.clear_clock(peer);
             }
-            Event::Called(peer) => self.take_caller(peer),
+            Event::Called(peer) => self.peers.take_caller(&self.vos, peer),
             Event::Pushed {
                 from,
                 vo,
@@ -329,7 +343,9 @@ impl Site {
                         .ask_to_confirm(now, ticket, vo, sites);
                 }
             },
-            Event::Forward { ticket, call } => self.take_forward_call(now, ticket, call),
+            Event::Forward { ticket, call } => {
+                self.forward_handler().take_forward_call(now, ticket, call)
+            }
             Event::Publish { ticket, bytes, by } => self.inbox.hand_in(ticket, by, bytes),
             Event::Done(Done(Outcome::Read(document))) => {
                 self.head_handler().take_read(now, document)
@@ -569,6 +585,71 @@ impl Site {
         adoptions.map(|((vo, _), adoption)| (*vo, adoption))
     }
 
+    /// A peer asks.
+    fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
+        match bytes.first() {
+            Some(&WANT) => return self.quota_handler().answer_want(now, from, channel, bytes),
+            Some(&FREE) => {
+                return self
+                    .confirm_handler()
+                    .answer_question(now, from, channel, bytes);
+            }
+            Some(&JOBS) => {
+                return self
+                    .forward_handler()
+                    .answer_forward(now, from, channel, bytes);
+            }
+            Some(&WITNESS) => return self.quota_handler().answer_witness(from, channel, bytes),
+            _ => {}
+        }
+        let response = self.peers.gossip.answer(now, from, bytes, &self.vos);
+        self.cx.watch_peer(&self.peers.gossip, now, from);
+        self.head_handler().follow_agreements(now, from);
+        let bytes = response.to_bytes();
+        self.cx.answer(channel, bytes);
+    }
+
+    /// A peer has answered, or has not.
+    fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+        match id.to_be_bytes()[0] {
+            WANT => self.vos.take_given(bytes),
+            FREE => self.confirm_handler().take_confirmed(from, id, bytes),
+            JOBS => self.forward_handler().take_told(now, from, id, bytes),
+            WITNESS => self.quota_handler().take_witnessed(from, id, bytes),
+            _ => self.head_handler().take_answer(now, from, id, bytes),
+        }
+    }
+
+    /// The names of all jobs that were handed in or taken here and are remembered, of those that were handed in first.
+    pub fn forwarded_ids(&self) -> impl Iterator<Item = ContentHash> + '_ {
+        self.forward.ids()
+    }
+
+    /// One of them.
+    pub fn forwarded_job(&self, id: ContentHash) -> Option<ForwardedJob> {
+        self.forward.job(id)
+    }
+
+    /// Those that are to be handed to the batch system here.
+    pub fn forwarded_here(&self) -> impl Iterator<Item = HereJob> + '_ {
+        self.forward.here(&self.cx.clock)
+    }
+
+    /// Jobs that the batch system here has, and whose users take them back.
+    pub fn to_withdraw(&self) -> impl Iterator<Item = Withdrawn> + '_ {
+        self.forward.jobs_to_withdraw()
+    }
+
+    /// Counters for the metrics.
+    pub fn forward_stats(&self) -> ForwardStats {
+        self.forward.stats()
+    }
+
+    /// How many of its kind a peer has made new since the one that was said before this one.
+    pub fn held_back(&self, notice: &Notice) -> u64 {
+        self.cx.notices.held_back(notice)
+    }
+
     /// What an operator should know now.
     pub fn notices(&self) -> impl Iterator<Item = &Notice> {
         self.cx.notices.iter()
@@ -584,11 +665,11 @@ impl Site {
             self.trees().feed_shares(now);
         }
         if self.peers.are_stale {
-            self.announce_peers();
+            self.peers.announce(&mut self.cx, &self.vos);
         }
         self.quota_handler().advance_quotas(now);
         self.confirm_handler().advance_confirms(now);
-        self.advance_forward(now);
+        self.forward_handler().advance_forward(now);
         self.publisher().publish_due(now);
         // What has come and waits is not asked for once more.
         if self.inbox.is_empty() {

@@ -66,6 +66,11 @@ impl Vos {
         self.get(&vo).is_some_and(Vo::is_founded)
     }
 
+    /// Whether every VO has its charter.
+    pub(crate) fn has_all_charters(&self) -> bool {
+        self.values().all(Shared::is_founded)
+    }
+
     /// Whether a peer has sent what it holds of the earlier incarnations of this site `own`, or holds the same; or there
     /// is no peer.
     pub(crate) fn knows_own_past(&self, own: SiteId, vo: VoId) -> bool {

@@ -13,18 +13,19 @@ use fairmesh_broker::{Verdict, judge};
 use fairmesh_model::{Now, SiteId, VoId};
 
 use super::offer::Errand;
+use crate::advert::own::AdvertHandler;
 use crate::advert::part::Advert;
-use crate::site::Site;
+use crate::forward::handler::ForwardHandler;
 
-impl Site {
+impl ForwardHandler<'_> {
     /// Places for a job, this site among them where it takes jobs.
     pub(super) fn places(&mut self, now: Now, job: &Errand) -> Vec<Place> {
         // The owner may have left the VO since the job came.
         if !self.vos.contains_key(&job.vo) {
             return Vec::new();
         }
-        self.adverts_handler().renew_advert(now, job.vo);
-        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
+        AdvertHandler::new(self.cx, self.own, self.vos, self.sources).renew_advert(now, job.vo);
+        let connected: Vec<SiteId> = self.gossip.peers().collect();
         let wishes = job.wishes().ok().flatten();
         let name: Arc<str> = job.vo.to_string().into();
         let request = job.request(&name);

@@ -12,6 +12,10 @@ use super::ForwardStats;
 use super::rows::{Entry, is_open};
 use super::wire::End;
 use crate::config::SiteConfig;
+use crate::forward::calls::{ForwardedJob, HereJob, Withdrawn};
+use crate::forward::rows::row;
+use crate::store::Write;
+use crate::time::Clock;
 
 /// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each. Larger ones of other members
 /// count for several ([`Entry::places`]).
@@ -148,6 +152,87 @@ impl Forwarding {
         }
     }
 
+    /// The rows of all jobs that are remembered: nobody else holds them.
+    pub(crate) fn rows(&self) -> Vec<Write> {
+        let jobs = self.jobs.iter();
+        jobs.filter_map(|(job, entry)| self.row(*job, entry))
+            .collect()
+    }
+
+    pub(super) fn row(&self, job: ContentHash, entry: &Entry) -> Option<Write> {
+        let kept = self.machine.kept(&job.to_string())?;
+        Some(row(job, Some((kept, entry))))
+    }
+
+    /// The names of all jobs that were handed in or taken here and are remembered, of those that were handed in first.
+    pub(crate) fn ids(&self) -> impl Iterator<Item = ContentHash> + '_ {
+        let all = self.jobs.iter();
+        let others = all.filter(|(_, entry)| entry.errand.is_none());
+        let own = self.own.values();
+        own.chain(others.map(|(id, _)| id)).copied()
+    }
+
+    /// One of them.
+    pub(crate) fn job(&self, id: ContentHash) -> Option<ForwardedJob> {
+        let entry = self.jobs.get(&id)?;
+        let kept = self.machine.kept(&id.to_string())?;
+        Some(ForwardedJob {
+            id,
+            vo: entry.vo,
+            key: entry.key.clone(),
+            user: entry.user.clone(),
+            cpus: entry.cpus,
+            is_own: entry.errand.is_some(),
+            from: entry.from.clone(),
+            stage: entry.stage(kept)?,
+            withdrawal: entry.withdrawal,
+        })
+    }
+
+    /// Those that are to be handed to the batch system here.
+    pub(crate) fn here<'a>(&'a self, clock: &'a Clock) -> impl Iterator<Item = HereJob> + 'a {
+        self.open.iter().filter_map(move |id| {
+            let kept = self.machine.kept(&id.to_string())?;
+            let State::Here(_, class) = &kept.state else {
+                return None;
+            };
+            let entry = self.jobs.get(id)?;
+            let offer = entry.offer()?;
+            Some(HereJob {
+                id: *id,
+                visit: kept.ttl,
+                class: class.clone(),
+                offer: offer.claimed().clone(),
+                is_withdrawn: entry.is_wanted_back() || has_ended(entry, clock),
+            })
+        })
+    }
+
+    /// Counters for the metrics.
+    pub(crate) fn stats(&self) -> ForwardStats {
+        ForwardStats {
+            waiting: self.open.len() as u64,
+            ..self.stats
+        }
+    }
+
+    /// Jobs that the batch system here has, and whose users take them back.
+    pub(crate) fn jobs_to_withdraw(&self) -> impl Iterator<Item = Withdrawn> + '_ {
+        self.to_withdraw.iter().filter_map(|id| {
+            let entry = self.jobs.get(id)?;
+            let Some(End::Submitted { batch, .. }) = &entry.end else {
+                return None;
+            };
+            Some(Withdrawn {
+                id: *id,
+                visit: self.machine.kept(&id.to_string())?.ttl,
+                key: entry.key.clone(),
+                user: entry.user.clone(),
+                batch: batch.clone(),
+            })
+        })
+    }
+
     /// Whether one more job of a sender would be more than is remembered.
     pub(super) fn is_full(&self, of: Option<SiteId>) -> bool {
         let filled = self.filled.get(&of).copied().unwrap_or_default();
@@ -175,6 +260,11 @@ impl Forwarding {
     }
 }
 
+/// Whether nobody is to begin with a job any more: where it was handed in it is forgotten a day later.
+pub(super) fn has_ended(entry: &Entry, clock: &Clock) -> bool {
+    clock.standing.may_forget() && entry.until <= clock.own.wall
+}
+
 impl Entry {
     /// Whose room in the table it takes.
     fn sender(&self) -> Option<SiteId> {
@@ -190,7 +280,7 @@ mod tests {
     use fairmesh_model::VoId;
 
     use super::*;
-    use crate::forward::Withdrawal;
+    use crate::forward::rows::Withdrawal;
 
     #[test]
     fn a_job_takes_the_room_of_whoever_sent_it_first_until_it_is_forgotten() {

@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use fairmesh_broker::forward::Event as Arrived;
 use fairmesh_model::{ContentHash, Millis, Now, SiteId};
 
+use super::rows;
 use super::table::{About, Asked};
 use super::wire::{ENDS_MAX, Message};
-use super::{ForwardStats, rows};
-use crate::site::Site;
+use crate::forward::handler::ForwardHandler;
 use crate::time::GC_GRACE;
 
 /// How long after its offer has ended a job is remembered: as far as two clocks may be apart.
@@ -22,7 +22,7 @@ const GC_EVERY: Millis = Millis::from_secs(10);
 /// How often a member is asked what became of a job.
 const ASK_AGAIN: Millis = Millis::from_secs(5);
 
-impl Site {
+impl ForwardHandler<'_> {
     pub(crate) fn advance_forward(&mut self, now: Now) {
         if self.forward.jobs.is_empty() {
             return;
@@ -41,7 +41,7 @@ impl Site {
         }
         if now.mono >= self.forward.gc_at {
             self.forward.gc_at = now.mono.after(GC_EVERY);
-            self.collect_garbage_of_forwarding(now);
+            self.collect_garbage(now);
         }
     }
 
@@ -69,7 +69,7 @@ impl Site {
     }
 
     /// Gives up what nobody answers for, and lets go of what nobody takes any more.
-    fn collect_garbage_of_forwarding(&mut self, now: Now) {
+    fn collect_garbage(&mut self, now: Now) {
         let timeout = self.cx.config.timing.request_timeout;
         let forward = &mut self.forward;
         let is_young = |asked: &Asked| now.mono < asked.at.after(timeout).after(timeout);
@@ -105,13 +105,5 @@ impl Site {
         let gone = old.iter().map(|job| rows::row(*job, None)).collect();
         self.cx.persist(gone);
         old.into_iter().for_each(|job| self.forward.forget(job));
-    }
-
-    /// Counters for the metrics.
-    pub fn forward_stats(&self) -> ForwardStats {
-        ForwardStats {
-            waiting: self.forward.open.len() as u64,
-            ..self.forward.stats
-        }
     }
 }
