@@ -37,6 +37,7 @@ mod vos;
 mod event;
 mod jobs;
 mod members;
+mod parts;
 mod peers;
 mod shares;
 
@@ -56,6 +57,7 @@ mod instalments;
 mod mounts;
 mod publish;
 mod query;
+mod questions;
 mod reach;
 mod receive;
 mod reconfigure;
@@ -98,6 +100,7 @@ pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, W
 pub use instalments::replaces as replaces_instalments;
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
+pub use parts::Parts;
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};
 pub use quota::QuotaStats;
 pub use quota::calls::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};

@@ -14,8 +14,8 @@ use serde_bytes::ByteBuf;
 
 use crate::identity::Account;
 use crate::kinds::Description;
+use crate::parts::Parts;
 use crate::reach::Reach;
-use crate::site::Site;
 use crate::store::Write;
 use crate::view::Coverage;
 use crate::vo::Vo;
@@ -134,7 +134,7 @@ impl Viewed {
         Some(self.length.start_of(self.reference?))
     }
 
-    /// See [`Site::view_digest`].
+    /// See [`Parts::view_digest`].
     pub fn digest(&self) -> ContentHash {
         let mut rows: Vec<(String, ByteBuf)> = Vec::new();
         self.sums.digest(self.mount, |path, sum| {
@@ -144,7 +144,7 @@ impl Viewed {
     }
 }
 
-impl Site {
+impl Parts {
     /// What a reader of a factor should be warned of.
     pub fn health(&self, now: Now) -> Health {
         let mut health = Health::default();
@@ -300,7 +300,7 @@ impl Site {
     }
 
     /// Digest of the VO's view: its documents in force and those that they mount, and every weighted sum below its mount as
-    /// seen from the reference window. Two sites with equal vectors, documents and [`Site::reference`] have equal ones.
+    /// seen from the reference window. Two sites with equal vectors, documents and [`Parts::reference`] have equal ones.
     /// The cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
         let sums = Arc::new(self.snapshot());

@@ -15,8 +15,8 @@ use fairmesh_usage::{Capacity, Cell, join, named_cells};
 
 use crate::kinds::usage_slice;
 use crate::own::{OfSpan as OwnOfSpan, clamped};
+use crate::parts::Parts;
 use crate::query::UsageCell;
-use crate::site::Site;
 use crate::vo::Vo;
 
 /// The tables of a span, each in the forms that a site's heads have; one, at rest.
@@ -38,7 +38,7 @@ pub struct KnownUsage {
     others: Option<PublishedTables>,
 }
 
-impl Site {
+impl Parts {
     /// What all sites of a VO, this one too, have published of usage: O(tables).
     pub fn published_tables(&self, vo: VoId) -> Option<PublishedTables> {
         self.tables(vo, |_| true)

@@ -18,8 +18,8 @@ use fairmesh_usage::Capacity;
 
 use crate::identity::Account;
 use crate::own::{Bounds, OfSpan, clamped};
+use crate::parts::Parts;
 use crate::running::Place;
-use crate::site::Site;
 use crate::tables::PublishedTables;
 use crate::view::View;
 use crate::vo::Vo;
@@ -67,7 +67,7 @@ pub struct WeighedUsage {
     vos: BTreeMap<VoId, OfVo>,
 }
 
-impl Site {
+impl Parts {
     /// What the weighted usage of these entries is made of. O(tables), and what runs here.
     pub fn weighed_usage(&self, entries: &[AccountPath]) -> WeighedUsage {
         let view = Arc::clone(&self.shares.tree.view);
@@ -143,7 +143,7 @@ impl WeighedUsage {
         let Some(entry) = reader.entry(entry) else {
             return BTreeMap::new();
         };
-        let mut parts = Parts {
+        let mut parts = SiteSums {
             usage: self,
             entry,
             first_day: reader.since(entry).map_or(0, |since| since.0),
@@ -166,7 +166,7 @@ impl WeighedUsage {
 }
 
 /// The sums of one entry while they are added up.
-struct Parts<'a> {
+struct SiteSums<'a> {
     usage: &'a WeighedUsage,
     entry: EntryId,
     /// The first day that counts for the entry.
@@ -177,7 +177,7 @@ struct Parts<'a> {
     sites: BTreeMap<SiteId, SiteUsage>,
 }
 
-impl Parts<'_> {
+impl SiteSums<'_> {
     fn add_own(&mut self, vo: VoId, held: &OfVo) {
         let published = clamped(held.own.iter(), None);
         let counted = clamped(held.own.iter(), Some(held.bounds));
