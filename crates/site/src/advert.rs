@@ -14,6 +14,7 @@ pub(crate) mod confirm;
 mod known;
 pub(crate) mod own;
 pub(crate) mod part;
+pub(crate) mod pending;
 pub(crate) mod sources;
 
 use fairmesh_broker::Sla;

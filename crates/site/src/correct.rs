@@ -12,7 +12,7 @@ use std::collections::BTreeSet;
 
 use fairmesh_model::{Now, Span, UsageRecord, VoId, WallTime, cbor, mutated};
 
-use crate::event::{Correction, Ticket};
+use crate::event::Correction;
 use crate::identity::{Account, IdentityMap};
 use crate::own::Own;
 use crate::reach::Reach;
@@ -21,6 +21,7 @@ use crate::report::JobHandler;
 use crate::reporting::Reporting;
 use crate::store::{JobMark, Table, Write, job_key};
 use crate::terms::no_charter;
+use crate::tickets::Ticket;
 use crate::vos::Vos;
 
 impl JobHandler<'_> {

@@ -9,9 +9,10 @@ use fairmesh_gossip::Change;
 use fairmesh_model::{MonoTime, SigningKey, SiteId, VoId, mutated};
 
 use crate::config::SiteConfig;
-use crate::event::{Channel, Effect, Reply, Ticket};
+use crate::event::{Effect, Reply};
 use crate::notice::{Notice, Notices};
 use crate::store::{Table, Write, head_row};
+use crate::tickets::{Channel, Ticket};
 use crate::time::Clock;
 
 /// Counters for the metrics.

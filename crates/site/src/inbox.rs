@@ -13,7 +13,7 @@ use fairmesh_gossip::wire::SIGNED_BYTES;
 use fairmesh_gossip::{Arrival, Replica};
 use fairmesh_model::{SiteId, VoId};
 
-use crate::event::Ticket;
+use crate::tickets::Ticket;
 
 /// Bytes of an answer that are taken in in one step: some 4,000 cells, a few milliseconds.
 pub(crate) const STEP_BYTES: usize = 48 << 10;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, VecDeque};
 use fairmesh_gossip::Gossip;
 use fairmesh_model::SiteId;
 
-use crate::advert::confirm::Confirms;
+use crate::advert::pending::Confirms;
 use crate::cx::Cx;
 use crate::event::Effect;
 use crate::vo::Vo;

@@ -24,8 +24,7 @@ use fairmesh_model::{
 };
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, Total, join};
 
-pub(crate) use large::{Sum, Summed};
-pub(crate) use steps::Step;
+pub(crate) use large::{Step, Sum, Summed};
 
 use crate::advert::part::{Advert, newest};
 use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_key, usage_slice};

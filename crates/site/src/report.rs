@@ -10,7 +10,7 @@ use fairmesh_model::{CoreMillis, Counters, JobKey, Now, UsageRecord, VoId, cbor,
 use crate::again::{AfterCorrection, JobTerms};
 use crate::charge::Charge;
 use crate::cx::Cx;
-use crate::event::{Reply, Ticket};
+use crate::event::Reply;
 use crate::instalments::settled;
 use crate::jobs::{Jobs, Unmapped};
 use crate::own::Own;
@@ -20,6 +20,7 @@ use crate::reporting::{Ended, KnownJob, Reporting};
 use crate::shares::Shares;
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::terms::{Payer, Payers, Terms};
+use crate::tickets::Ticket;
 use crate::usage::{Added, UsageHandler};
 use crate::vos::Vos;
 

@@ -9,13 +9,13 @@ use fairmesh_model::{
 use crate::advert::own::AdvertHandler;
 use crate::advert::sources::Listed;
 use crate::charge::{Rules, charge, rate};
-use crate::event::Ticket;
 use crate::kinds::{RUNNING, running_parts};
 use crate::report::JobHandler;
 use crate::reporting::Reporting;
 use crate::running::{Place, Run};
 use crate::store::{JobMark, job_key};
 use crate::terms::{Payer, Payers};
+use crate::tickets::Ticket;
 
 impl JobHandler<'_> {
     /// Counts the instalments of running jobs and replaces what is in flight.

@@ -11,13 +11,14 @@ use fairmesh_model::{
 use fairmesh_policy::HighestSeen;
 
 use crate::advert::AdvertCall;
-use crate::advert::confirm::{ConfirmHandler, Confirms};
+use crate::advert::confirm::ConfirmHandler;
 use crate::advert::own::AdvertHandler;
+use crate::advert::pending::Confirms;
 use crate::clocks::watch_own_clock;
 use crate::config::SiteConfig;
 use crate::cx::{Cx, SiteStats};
 use crate::describe::describe_all;
-use crate::event::{Channel, Effect, Event};
+use crate::event::{Effect, Event};
 use crate::forward::handler::ForwardHandler;
 use crate::forward::table::Forwarding;
 use crate::gc::GcHandler;
@@ -35,7 +36,10 @@ use crate::reconfigure::ConfigHandler;
 use crate::report::JobHandler;
 use crate::requests::{FREE, JOBS, WANT, WITNESS};
 use crate::restore::{RestoreHandler, Row, Tell};
-use crate::shares::{Blueprint, Next, Shares, Tree};
+use crate::shares::building::Blueprint;
+use crate::shares::tree::Tree;
+use crate::shares::{Next, Shares};
+use crate::tickets::Channel;
 use crate::time::Clock;
 use crate::trees::TreeHandler;
 use crate::usage::UsageHandler;

@@ -14,7 +14,7 @@ use crate::config::Charging;
 use crate::cx::Cx;
 use crate::identity::{Account, IdentityMap, Words};
 use crate::reach::Reach;
-use crate::shares::Tree;
+use crate::shares::tree::Tree;
 use crate::store::JobMark;
 use crate::vos::Vos;
 

@@ -19,13 +19,14 @@ use fairmesh_usage::Capacity;
 
 use crate::advert::OwnAdvert;
 use crate::audit::Audit;
+use crate::checks::SiteKinds;
 use crate::document::{Document, DocumentRefused};
-use crate::event::PushToken;
-use crate::kinds::{ADVERT, DESCRIPTION, RUNNING, SiteKinds};
+use crate::kinds::{ADVERT, DESCRIPTION, RUNNING};
 use crate::moved::Moved;
 use crate::own::Bounds;
 use crate::published::{Published, Step};
 use crate::quota::Quota;
+use crate::tickets::PushToken;
 
 /// One VO.
 #[derive(Debug)]

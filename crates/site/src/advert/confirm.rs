@@ -7,17 +7,18 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{MonoTime, Now, SiteId, VoId, cbor};
+use fairmesh_model::{Now, SiteId, VoId, cbor};
 use serde_bytes::ByteBuf;
 
 use super::{Advert, AdvertAnswer, part};
 use crate::advert::own::{AdvertHandler, reply};
+use crate::advert::pending::Call;
 use crate::advert::sources::Sources;
 use crate::cx::Cx;
-use crate::event::{Channel, Ticket};
 use crate::own::Own;
 use crate::peers::Peers;
 use crate::requests::{FREE, framed, numbered, unframed};
+use crate::tickets::{Channel, Ticket};
 use crate::vos::Vos;
 
 /// Longest frame: an advert and what stands around it.
@@ -31,27 +32,6 @@ const CALLS_MAX: usize = 64;
 
 /// What a site answers: its advert, or why there is none.
 type Said = Result<ByteBuf, String>;
-
-/// Calls that wait for answers.
-#[derive(Debug, Default)]
-pub(crate) struct Confirms {
-    calls: BTreeMap<Ticket, Call>,
-    last: u64,
-}
-
-impl Confirms {
-    /// When a call has waited for long enough.
-    pub(crate) fn wakeup(&self) -> Option<MonoTime> {
-        self.calls.values().map(|call| call.until).min()
-    }
-}
-
-#[derive(Debug)]
-struct Call {
-    until: MonoTime,
-    asked: BTreeMap<u64, SiteId>,
-    said: Vec<(SiteId, Result<Advert, String>)>,
-}
 
 /// Asks other sites how things stand with them, and answers when they ask.
 pub(crate) struct ConfirmHandler<'a> {

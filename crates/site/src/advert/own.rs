@@ -14,9 +14,10 @@ use crate::advert::sources::{Listed, Sources, Waits};
 use crate::advert::{AdvertAnswer, AdvertRules, Occupancy, OwnAdvert, WAITING_MAX};
 use crate::config::SiteConfig;
 use crate::cx::Cx;
-use crate::event::{Reply, Ticket};
+use crate::event::Reply;
 use crate::kinds::ADVERT;
 use crate::own::Own;
+use crate::tickets::Ticket;
 use crate::vos::Vos;
 
 /// Works out adverts and puts them into heads.

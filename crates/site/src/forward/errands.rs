@@ -7,12 +7,13 @@ use fairmesh_broker::forward::{Event as Arrived, State, TTL, TTL_MAX, Traveller}
 use fairmesh_model::{ContentHash, Now, Signed, cbor};
 use serde_bytes::ByteBuf;
 
-use crate::event::{Reply, Ticket};
+use crate::event::Reply;
 use crate::forward::calls::{Came, ForwardAnswer, ForwardCall, ForwardReply};
 use crate::forward::handler::ForwardHandler;
 use crate::forward::offer::{Errand, MISLEADING, OFFER_MAX, Offer};
 use crate::forward::rows::Entry;
 use crate::forward::wire::{End, plain};
+use crate::tickets::Ticket;
 
 /// Most jobs of one user that are remembered: one user does not take all the room.
 const JOBS_OF_USER_MAX: usize = 1_000;

@@ -10,7 +10,6 @@ use super::wire;
 use super::wire::Told;
 use crate::advert::sources::Sources;
 use crate::cx::Cx;
-use crate::event::Channel;
 use crate::forward::offer::Offer;
 use crate::forward::rows::{Entry, Withdrawal, is_open};
 use crate::forward::table::{About, Asked, Forwarding, has_ended};
@@ -18,6 +17,7 @@ use crate::forward::wire::{End, Message, Take, plain, read_forward, read_forward
 use crate::notice::Notice;
 use crate::own::Own;
 use crate::requests::{JOBS, numbered};
+use crate::tickets::Channel;
 use crate::time::Standing;
 use crate::vos::Vos;
 

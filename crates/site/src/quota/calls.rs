@@ -5,8 +5,8 @@ use fairmesh_model::{
 };
 use fairmesh_quota::{Answer, Committed, HoldRequest};
 
-use crate::event::Ticket;
 use crate::identity::Account;
+use crate::tickets::Ticket;
 
 /// A job that wants to run.
 #[derive(Debug, Clone, PartialEq, Eq)]

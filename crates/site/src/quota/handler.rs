@@ -8,7 +8,6 @@ use fairmesh_quota::Want;
 use super::wire;
 use crate::advert::sources::Sources;
 use crate::cx::Cx;
-use crate::event::Channel;
 use crate::own::Own;
 use crate::peers::Peers;
 use crate::quota::query::QuotaQuery;
@@ -17,6 +16,7 @@ use crate::quota::rounds::Round;
 use crate::quota::{ASK_AGAIN, Quotas};
 use crate::requests::{WANT, numbered};
 use crate::shares::Shares;
+use crate::tickets::Channel;
 use crate::vos::Vos;
 
 /// How often a ledger looks at the time, and at what it lacks.

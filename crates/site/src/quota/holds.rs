@@ -4,25 +4,20 @@
 //!
 //! Invariant: what is answered is durable; a call that is repeated gets the same answer.
 
-use fairmesh_model::{AccountPath, CoreMillis, Factor, JobKey, Millis, Now, VoId, mutated};
-use fairmesh_quota::{Answer, Decider, HoldRequest, SliceId, Verdict, core_hours};
+use fairmesh_model::{AccountPath, CoreMillis, JobKey, Millis, Now, VoId, mutated};
+use fairmesh_quota::{Answer, HoldRequest, SliceId, Verdict, core_hours};
 
-use crate::event::{Reply, Ticket};
-use crate::quota::Quota;
+use crate::event::Reply;
 use crate::quota::calls::{HoldCall, HoldContext, QuotaAnswer, QuotaCall, QuotaReply, Waiting};
 use crate::quota::handler::QuotaHandler;
+use crate::quota::query::{explain, held, waits_for};
+use crate::tickets::Ticket;
 
 /// How long a call waits for rights that other members have.
 const WAIT_MAX: Millis = Millis::from_secs(2);
 
 /// Calls that wait in one VO, at most; more are decided at once.
 const WAITING_MAX: usize = 1_024;
-
-/// How long a job may wait in its queue until its hold expires, beside the time that it may run.
-pub(super) const QUEUE_MAX: Millis = Millis::from_secs(30 * 86_400);
-
-/// Slack on top of both, for a scheduler that reports late.
-pub(super) const MARGIN: Millis = Millis::from_secs(600);
 
 impl QuotaHandler<'_> {
     pub(crate) fn take_quota(&mut self, now: Now, ticket: Ticket, call: QuotaCall) {
@@ -208,31 +203,6 @@ impl QuotaHandler<'_> {
     }
 }
 
-/// Says what a user could not know from the numbers alone.
-pub(super) fn explain(quota: &Quota, answer: &mut Answer) {
-    if answer.by == Some(Decider::Owner)
-        && let Some(message) = &mut answer.message
-    {
-        *message += " (so the owner of this site decides)";
-    }
-    if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
-        *message += &waits_for(quota);
-    }
-}
-
-/// What a site whose rights are frozen waits for.
-fn waits_for(quota: &Quota) -> String {
-    let unheard = quota.ledger.unheard().count();
-    format!(
-        " (this site has just started, and spends nothing until heads of {unheard} more sites have been received)"
-    )
-}
-
-pub(super) fn held(vo: VoId, answer: Answer) -> QuotaReply {
-    let (vo, answer) = (Some(vo), Box::new(answer));
-    Ok(QuotaAnswer::Held { vo, answer })
-}
-
 fn unknown(job: &JobKey) -> String {
     let JobKey {
         cluster,
@@ -242,25 +212,4 @@ fn unknown(job: &JobKey) -> String {
     format!(
         "job `{job}` of cluster `{cluster}` (instance {instance}): nothing was held for it here"
     )
-}
-
-/// Where no quota says anything: it runs, and nothing is remembered.
-pub(super) fn without_quota(vo: Option<VoId>) -> QuotaAnswer {
-    let answer = Answer {
-        verdict: Verdict::Exempt,
-        by: Some(if vo.is_some() {
-            Decider::Vo
-        } else {
-            Decider::Owner
-        }),
-        account: None,
-        parts: Vec::new(),
-        short: CoreMillis(0),
-        price: Factor::ONE,
-        message: None,
-    };
-    QuotaAnswer::Held {
-        vo,
-        answer: Box::new(answer),
-    }
 }

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{AccountPath, CoreMillis, Factor, Now, VoId, WallTime, mutant, mutated};
+use fairmesh_model::{AccountPath, Now, VoId, mutant, mutated};
 use fairmesh_quota::Funded;
 use fairmesh_quota::price::Pricing;
 
@@ -41,17 +41,6 @@ impl Bands {
             of_vo.is_none_or(|account| funded.is_within(&account))
         })
     }
-}
-
-/// What a job would cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quote {
-    /// If it runs as long as it asks to.
-    pub cost: CoreMillis,
-    /// The price of that, with the fee for importance.
-    pub price: Factor,
-    /// Since when the site asks what it asks, by its own clock; `None` where that is the usual price.
-    pub since: Option<WallTime>,
 }
 
 impl Vos {

@@ -6,21 +6,35 @@ use fairmesh_model::{
     mutant,
 };
 use fairmesh_quota::price::{charge, load, of_job};
-use fairmesh_quota::{Answer, HoldRequest, SliceId, Verdict};
+use fairmesh_quota::{Answer, Decider, HoldRequest, SliceId, Verdict};
 
 use crate::advert::sources::Sources;
 use crate::charge::rate;
 use crate::config::Charging;
 use crate::cx::Cx;
-use crate::identity::Account;
-use crate::identity::Pattern;
+use crate::identity::{Account, Pattern};
 use crate::quota::Quota;
-use crate::quota::calls::{Asking, HoldCall, HoldContext, QuotaReply};
-use crate::quota::holds::{MARGIN, QUEUE_MAX, explain, held, without_quota};
-use crate::quota::prices::Quote;
-use crate::shares::Tree;
+use crate::quota::calls::{Asking, HoldCall, HoldContext, QuotaAnswer, QuotaReply};
+use crate::shares::tree::Tree;
 use crate::terms::Terms;
 use crate::vos::Vos;
+
+/// How long a job may wait in its queue until its hold expires, beside the time that it may run.
+const QUEUE_MAX: Millis = Millis::from_secs(30 * 86_400);
+
+/// Slack on top of both, for a scheduler that reports late.
+const MARGIN: Millis = Millis::from_secs(600);
+
+/// What a job would cost.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Quote {
+    /// If it runs as long as it asks to.
+    pub cost: CoreMillis,
+    /// The price of that, with the fee for importance.
+    pub price: Factor,
+    /// Since when the site asks what it asks, by its own clock; `None` where that is the usual price.
+    pub since: Option<WallTime>,
+}
 
 /// Reads quotas and prices.
 #[derive(Clone, Copy)]
@@ -255,5 +269,51 @@ impl Vos {
                 .collect(),
             ..Charging::default()
         })
+    }
+}
+
+/// Says what a user could not know from the numbers alone.
+pub(super) fn explain(quota: &Quota, answer: &mut Answer) {
+    if answer.by == Some(Decider::Owner)
+        && let Some(message) = &mut answer.message
+    {
+        *message += " (so the owner of this site decides)";
+    }
+    if let Some(message) = answer.message.as_mut().filter(|_| quota.ledger.is_frozen()) {
+        *message += &waits_for(quota);
+    }
+}
+
+/// What a site whose rights are frozen waits for.
+pub(super) fn waits_for(quota: &Quota) -> String {
+    let unheard = quota.ledger.unheard().count();
+    format!(
+        " (this site has just started, and spends nothing until heads of {unheard} more sites have been received)"
+    )
+}
+
+pub(super) fn held(vo: VoId, answer: Answer) -> QuotaReply {
+    let (vo, answer) = (Some(vo), Box::new(answer));
+    Ok(QuotaAnswer::Held { vo, answer })
+}
+
+/// Where no quota says anything: it runs, and nothing is remembered.
+pub(super) fn without_quota(vo: Option<VoId>) -> QuotaAnswer {
+    let answer = Answer {
+        verdict: Verdict::Exempt,
+        by: Some(if vo.is_some() {
+            Decider::Vo
+        } else {
+            Decider::Owner
+        }),
+        account: None,
+        parts: Vec::new(),
+        short: CoreMillis(0),
+        price: Factor::ONE,
+        message: None,
+    };
+    QuotaAnswer::Held {
+        vo,
+        answer: Box::new(answer),
     }
 }

@@ -16,11 +16,11 @@ use fairmesh_gossip::Shared;
 use fairmesh_model::{Millis, MonoTime, Now, SiteId, VoId, mutated};
 use fairmesh_quota::Offer;
 
-use crate::event::Channel;
 use crate::quota::Quota;
 use crate::quota::handler::QuotaHandler;
 use crate::quota::rounds::{Question, Round};
 use crate::requests::{WITNESS, framed, numbered, unframed};
+use crate::tickets::Channel;
 use crate::vos::Vos;
 
 /// Longest frame: a few hashes and numbers.

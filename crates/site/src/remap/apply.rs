@@ -7,9 +7,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Counters, Now, Span, VoId, cbor};
 
-use super::{Moved, Remap};
+use super::Remap;
+use super::change::Moved;
 use crate::audit::AuditEntry;
-use crate::event::Ticket;
 use crate::identity::Account;
 use crate::jobs::Unmapped;
 use crate::own::Own;
@@ -17,6 +17,7 @@ use crate::refund::{MOVED_PREFIX, Relocation, lacks_words};
 use crate::report::JobHandler;
 use crate::reporting::Reporting;
 use crate::store::{Table, Write, origin_key};
+use crate::tickets::Ticket;
 use crate::vos::Vos;
 
 /// What is added to the cells of a VO, or of the site's own accounts, by span and account.

@@ -15,7 +15,7 @@ use fairmesh_fairshare::{EntryId, Reach, UsageItem};
 use fairmesh_gossip::Shared as _;
 use fairmesh_model::{SiteId, Span, VoId, WallTime, mutant, mutated};
 
-use super::Tree;
+use super::tree::Tree;
 use crate::identity::Account;
 use crate::moved::moved;
 use crate::own::Own;
