@@ -12,8 +12,7 @@ use fairmesh_model::{Origin, Span, UsageRecord, WallTime, mutant};
 
 use crate::charge::charge;
 use crate::identity::{Account, IdentityMap};
-use crate::jobs::Jobs;
-use crate::own::Own;
+use crate::parts::{Jobs, Own};
 use crate::reach::Reach;
 use crate::refund::Refund;
 use crate::store::JobMark;
@@ -82,12 +81,6 @@ impl<'a> JobTerms<'a> {
         let until = lost.max().map(|until| until.min(record.end));
         let until = until.filter(|until| *until > record.start);
         AfterCorrection::Again(until.map(JobMark::at))
-    }
-
-    /// Whether a job whose mark is known was taken back, and its record counts it again.
-    pub(crate) fn counts_again(&self, record: &UsageRecord, mark: Option<JobMark>) -> bool {
-        let after = self.after_correction(record, mark);
-        matches!(after, AfterCorrection::Again(_))
     }
 
     /// Whether `record` reports something else than `old`, which was taken back. Of two sources of one job one may

@@ -4,12 +4,10 @@ use fairmesh_gossip::{Gossip, Shared as _};
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{Millis, Now, SiteId, WallTime, mutant};
 
-use crate::cx::Cx;
 use crate::notice::Notice;
-use crate::own::Own;
+use crate::parts::{Cx, Own, Vos};
 use crate::time::{Standing, has_leapt, standing};
 use crate::vo::Vo;
-use crate::vos::Vos;
 
 /// Longest time between the last head that a site has signed and a start at which its clock is believed without a word
 /// of others: a week is the least history that may be lost by that.
@@ -57,26 +55,13 @@ pub(crate) fn watch_own_clock(
     cx.notice(now.mono, Notice::OwnClockOff { what });
 }
 
-fn median_clock(vos: &Vos, gossip: &Gossip, now: Now) -> Option<WallTime> {
+pub(crate) fn median_clock(vos: &Vos, gossip: &Gossip, now: Now) -> Option<WallTime> {
     let counts = |peer| {
         vos.values()
             .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
     };
     let median = gossip.median_clock(now, counts);
     mutant!(OwnClockBelieved, median, Some(now.wall))
-}
-
-/// The same moment by the members' clock if the own one is off, by which all that others have signed would be old.
-pub(crate) fn by_members(cx: &Cx, vos: &Vos, gossip: &Gossip, now: Now) -> Now {
-    let median = median_clock(vos, gossip, now);
-    let tolerance = cx.config.timing.clock_tolerance;
-    match standing(now.wall, median, cx.clock.last_head_at, tolerance) {
-        Standing::Off { .. } => Now {
-            wall: median.unwrap_or(now.wall),
-            ..now
-        },
-        _ => now,
-    }
 }
 
 /// A start long after this site has signed last: it was off, or its clock has leapt since, and no other member has said

@@ -14,7 +14,7 @@ use fairmesh_model::{Now, Span, UsageRecord, VoId, WallTime, cbor, mutated};
 
 use crate::event::Correction;
 use crate::identity::{Account, IdentityMap};
-use crate::own::Own;
+use crate::parts::{Own, Vos};
 use crate::reach::Reach;
 use crate::refund::{Refund, lacks_words, parts_of};
 use crate::report::JobHandler;
@@ -22,7 +22,6 @@ use crate::reporting::Reporting;
 use crate::store::{JobMark, Table, Write, job_key};
 use crate::terms::no_charter;
 use crate::tickets::Ticket;
-use crate::vos::Vos;
 
 impl JobHandler<'_> {
     /// Takes jobs back that were reported in error, and answers once it is durable.

@@ -7,8 +7,7 @@ use fairmesh_model::{VoId, mutated};
 
 use crate::config::SiteConfig;
 use crate::kinds::{DESCRIPTION, Description, description_parts};
-use crate::own::Own;
-use crate::vos::Vos;
+use crate::parts::{Own, Vos};
 
 /// Puts into the next head of every VO what the site's machines cost.
 pub(crate) fn describe_all(config: &SiteConfig, own: &mut Own, vos: &mut Vos) {

@@ -10,20 +10,16 @@ use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mut
 use fairmesh_policy::{Adopted, VoPolicies};
 
 use crate::adoptions::{BroughtBy, note_adoption};
-use crate::cx::Cx;
 use crate::describe::describe;
 use crate::document::{Document, DocumentRefused};
 use crate::event::{Effect, Reply, Verdict};
 use crate::notice::Notice;
-use crate::own::Own;
-use crate::peers::Peers;
+use crate::parts::{Cx, Own, Peers, Shares, Vos};
 use crate::quota::rights::RightsHandler;
-use crate::shares::Shares;
 use crate::store::{Table, Write, vo_key};
 use crate::tickets::Ticket;
 use crate::trees::warn_of_documents;
 use crate::usage::UsageHandler;
-use crate::vos::Vos;
 
 /// Adopts documents.
 pub(crate) struct DocumentHandler<'a> {

@@ -7,10 +7,11 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId, WallTime};
 
-use crate::again::{AfterCorrection, JobTerms};
+use crate::again::AfterCorrection;
 use crate::config::Charging;
 use crate::identity::{Account, IdentityMap};
 use crate::instalments::settled;
+use crate::parts::Parts;
 use crate::store::{JobMark, job_key};
 
 /// What one record would do.
@@ -35,17 +36,12 @@ pub enum Estimate {
     },
 }
 
-impl JobTerms<'_> {
+impl Parts {
     /// What `record` would count beyond what `mark` says is charged already.
-    pub(crate) fn estimate(
-        &self,
-        now: Now,
-        record: &UsageRecord,
-        mark: Option<JobMark>,
-    ) -> Estimate {
-        let account = self.terms.tree.view.account(record);
+    pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
+        let account = self.shares.tree.view.account(record);
         let vo = account.as_ref().and_then(|account| account.vo);
-        let (mark, is_known) = match self.after_correction(record, mark) {
+        let (mark, is_known) = match self.job_terms().after_correction(record, mark) {
             AfterCorrection::Counted(told) => {
                 let mark = self.own.mark_behind_loss(vo, record, told);
                 (mark, mark == told)
@@ -54,17 +50,17 @@ impl JobTerms<'_> {
             AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
         };
         if mark.is_none_or(|mark| !mark.ended)
-            && let Err(why) = self.terms.check_capacity(vo, record)
+            && let Err(why) = self.terms().check_capacity(vo, record)
         {
             return Estimate::Refused(why);
         }
-        let charging = &self.terms.cx.config.charging;
+        let charging = &self.cx.config.charging;
         self.estimate_by(now, (record, account), (mark, is_known), charging)
     }
 
     /// What `site` charges for the jobs by what it has told the members of their VOs about its
     /// machines and queues, whatever is counted already. Whose jobs they are is decided here.
-    pub(crate) fn estimate_at(
+    pub fn estimate_at(
         &self,
         now: Now,
         records: impl Iterator<Item = UsageRecord>,
@@ -74,14 +70,14 @@ impl JobTerms<'_> {
         let mut estimate = |record: UsageRecord| {
             let refuse =
                 |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
-            let account = self.terms.tree.view.account(&record);
+            let account = self.shares.tree.view.account(&record);
             let Some(vo) = account.as_ref().and_then(|account| account.vo) else {
                 let why = "its account belongs to no VO, so no site has published what it costs";
                 return refuse(why.to_owned());
             };
             let charging = told
                 .entry(vo)
-                .or_insert_with(|| self.terms.vos.charging_at(vo, site));
+                .or_insert_with(|| self.vos.charging_at(vo, site));
             match charging {
                 Some(charging) => {
                     self.estimate_by(now, (&record, account), (None, false), charging)
@@ -101,14 +97,14 @@ impl JobTerms<'_> {
         (mark, is_known): (Option<JobMark>, bool),
         charging: &Charging,
     ) -> Estimate {
-        if let Err(why) = self.terms.check(record) {
+        if let Err(why) = self.terms().check(record) {
             return Estimate::Refused(why);
         }
         let mapped = account.is_some();
         let account = account.unwrap_or_else(IdentityMap::nowhere);
-        let rules = self.terms.rules(account.vo, now.wall);
+        let rules = self.terms().rules(account.vo, now.wall);
         let charge = match self
-            .terms
+            .terms()
             .charge_of(record, mark, (account.vo, &rules), charging)
         {
             Ok(None) => return Estimate::Known,

@@ -5,17 +5,13 @@ use fairmesh_gossip::Shared;
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{Now, Span, WallTime, mutant};
 
-use crate::cx::Cx;
 use crate::event::Effect;
-use crate::jobs::Jobs;
-use crate::own::Own;
+use crate::parts::{Cx, Jobs, Own, Shares, Vos};
 use crate::quota::rights::RightsHandler;
-use crate::shares::Shares;
 use crate::store::head_row;
 use crate::time::GC_GRACE;
 use crate::trees::warn_of_documents;
 use crate::usage::UsageHandler;
-use crate::vos::Vos;
 
 /// Collects garbage.
 pub(crate) struct GcHandler<'a> {

@@ -108,11 +108,6 @@ impl Jobs {
             .map(|(_, refund)| refund)
     }
 
-    /// Whether any of a job was taken back.
-    pub(crate) fn has_refunds(&self, job: &JobKey) -> bool {
-        self.refunds_of(job).next().is_some()
-    }
-
     /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
     pub(crate) fn forget_refunds(&mut self, now: WallTime, horizon: WallTime) -> Vec<Write> {
         let before = now.before(AUDIT_KEPT).min(horizon);

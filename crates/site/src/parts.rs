@@ -1,14 +1,14 @@
 //! The parts of a site. Handlers borrow those that they may touch; questions read all of them.
 
-use crate::cx::Cx;
-use crate::forward::table::Forwarding;
-use crate::inbox::Inbox;
-use crate::jobs::Jobs;
-use crate::own::Own;
-use crate::peers::Peers;
-use crate::quota::Quotas;
-use crate::shares::Shares;
-use crate::vos::Vos;
+pub(crate) use crate::cx::Cx;
+pub(crate) use crate::forward::table::Forwarding;
+pub(crate) use crate::inbox::Inbox;
+pub(crate) use crate::jobs::Jobs;
+pub(crate) use crate::own::Own;
+pub(crate) use crate::peers::Peers;
+pub(crate) use crate::quota::Quotas;
+pub(crate) use crate::shares::Shares;
+pub(crate) use crate::vos::Vos;
 
 /// What a site consists of.
 #[derive(Debug)]

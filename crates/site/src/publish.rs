@@ -10,13 +10,10 @@ use fairmesh_model::{MonoTime, Now, Span, VoId, mutant, mutated};
 use crate::advert::own::{AdvertHandler, advert_due_at};
 use crate::advert::sources::Sources;
 use crate::config::Timing;
-use crate::cx::Cx;
 use crate::event::Effect;
 use crate::kinds::usage_slice;
-use crate::own::Own;
-use crate::shares::Shares;
+use crate::parts::{Cx, Own, Shares, Vos};
 use crate::usage::UsageHandler;
-use crate::vos::Vos;
 
 /// When the next head of a VO is due.
 fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> MonoTime {

@@ -5,34 +5,27 @@ use std::sync::Arc;
 
 use fairmesh_broker::Known;
 use fairmesh_gossip::GossipStats;
-use fairmesh_model::{
-    AccountPath, ContentHash, CoreMillis, Factor, Importance, JobKey, Millis, Now, SiteId,
-    UsageRecord, VoId, WallTime,
-};
-use fairmesh_quota::Ledger;
+use fairmesh_model::{AccountPath, JobKey, Millis, Now, SiteId, UsageRecord, VoId, WallTime};
+use fairmesh_quota::{Ledger, Mark, State};
 
 use crate::adoptions::Adoption;
 use crate::advert::part::Advert;
-use crate::again::JobTerms;
+use crate::again::{AfterCorrection, JobTerms};
 use crate::audit::{AuditEntry, told};
-use crate::clocks::by_members;
+use crate::clocks::median_clock;
 use crate::config::OwnerQuota;
 use crate::cx::SiteStats;
-use crate::estimate::Estimate;
-use crate::forward::ForwardStats;
-use crate::forward::calls::{ForwardedJob, HereJob, Withdrawn};
 use crate::notice::Notice;
 use crate::parts::Parts;
 use crate::quota::QuotaStats;
-use crate::quota::calls::{HoldCall, QuotaReply};
-use crate::quota::prices::Bands;
-use crate::quota::query::{QuotaQuery, Quote};
+use crate::quota::query::QuotaQuery;
 use crate::quota::transfers::Moved;
 use crate::reach::Reach;
 use crate::refund::{Refund, Relocation};
 use crate::remap::Remapper;
 use crate::store::JobMark;
-use crate::terms::Terms;
+use crate::terms::{Payers, Terms};
+use crate::time::{Standing, standing};
 use crate::view::View;
 
 impl Parts {
@@ -42,7 +35,6 @@ impl Parts {
             vos: &self.vos,
             tree: &self.shares.tree,
             sources: &self.jobs.sources,
-            gossip: &self.peers.gossip,
         }
     }
 
@@ -70,9 +62,17 @@ impl Parts {
         Arc::clone(&self.shares.tree.view)
     }
 
-    /// The same moment by the members' clock if the local one is off, by which all that others have signed would be old.
+    /// The same moment by the members' clock if the own one is off, by which all that others have signed would be old.
     pub fn by_members(&self, now: Now) -> Now {
-        by_members(&self.cx, &self.vos, &self.peers.gossip, now)
+        let median = median_clock(&self.vos, &self.peers.gossip, now);
+        let tolerance = self.cx.config.timing.clock_tolerance;
+        match standing(now.wall, median, self.cx.clock.last_head_at, tolerance) {
+            Standing::Off { .. } => Now {
+                wall: median.unwrap_or(now.wall),
+                ..now
+            },
+            _ => now,
+        }
     }
 
     /// Until when counters reach whose jobs' marks are lost; `None` where nothing was lost.
@@ -80,45 +80,11 @@ impl Parts {
         self.own.recovered(vo)
     }
 
-    /// Which accounts are within their quotas.
-    pub fn bands(&self) -> Bands {
-        self.vos.bands(&self.shares.tree.view)
-    }
-
-    /// What a site asks of a VO's jobs, and since when; `None` of the usual price.
-    pub fn price_at(&self, vo: VoId, site: SiteId) -> Option<(Factor, WallTime)> {
-        self.vos.price_at(self.cx.id, vo, site)
-    }
-
-    /// What a job of usual importance that spends an account costs here now, × its charge.
-    pub fn price_of(&self, vo: VoId, account: &AccountPath, now: Now) -> Factor {
-        self.quota_query().price_of(vo, account, now)
-    }
-
-    /// What `site` would charge for a job that runs as long as its record says, at the price that it asks now as
-    /// far as is known.
-    ///
-    /// # Errors
-    /// Why nobody can say, or why it could not run there.
-    pub fn quote(
-        &self,
-        now: Now,
-        record: &UsageRecord,
-        importance: Importance,
-        site: SiteId,
-    ) -> Result<Quote, String> {
-        self.quota_query().quote(now, record, importance, site)
-    }
-
-    /// What a hold of a job that is not known yet would be answered, without holding anything; `ahead` is what
-    /// others are about to hold of the same account.
-    pub fn check_quota(&self, now: Now, call: HoldCall, ahead: CoreMillis) -> QuotaReply {
-        self.quota_query().check_quota(now, call, ahead)
-    }
-
     /// Whether any quota was charged for a job.
     pub fn is_quota_charged(&self, job: &JobKey) -> bool {
-        self.vos.is_quota_charged(job)
+        let mut ledgers = self.vos.values().map(|held| &held.quota.ledger);
+        let is_charged = |mark: &Mark| mark.state == State::Committed;
+        ledgers.any(|ledger| ledger.mark(job).is_some_and(is_charged))
     }
 
     /// Whether a job has an open hold.
@@ -160,7 +126,13 @@ impl Parts {
     /// What a broker of a VO's jobs here knows of each member; `None` of one that says nothing. The VO's name
     /// in views is its id.
     pub fn known_sites(&self, now: Now, vo: VoId) -> Vec<(SiteId, Option<Known>)> {
-        self.vos.known_sites(self.cx.id, now, vo)
+        let adverts = self.adverts(vo);
+        let named = (vo, &vo.to_string().into());
+        let known = adverts.map(|(site, advert)| {
+            let known = advert.map(|advert| self.known_by(now, named, site, advert));
+            (site, known)
+        });
+        known.collect()
     }
 
     /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
@@ -189,35 +161,36 @@ impl Parts {
         self.vos.site_name_in(vo, site)
     }
 
-    /// What `record` would count beyond what `mark` says is charged already.
-    pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
-        self.job_terms().estimate(now, record, mark)
-    }
-
-    /// What `site` charges for the jobs by what it has told the members of their VOs about its
-    /// machines and queues, whatever is counted already. Whose jobs they are is decided here.
-    pub fn estimate_at(
-        &self,
-        now: Now,
-        records: impl Iterator<Item = UsageRecord>,
-        site: SiteId,
-    ) -> Vec<Estimate> {
-        self.job_terms().estimate_at(now, records, site)
-    }
-
     /// The reasons for which records are refused for good, by their positions.
     pub fn refusals(&self, now: Now, records: &[UsageRecord]) -> BTreeMap<usize, String> {
-        self.terms().refusals(now, records)
+        // What a wrong clock refuses passes.
+        if self.cx.clock.refuses_all().is_some() {
+            return BTreeMap::new();
+        }
+        let mut payers = Payers::new();
+        let terms = self.terms();
+        let refusal = |(index, record): (usize, _)| {
+            let payer = terms.payer_of(record, now.wall, &mut payers);
+            let (vo, charging) = (payer.account.vo, &self.cx.config.charging);
+            let charged = terms
+                .check(record)
+                .and_then(|()| terms.check_capacity(vo, record))
+                .and_then(|()| terms.charge_of(record, None, (vo, &payer.rules), charging));
+            let why = charged.err()?;
+            (!terms.passes(vo, record)).then_some((index, why))
+        };
+        records.iter().enumerate().filter_map(refusal).collect()
     }
 
     /// Whether any of a job was taken back.
     pub fn has_refunds(&self, job: &JobKey) -> bool {
-        self.jobs.has_refunds(job)
+        self.jobs.refunds_of(job).next().is_some()
     }
 
     /// Whether a job whose mark is known was taken back, and its record counts it again.
     pub fn counts_again(&self, record: &UsageRecord, mark: Option<JobMark>) -> bool {
-        self.job_terms().counts_again(record, mark)
+        let after = self.job_terms().after_correction(record, mark);
+        matches!(after, AfterCorrection::Again(_))
     }
 
     /// What compares jobs that ended at or after `since` with the rules in force.
@@ -250,31 +223,6 @@ impl Parts {
     pub fn adoptions(&self) -> impl Iterator<Item = (VoId, &Adoption)> {
         let adoptions = self.vos.adoptions.iter();
         adoptions.map(|((vo, _), adoption)| (*vo, adoption))
-    }
-
-    /// The names of all jobs that were handed in or taken here and are remembered, of those that were handed in first.
-    pub fn forwarded_ids(&self) -> impl Iterator<Item = ContentHash> + '_ {
-        self.forward.ids()
-    }
-
-    /// One of them.
-    pub fn forwarded_job(&self, id: ContentHash) -> Option<ForwardedJob> {
-        self.forward.job(id)
-    }
-
-    /// Those that are to be handed to the batch system here.
-    pub fn forwarded_here(&self) -> impl Iterator<Item = HereJob> + '_ {
-        self.forward.here(&self.cx.clock)
-    }
-
-    /// Jobs that the batch system here has, and whose users take them back.
-    pub fn to_withdraw(&self) -> impl Iterator<Item = Withdrawn> + '_ {
-        self.forward.jobs_to_withdraw()
-    }
-
-    /// Counters for the metrics.
-    pub fn forward_stats(&self) -> ForwardStats {
-        self.forward.stats()
     }
 
     /// How many of its kind a peer has made new since the one that was said before this one.

@@ -7,21 +7,17 @@ use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Change, Refusal, Seen, Shared};
 use fairmesh_model::{Now, SiteId, VoId, cbor, mutated};
 
-use crate::cx::Cx;
 use crate::document::{Document, READ_AT_ONCE_BYTES_MAX};
 use crate::documents::DocumentHandler;
 use crate::event::{Effect, Verdict};
-use crate::inbox::{Bringer, Inbox, STEP_BYTES, bytes_of, split_off};
+use crate::inbox::{Bringer, STEP_BYTES, bytes_of, split_off};
 use crate::notice::Notice;
-use crate::own::Own;
-use crate::peers::Peers;
+use crate::parts::{Cx, Inbox, Own, Peers, Shares, Vos};
 use crate::quota::rights::RightsHandler;
-use crate::shares::Shares;
 use crate::store::{Table, Write, vo_key};
 use crate::tickets::PushToken;
 use crate::usage::UsageHandler;
 use crate::vo::Vo;
-use crate::vos::Vos;
 use crate::work::Work;
 
 /// Takes heads and documents.

@@ -8,18 +8,12 @@ use fairmesh_policy::HighestSeen;
 
 use crate::advert::own::AdvertHandler;
 use crate::config::SiteConfig;
-use crate::cx::Cx;
 use crate::describe::describe_all;
 use crate::event::Effect;
-use crate::forward::table::Forwarding;
-use crate::jobs::Jobs;
-use crate::own::Own;
-use crate::peers::Peers;
+use crate::parts::{Cx, Forwarding, Jobs, Own, Peers, Shares, Vos};
 use crate::publish::PublishHandler;
-use crate::shares::Shares;
 use crate::usage::UsageHandler;
 use crate::vo::Vo;
-use crate::vos::Vos;
 
 /// Replaces the configuration.
 pub(crate) struct ConfigHandler<'a> {

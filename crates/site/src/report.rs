@@ -9,20 +9,16 @@ use fairmesh_model::{CoreMillis, Counters, JobKey, Now, UsageRecord, VoId, cbor,
 
 use crate::again::{AfterCorrection, JobTerms};
 use crate::charge::Charge;
-use crate::cx::Cx;
 use crate::event::Reply;
 use crate::instalments::settled;
-use crate::jobs::{Jobs, Unmapped};
-use crate::own::Own;
-use crate::quota::Quotas;
+use crate::jobs::Unmapped;
+use crate::parts::{Cx, Jobs, Own, Quotas, Shares, Vos};
 use crate::quota::rights::{RightsHandler, cost};
 use crate::reporting::{Ended, KnownJob, Reporting};
-use crate::shares::Shares;
 use crate::store::{JobMark, Table, Write, job_key, origin_key};
 use crate::terms::{Payer, Payers, Terms};
 use crate::tickets::Ticket;
 use crate::usage::{Added, UsageHandler};
-use crate::vos::Vos;
 
 /// Counts what is reported of jobs, and takes it back.
 pub(crate) struct JobHandler<'a> {

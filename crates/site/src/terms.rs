@@ -5,18 +5,17 @@ use std::collections::BTreeMap;
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
-    CoreMillis, Counters, HistoryRule, MemberSite, Now, Span, UsageMode, UsageRecord, VoId,
-    WallTime, mutant, mutated,
+    CoreMillis, Counters, HistoryRule, MemberSite, Span, UsageMode, UsageRecord, VoId, WallTime,
+    mutant, mutated,
 };
 
 use crate::charge::{Charge, Rules, charge};
 use crate::config::Charging;
-use crate::cx::Cx;
 use crate::identity::{Account, IdentityMap, Words};
+use crate::parts::{Cx, Vos};
 use crate::reach::Reach;
 use crate::shares::tree::Tree;
 use crate::store::JobMark;
-use crate::vos::Vos;
 
 /// Who pays for the jobs of the same words, and what they add in one report.
 pub(crate) struct Payer {
@@ -58,26 +57,6 @@ pub(crate) struct Terms<'a> {
 impl<'a> Terms<'a> {
     pub(crate) fn new(cx: &'a Cx, vos: &'a Vos, tree: &'a Tree) -> Self {
         Self { cx, vos, tree }
-    }
-
-    /// The reasons for which records are refused for good, by their positions.
-    pub(crate) fn refusals(&self, now: Now, records: &[UsageRecord]) -> BTreeMap<usize, String> {
-        // What a wrong clock refuses passes.
-        if self.cx.clock.refuses_all().is_some() {
-            return BTreeMap::new();
-        }
-        let mut payers = Payers::new();
-        let refusal = |(index, record): (usize, _)| {
-            let payer = self.payer_of(record, now.wall, &mut payers);
-            let (vo, charging) = (payer.account.vo, &self.cx.config.charging);
-            let charged = self
-                .check(record)
-                .and_then(|()| self.check_capacity(vo, record))
-                .and_then(|()| self.charge_of(record, None, (vo, &payer.rules), charging));
-            let why = charged.err()?;
-            (!self.passes(vo, record)).then_some((index, why))
-        };
-        records.iter().enumerate().filter_map(refusal).collect()
     }
 
     /// Who pays for a job: looked up once for all jobs of the same words.

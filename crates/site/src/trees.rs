@@ -6,20 +6,16 @@ use std::sync::Arc;
 use fairmesh_gossip::Shared;
 use fairmesh_model::{HashSecret, Now, VoId, mutant};
 
-use crate::cx::Cx;
 use crate::event::Effect;
 use crate::notice::Notice;
-use crate::own::Own;
+use crate::parts::{Cx, Own, Shares, Vos};
 use crate::running::Running;
 use crate::shares::Next;
-use crate::shares::Shares;
 use crate::shares::building::Blueprint;
-use crate::shares::loading::Fed;
-use crate::shares::loading::Loading;
+use crate::shares::loading::{Fed, Loading};
 use crate::shares::tree::Tree;
 use crate::usage::UsageHandler;
 use crate::vo::Vo;
-use crate::vos::Vos;
 use crate::work::Work;
 
 /// Replaces the share tree.

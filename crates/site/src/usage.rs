@@ -7,15 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{Counters, Span, VoId, WindowLength, mutant, mutated};
 
 use crate::charge::Rules;
-use crate::cx::Cx;
 use crate::identity::Account;
 use crate::moved::moved;
-use crate::own::{Counted, Own};
+use crate::own::Counted;
+use crate::parts::{Cx, Own, Shares, Vos};
 use crate::published::net;
 use crate::quota::rights::RightsHandler;
-use crate::shares::Shares;
 use crate::store::Write;
-use crate::vos::Vos;
 
 /// What is added to a span, by account.
 pub(crate) type Added<'a> = BTreeMap<&'a Account, Counters>;

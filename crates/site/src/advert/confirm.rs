@@ -14,12 +14,9 @@ use super::{Advert, AdvertAnswer, part};
 use crate::advert::own::{AdvertHandler, reply};
 use crate::advert::pending::Call;
 use crate::advert::sources::Sources;
-use crate::cx::Cx;
-use crate::own::Own;
-use crate::peers::Peers;
+use crate::parts::{Cx, Own, Peers, Vos};
 use crate::requests::{FREE, framed, numbered, unframed};
 use crate::tickets::{Channel, Ticket};
-use crate::vos::Vos;
 
 /// Longest frame: an advert and what stands around it.
 const BYTES_MAX: usize = 9 << 10;

@@ -29,23 +29,6 @@ impl Vos {
         })
     }
 
-    /// What a broker of a VO's jobs here knows of each member; `None` of one that says nothing. The VO's name
-    /// in views is its id.
-    pub(crate) fn known_sites(
-        &self,
-        own: SiteId,
-        now: Now,
-        vo: VoId,
-    ) -> Vec<(SiteId, Option<Known>)> {
-        let adverts = self.adverts(own, vo);
-        let named = (vo, &vo.to_string().into());
-        let known = adverts.map(|(site, advert)| {
-            let known = advert.map(|advert| self.known_by(own, now, named, site, advert));
-            (site, known)
-        });
-        known.collect()
-    }
-
     /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
     pub(crate) fn known_by(
         &self,

@@ -13,12 +13,10 @@ use crate::advert::part::Advert;
 use crate::advert::sources::{Listed, Sources, Waits};
 use crate::advert::{AdvertAnswer, AdvertRules, Occupancy, OwnAdvert, WAITING_MAX};
 use crate::config::SiteConfig;
-use crate::cx::Cx;
 use crate::event::Reply;
 use crate::kinds::ADVERT;
-use crate::own::Own;
+use crate::parts::{Cx, Own, Vos};
 use crate::tickets::Ticket;
-use crate::vos::Vos;
 
 /// Works out adverts and puts them into heads.
 pub(crate) struct AdvertHandler<'a> {

@@ -8,11 +8,16 @@ use fairmesh_model::{ContentHash, Now, Signed, cbor};
 use serde_bytes::ByteBuf;
 
 use crate::event::Reply;
-use crate::forward::calls::{Came, ForwardAnswer, ForwardCall, ForwardReply};
+use crate::forward::ForwardStats;
+use crate::forward::calls::{
+    Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Withdrawn,
+};
 use crate::forward::handler::ForwardHandler;
 use crate::forward::offer::{Errand, MISLEADING, OFFER_MAX, Offer};
 use crate::forward::rows::Entry;
+use crate::forward::table::has_ended;
 use crate::forward::wire::{End, plain};
+use crate::parts::Parts;
 use crate::tickets::Ticket;
 
 /// Most jobs of one user that are remembered: one user does not take all the room.
@@ -148,5 +153,76 @@ impl ForwardHandler<'_> {
         entry.end = Some(end);
         self.step(now, Arrived::Settled(name), None);
         Ok(ForwardAnswer::Settled)
+    }
+}
+
+impl Parts {
+    /// The names of all jobs that were handed in or taken here and are remembered, of those that were handed in first.
+    pub fn forwarded_ids(&self) -> impl Iterator<Item = ContentHash> + '_ {
+        let all = self.forward.jobs.iter();
+        let others = all.filter(|(_, entry)| entry.errand.is_none());
+        let own = self.forward.own.values();
+        own.chain(others.map(|(id, _)| id)).copied()
+    }
+
+    /// One of them.
+    pub fn forwarded_job(&self, id: ContentHash) -> Option<ForwardedJob> {
+        let entry = self.forward.jobs.get(&id)?;
+        let kept = self.forward.machine.kept(&id.to_string())?;
+        Some(ForwardedJob {
+            id,
+            vo: entry.vo,
+            key: entry.key.clone(),
+            user: entry.user.clone(),
+            cpus: entry.cpus,
+            is_own: entry.errand.is_some(),
+            from: entry.from.clone(),
+            stage: entry.stage(kept)?,
+            withdrawal: entry.withdrawal,
+        })
+    }
+
+    /// Those that are to be handed to the batch system here.
+    pub fn forwarded_here(&self) -> impl Iterator<Item = HereJob> + '_ {
+        self.forward.open.iter().filter_map(|id| {
+            let kept = self.forward.machine.kept(&id.to_string())?;
+            let State::Here(_, class) = &kept.state else {
+                return None;
+            };
+            let entry = self.forward.jobs.get(id)?;
+            let offer = entry.offer()?;
+            Some(HereJob {
+                id: *id,
+                visit: kept.ttl,
+                class: class.clone(),
+                offer: offer.claimed().clone(),
+                is_withdrawn: entry.is_wanted_back() || has_ended(entry, &self.cx.clock),
+            })
+        })
+    }
+
+    /// Jobs that the batch system here has, and whose users take them back.
+    pub fn to_withdraw(&self) -> impl Iterator<Item = Withdrawn> + '_ {
+        self.forward.to_withdraw.iter().filter_map(|id| {
+            let entry = self.forward.jobs.get(id)?;
+            let Some(End::Submitted { batch, .. }) = &entry.end else {
+                return None;
+            };
+            Some(Withdrawn {
+                id: *id,
+                visit: self.forward.machine.kept(&id.to_string())?.ttl,
+                key: entry.key.clone(),
+                user: entry.user.clone(),
+                batch: batch.clone(),
+            })
+        })
+    }
+
+    /// Counters for the metrics.
+    pub fn forward_stats(&self) -> ForwardStats {
+        ForwardStats {
+            waiting: self.forward.open.len() as u64,
+            ..self.forward.stats
+        }
     }
 }

@@ -9,17 +9,15 @@ use fairmesh_model::{ContentHash, Millis, Now, Role, Signed, SiteId};
 use super::wire;
 use super::wire::Told;
 use crate::advert::sources::Sources;
-use crate::cx::Cx;
 use crate::forward::offer::Offer;
 use crate::forward::rows::{Entry, Withdrawal, is_open};
-use crate::forward::table::{About, Asked, Forwarding, has_ended};
+use crate::forward::table::{About, Asked, has_ended};
 use crate::forward::wire::{End, Message, Take, plain, read_forward, read_forward_told};
 use crate::notice::Notice;
-use crate::own::Own;
+use crate::parts::{Cx, Forwarding, Own, Vos};
 use crate::requests::{JOBS, numbered};
 use crate::tickets::Channel;
 use crate::time::Standing;
-use crate::vos::Vos;
 
 /// Requests under way to one member: more wait until some are answered.
 const ASKS_OF_ONE_MAX: usize = 16;

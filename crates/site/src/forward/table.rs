@@ -12,7 +12,6 @@ use super::ForwardStats;
 use super::rows::{Entry, is_open};
 use super::wire::End;
 use crate::config::SiteConfig;
-use crate::forward::calls::{ForwardedJob, HereJob, Withdrawn};
 use crate::forward::rows::row;
 use crate::store::Write;
 use crate::time::Clock;
@@ -162,75 +161,6 @@ impl Forwarding {
     pub(super) fn row(&self, job: ContentHash, entry: &Entry) -> Option<Write> {
         let kept = self.machine.kept(&job.to_string())?;
         Some(row(job, Some((kept, entry))))
-    }
-
-    /// The names of all jobs that were handed in or taken here and are remembered, of those that were handed in first.
-    pub(crate) fn ids(&self) -> impl Iterator<Item = ContentHash> + '_ {
-        let all = self.jobs.iter();
-        let others = all.filter(|(_, entry)| entry.errand.is_none());
-        let own = self.own.values();
-        own.chain(others.map(|(id, _)| id)).copied()
-    }
-
-    /// One of them.
-    pub(crate) fn job(&self, id: ContentHash) -> Option<ForwardedJob> {
-        let entry = self.jobs.get(&id)?;
-        let kept = self.machine.kept(&id.to_string())?;
-        Some(ForwardedJob {
-            id,
-            vo: entry.vo,
-            key: entry.key.clone(),
-            user: entry.user.clone(),
-            cpus: entry.cpus,
-            is_own: entry.errand.is_some(),
-            from: entry.from.clone(),
-            stage: entry.stage(kept)?,
-            withdrawal: entry.withdrawal,
-        })
-    }
-
-    /// Those that are to be handed to the batch system here.
-    pub(crate) fn here<'a>(&'a self, clock: &'a Clock) -> impl Iterator<Item = HereJob> + 'a {
-        self.open.iter().filter_map(move |id| {
-            let kept = self.machine.kept(&id.to_string())?;
-            let State::Here(_, class) = &kept.state else {
-                return None;
-            };
-            let entry = self.jobs.get(id)?;
-            let offer = entry.offer()?;
-            Some(HereJob {
-                id: *id,
-                visit: kept.ttl,
-                class: class.clone(),
-                offer: offer.claimed().clone(),
-                is_withdrawn: entry.is_wanted_back() || has_ended(entry, clock),
-            })
-        })
-    }
-
-    /// Counters for the metrics.
-    pub(crate) fn stats(&self) -> ForwardStats {
-        ForwardStats {
-            waiting: self.open.len() as u64,
-            ..self.stats
-        }
-    }
-
-    /// Jobs that the batch system here has, and whose users take them back.
-    pub(crate) fn jobs_to_withdraw(&self) -> impl Iterator<Item = Withdrawn> + '_ {
-        self.to_withdraw.iter().filter_map(|id| {
-            let entry = self.jobs.get(id)?;
-            let Some(End::Submitted { batch, .. }) = &entry.end else {
-                return None;
-            };
-            Some(Withdrawn {
-                id: *id,
-                visit: self.machine.kept(&id.to_string())?.ttl,
-                key: entry.key.clone(),
-                user: entry.user.clone(),
-                batch: batch.clone(),
-            })
-        })
     }
 
     /// Whether one more job of a sender would be more than is remembered.

@@ -7,17 +7,13 @@ use fairmesh_quota::Want;
 
 use super::wire;
 use crate::advert::sources::Sources;
-use crate::cx::Cx;
-use crate::own::Own;
-use crate::peers::Peers;
+use crate::parts::{Cx, Own, Peers, Quotas, Shares, Vos};
+use crate::quota::ASK_AGAIN;
 use crate::quota::query::QuotaQuery;
 use crate::quota::rights::RightsHandler;
 use crate::quota::rounds::Round;
-use crate::quota::{ASK_AGAIN, Quotas};
 use crate::requests::{WANT, numbered};
-use crate::shares::Shares;
 use crate::tickets::Channel;
-use crate::vos::Vos;
 
 /// How often a ledger looks at the time, and at what it lacks.
 const TICK: Millis = Millis::from_secs(1);
@@ -47,7 +43,6 @@ impl QuotaHandler<'_> {
             vos: self.vos,
             tree: &self.shares.tree,
             sources: self.sources,
-            gossip: &self.peers.gossip,
         }
     }
 

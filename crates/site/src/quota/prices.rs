@@ -11,9 +11,8 @@ use fairmesh_quota::Funded;
 use fairmesh_quota::price::Pricing;
 
 use crate::describe::describe;
+use crate::parts::Parts;
 use crate::quota::handler::QuotaHandler;
-use crate::view::View;
-use crate::vos::Vos;
 
 /// Which entries of the site's tree are within their quotas, in the VOs for which the owner wants these in front.
 #[derive(Debug, Clone, Default)]
@@ -43,10 +42,11 @@ impl Bands {
     }
 }
 
-impl Vos {
+impl Parts {
     /// Who is within his quota.
-    pub(crate) fn bands(&self, view: &View) -> Bands {
-        let of_vo = self.iter().filter_map(|(vo, held)| {
+    pub fn bands(&self) -> Bands {
+        let view = &self.shares.tree.view;
+        let of_vo = self.vos.iter().filter_map(|(vo, held)| {
             let funded = held.quota.funded.as_ref()?;
             Some((view.mounts().get(vo)?.clone(), Arc::clone(funded)))
         });

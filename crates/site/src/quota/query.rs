@@ -1,6 +1,5 @@
 //! What quotas would answer, and what jobs would cost, without a change.
 
-use fairmesh_gossip::Gossip;
 use fairmesh_model::{
     AccountPath, CoreMillis, Factor, Importance, Millis, Now, SiteId, UsageRecord, VoId, WallTime,
     mutant,
@@ -11,13 +10,12 @@ use fairmesh_quota::{Answer, Decider, HoldRequest, SliceId, Verdict};
 use crate::advert::sources::Sources;
 use crate::charge::rate;
 use crate::config::Charging;
-use crate::cx::Cx;
 use crate::identity::{Account, Pattern};
+use crate::parts::{Cx, Parts, Vos};
 use crate::quota::Quota;
 use crate::quota::calls::{Asking, HoldCall, HoldContext, QuotaAnswer, QuotaReply};
 use crate::shares::tree::Tree;
 use crate::terms::Terms;
-use crate::vos::Vos;
 
 /// How long a job may wait in its queue until its hold expires, beside the time that it may run.
 const QUEUE_MAX: Millis = Millis::from_secs(30 * 86_400);
@@ -43,7 +41,6 @@ pub(crate) struct QuotaQuery<'a> {
     pub(crate) vos: &'a Vos,
     pub(crate) tree: &'a Tree,
     pub(crate) sources: &'a Sources,
-    pub(crate) gossip: &'a Gossip,
 }
 
 impl<'a> QuotaQuery<'a> {
@@ -108,14 +105,23 @@ impl<'a> QuotaQuery<'a> {
         })
     }
 
+    /// Cores that run jobs or are waited for, over all.
+    pub(super) fn load(&self, now: Now) -> Option<Factor> {
+        let machines = self.sources.machines(self.cx, self.vos, now)?;
+        let busy = machines.total.saturating_sub(machines.free);
+        load(busy.saturating_add(machines.waiting), machines.total)
+    }
+}
+
+impl Parts {
     /// What a hold of a job that is not known yet would be answered, without holding anything; `ahead` is what
     /// others are about to hold of the same account. It waits for nothing: where other members have what it
     /// lacks, and can be asked, the verdict is that it had better wait.
-    pub(crate) fn check_quota(&self, now: Now, call: HoldCall, ahead: CoreMillis) -> QuotaReply {
+    pub fn check_quota(&self, now: Now, call: HoldCall, ahead: CoreMillis) -> QuotaReply {
         if let Some(why) = self.cx.clock.refuses_all() {
             return Err(why);
         }
-        let HoldContext { vo, request, .. } = match self.asked(now, call) {
+        let HoldContext { vo, request, .. } = match self.quota_query().asked(now, call) {
             Ok(found) => found,
             Err(reply) => return *reply,
         };
@@ -150,7 +156,7 @@ impl<'a> QuotaQuery<'a> {
         }
         let totals = quota.ledger.totals_for(account, user, now.wall);
         let there = totals.spendable + totals.on_the_way;
-        let connected: Vec<_> = self.gossip.peers().collect();
+        let connected: Vec<_> = self.peers.gossip.peers().collect();
         let grants = quota.ledger.grants();
         let can_hear = |site, slice: SliceId| {
             connected.contains(&site) && grants.admits(slice.allocation, user)
@@ -166,7 +172,7 @@ impl<'a> QuotaQuery<'a> {
     ///
     /// # Errors
     /// Why nobody can say, or why it could not run there.
-    pub(crate) fn quote(
+    pub fn quote(
         &self,
         now: Now,
         record: &UsageRecord,
@@ -209,7 +215,7 @@ impl<'a> QuotaQuery<'a> {
         let Some(vo) = vo else {
             return (Factor::ONE, None);
         };
-        let posted = self.vos.price_at(self.cx.id, vo, site);
+        let posted = self.price_at(vo, site);
         let asked = posted.map_or(Factor::ONE, |(price, _)| price);
         let since = posted.map(|(_, since)| since);
         let grants = self.vos[&vo].quota.ledger.grants();
@@ -221,7 +227,7 @@ impl<'a> QuotaQuery<'a> {
     }
 
     /// What a job of usual importance that spends an account costs here now, × its charge.
-    pub(crate) fn price_of(&self, vo: VoId, account: &AccountPath, now: Now) -> Factor {
+    pub fn price_of(&self, vo: VoId, account: &AccountPath, now: Now) -> Factor {
         let (vo, path) = (Some(vo), account.clone());
         let (price, _) = self.quoted_price(
             now,
@@ -232,24 +238,10 @@ impl<'a> QuotaQuery<'a> {
         price
     }
 
-    /// Cores that run jobs or are waited for, over all.
-    pub(super) fn load(&self, now: Now) -> Option<Factor> {
-        let machines = self.sources.machines(self.cx, self.vos, now)?;
-        let busy = machines.total.saturating_sub(machines.free);
-        load(busy.saturating_add(machines.waiting), machines.total)
-    }
-}
-
-impl Vos {
     /// What a site asks of a VO's jobs, and since when; `None` of the usual price.
-    pub(crate) fn price_at(
-        &self,
-        own: SiteId,
-        vo: VoId,
-        site: SiteId,
-    ) -> Option<(Factor, WallTime)> {
-        let held = self.get(&vo)?;
-        match site == own {
+    pub fn price_at(&self, vo: VoId, site: SiteId) -> Option<(Factor, WallTime)> {
+        let held = self.vos.get(&vo)?;
+        match site == self.cx.id {
             true => held
                 .quota
                 .posted()
@@ -257,7 +249,9 @@ impl Vos {
             false => held.published.description(site)?.price,
         }
     }
+}
 
+impl Vos {
     /// What jobs cost at `site`, as the VO's members know it.
     pub(crate) fn charging_at(&self, vo: VoId, site: SiteId) -> Option<Charging> {
         let described = self.get(&vo)?.published.description(site)?;

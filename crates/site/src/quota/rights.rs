@@ -9,14 +9,12 @@ use fairmesh_model::{
 use fairmesh_quota::{Changes, Committed, Grants, Ledger, Mark, Row, SliceId, State};
 
 use super::{Quota, Quotas, rows};
-use crate::cx::Cx;
 use crate::identity::Account;
 use crate::kinds::RIGHTS;
-use crate::own::Own;
+use crate::parts::{Cx, Own, Vos};
 use crate::quota::transfers::{Moved, Transfers};
 use crate::store::Write;
 use crate::vo::Vo;
-use crate::vos::Vos;
 
 /// A job that is listed as running keeps its hold for so long at least, and is looked at again at half of it.
 const RENEWED_FOR: Millis = Millis::from_secs(86_400);
@@ -203,13 +201,6 @@ impl Vos {
             let mark = held.quota.ledger.mark(job);
             mark.is_some_and(|mark| mark.state == State::Held)
         })
-    }
-
-    /// Whether any quota was charged for a job.
-    pub(crate) fn is_quota_charged(&self, job: &JobKey) -> bool {
-        let mut ledgers = self.values().map(|held| &held.quota.ledger);
-        let is_charged = |mark: &Mark| mark.state == State::Committed;
-        ledgers.any(|ledger| ledger.mark(job).is_some_and(is_charged))
     }
 
     /// Whether a job's quota can be given back what it was charged: not while its counters are not to be trusted.

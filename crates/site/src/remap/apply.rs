@@ -12,13 +12,12 @@ use super::change::Moved;
 use crate::audit::AuditEntry;
 use crate::identity::Account;
 use crate::jobs::Unmapped;
-use crate::own::Own;
+use crate::parts::{Own, Vos};
 use crate::refund::{MOVED_PREFIX, Relocation, lacks_words};
 use crate::report::JobHandler;
 use crate::reporting::Reporting;
 use crate::store::{Table, Write, origin_key};
 use crate::tickets::Ticket;
-use crate::vos::Vos;
 
 /// What is added to the cells of a VO, or of the site's own accounts, by span and account.
 type Amounts = BTreeMap<(Option<VoId>, Span), BTreeMap<Account, Counters>>;
