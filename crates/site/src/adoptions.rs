@@ -12,7 +12,6 @@ use fairmesh_policy::DocumentKind;
 use serde::{Deserialize, Serialize};
 
 use crate::document::Document;
-use crate::site::Site;
 use crate::store::{Table, Write};
 
 /// Most entries of one VO: a document a week for twenty years, or one a day for three.
@@ -51,41 +50,33 @@ pub struct Adoption {
 /// By VO and number, which counts up.
 pub(crate) type Adoptions = BTreeMap<(VoId, u64), Adoption>;
 
-impl Site {
-    /// Notes that a document comes into force. The rows that keep it.
-    pub(crate) fn note_adoption(
-        &mut self,
-        now: Now,
-        document: &Document,
-        by: BroughtBy,
-    ) -> Vec<Write> {
-        let Some((kind, path, version)) = document.subject() else {
-            return Vec::new();
-        };
-        let vo = document.vo();
-        let last = self.adoptions.range((vo, 0)..=(vo, u64::MAX)).next_back();
-        let number = last.map_or(0, |((_, last), _)| last.saturating_add(1));
-        let adoption = Adoption {
-            kind,
-            path,
-            version,
-            hash: document.hash(),
-            at: now.wall,
-            by,
-        };
-        let row = Write::set(Table::Adoptions, key(vo, number), cbor::to_vec(&adoption));
-        self.adoptions.insert((vo, number), adoption);
-        let gone = number.checked_sub(KEPT_MAX);
-        let gone = gone.filter(|gone| self.adoptions.remove(&(vo, *gone)).is_some());
-        let gone = gone.map(|gone| Write::delete(Table::Adoptions, key(vo, gone)));
-        std::iter::once(row).chain(gone).collect()
-    }
-
-    /// The documents that came into force here, by VO, in the order in which they did.
-    pub fn adoptions(&self) -> impl Iterator<Item = (VoId, &Adoption)> {
-        let adoptions = self.adoptions.iter();
-        adoptions.map(|((vo, _), adoption)| (*vo, adoption))
-    }
+/// Notes that a document comes into force. The rows that keep it.
+pub(crate) fn note_adoption(
+    adoptions: &mut Adoptions,
+    now: Now,
+    document: &Document,
+    by: BroughtBy,
+) -> Vec<Write> {
+    let Some((kind, path, version)) = document.subject() else {
+        return Vec::new();
+    };
+    let vo = document.vo();
+    let last = adoptions.range((vo, 0)..=(vo, u64::MAX)).next_back();
+    let number = last.map_or(0, |((_, last), _)| last.saturating_add(1));
+    let adoption = Adoption {
+        kind,
+        path,
+        version,
+        hash: document.hash(),
+        at: now.wall,
+        by,
+    };
+    let row = Write::set(Table::Adoptions, key(vo, number), cbor::to_vec(&adoption));
+    adoptions.insert((vo, number), adoption);
+    let gone = number.checked_sub(KEPT_MAX);
+    let gone = gone.filter(|gone| adoptions.remove(&(vo, *gone)).is_some());
+    let gone = gone.map(|gone| Write::delete(Table::Adoptions, key(vo, gone)));
+    std::iter::once(row).chain(gone).collect()
 }
 
 impl BroughtBy {

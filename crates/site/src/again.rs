@@ -8,14 +8,15 @@
 //! from these one counts, once.
 //! Deliberately not here: taking back (`correct`).
 
-use fairmesh_model::{JobKey, Origin, Span, UsageRecord, WallTime, mutant};
+use fairmesh_model::{Origin, Span, UsageRecord, WallTime, mutant};
 
 use crate::charge::charge;
-use crate::correct::Refund;
 use crate::identity::{Account, IdentityMap};
-use crate::recovered::Reach;
-use crate::site::Site;
-use crate::store::{JobMark, job_key};
+use crate::parts::{Jobs, Own};
+use crate::reach::Reach;
+use crate::refund::Refund;
+use crate::store::JobMark;
+use crate::terms::Terms;
 
 /// What a report of a job adds to, where corrections are looked at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -39,7 +40,19 @@ enum Difference {
     Contradicts,
 }
 
-impl Site {
+/// What a report of a job means, by all that is known of it.
+#[derive(Clone, Copy)]
+pub(crate) struct JobTerms<'a> {
+    pub(crate) terms: Terms<'a>,
+    pub(crate) own: &'a Own,
+    pub(crate) jobs: &'a Jobs,
+}
+
+impl<'a> JobTerms<'a> {
+    pub(crate) fn new(terms: Terms<'a>, own: &'a Own, jobs: &'a Jobs) -> Self {
+        Self { terms, own, jobs }
+    }
+
     /// Whether a job whose mark is known was taken back, and what a record of it means then.
     pub(crate) fn after_correction(
         &self,
@@ -49,7 +62,7 @@ impl Site {
         let Some(mark) = mark.filter(|mark| mark.corrected) else {
             return AfterCorrection::Counted(mark);
         };
-        let refunds: Vec<&Refund> = self.refunds_of(&record.key).collect();
+        let refunds: Vec<&Refund> = self.jobs.refunds_of(&record.key).collect();
         let at = refunds.iter().map(|refund| refund.at).max();
         // Corrections of earlier releases do not say what was taken back.
         let differs = |refund: &&Refund| {
@@ -70,25 +83,6 @@ impl Site {
         AfterCorrection::Again(until.map(JobMark::at))
     }
 
-    /// Whether any of a job was taken back.
-    pub fn has_refunds(&self, job: &JobKey) -> bool {
-        self.refunds_of(job).next().is_some()
-    }
-
-    /// Whether a job whose mark is known was taken back, and its record counts it again.
-    pub fn counts_again(&self, record: &UsageRecord, mark: Option<JobMark>) -> bool {
-        let after = self.after_correction(record, mark);
-        matches!(after, AfterCorrection::Again(_))
-    }
-
-    /// What was taken back of a job, in order.
-    pub(crate) fn refunds_of(&self, job: &JobKey) -> impl Iterator<Item = &Refund> {
-        let key = job_key(job);
-        let from = self.refunds.range(key.clone()..);
-        from.take_while(move |(of, _)| of.starts_with(&key))
-            .map(|(_, refund)| refund)
-    }
-
     /// Whether `record` reports something else than `old`, which was taken back. Of two sources of one job one may
     /// leave out what the other says; then it is something else only if it is charged otherwise.
     fn differs(&self, record: &UsageRecord, old: &UsageRecord) -> bool {
@@ -101,11 +95,11 @@ impl Site {
 
     /// The account that is charged for a record, and how much in which span.
     fn charged_today(&self, record: &UsageRecord) -> (Account, Vec<(Span, u64)>) {
-        let account = self.config.identity.resolve(record);
+        let account = self.terms.cx.config.identity.resolve(record);
         let account = account.unwrap_or_else(IdentityMap::nowhere);
-        let vo = account.vo.filter(|vo| self.is_founded(*vo));
-        let rules = self.rules(vo, self.own_clock.wall);
-        let charged = charge(record, None, &rules, &self.config.charging);
+        let vo = account.vo.filter(|vo| self.terms.vos.is_founded(*vo));
+        let rules = self.terms.rules(vo, self.terms.cx.clock.own.wall);
+        let charged = charge(record, None, &rules, &self.terms.cx.config.charging);
         let parts = charged.ok().flatten().map(|charged| charged.parts);
         let parts = parts.into_iter().flatten();
         (
@@ -117,7 +111,7 @@ impl Site {
     /// Until when usage of a job that was taken back may still be in counters that came back after a loss: no mark
     /// says what it was charged until then, so nothing of that was taken back.
     fn lost_part(&self, refund: &Refund) -> Option<WallTime> {
-        let Reach { running, .. } = self.recovered(refund.vo)?;
+        let Reach { running, .. } = self.own.recovered(refund.vo)?;
         let old = refund.record.as_deref()?;
         (old.start < running).then_some(running)
     }

@@ -14,8 +14,8 @@ use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{AccountPath, Incarnation, SiteId, WallTime, cbor, mutant};
 use serde::{Deserialize, Serialize};
 
-use crate::correct::Refund;
 use crate::kinds::AUDIT;
+use crate::refund::Refund;
 
 /// Most pieces of a day: bounds it to some thousand entries. What is more is not told to others.
 const PIECES_MAX: u8 = 4;

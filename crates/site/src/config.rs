@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use fairmesh_gossip::Intervals;
 use fairmesh_model::{
-    ChargingRule, Discounts, HistoryRule, Millis, PriceList, QuotaMode, Share, ShareRule, SiteId,
-    UsageRecord, VoId, WindowLength,
+    ChargingRule, Discounts, Factor, HistoryRule, Millis, PriceList, QuotaMode, Share, ShareRule,
+    SiteId, UsageRecord, VoId, WindowLength,
 };
 use fairmesh_policy::SitePolicy;
 use fairmesh_quota::price::Pricing;
@@ -42,6 +43,36 @@ pub struct SiteConfig {
     pub quotas: BTreeMap<VoId, OwnerQuota>,
     /// How often.
     pub timing: Timing,
+}
+
+impl SiteConfig {
+    /// VOs whose jobs are taken from others, as the state machine names them.
+    pub(crate) fn accepted(&self) -> BTreeSet<String> {
+        let rules = self.forward.iter();
+        rules
+            .flat_map(|rules| &rules.accept)
+            .map(VoId::to_string)
+            .collect()
+    }
+
+    /// Whether the owner takes jobs of a VO that other members pass on.
+    pub(crate) fn takes_forwarded(&self, vo: VoId) -> bool {
+        let rules = self.forward.as_ref();
+        rules.is_some_and(|rules| rules.accept.contains(&vo))
+    }
+
+    /// The alias of a VO.
+    pub(crate) fn alias_of(&self, vo: VoId) -> Option<String> {
+        let mut vos = self.vos.iter();
+        let (alias, _) = vos.find(|(_, id)| **id == vo)?;
+        Some(alias.clone())
+    }
+
+    /// What a price does not fall below because a job is unimportant. Other sites' is taken to be this one's.
+    pub(crate) fn least_price(&self, vo: VoId) -> Factor {
+        let owner = self.quotas.get(&vo);
+        owner.map_or(Pricing::Fixed.least(), |owner| owner.pricing.least())
+    }
 }
 
 /// What the owner says of a VO's quotas on his own cluster. It goes before what the VO says, in both directions.
@@ -148,6 +179,16 @@ pub struct Timing {
     /// Entries of a share tree that is built at once when documents change; a larger one is built beside the
     /// site, and the tree before it answers meanwhile. Bounds how long one event can take, too.
     pub build_entries: usize,
+}
+
+impl Timing {
+    /// Those of the anti-entropy.
+    pub(crate) fn intervals(&self) -> Intervals {
+        Intervals {
+            sync: self.sync,
+            request_timeout: self.request_timeout,
+        }
+    }
 }
 
 impl Default for Timing {

@@ -8,78 +8,27 @@
 //! one durable change; and no refund is more than what is left of its cell.
 //! Deliberately not here: a job that is reported again (`again`), usage that moves to another account (`remap`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
-use fairmesh_model::window::DAY_MS;
-use fairmesh_model::{
-    AccountPath, Counters, Incarnation, JobKey, Millis, Now, SiteId, Span, UsageRecord, VoId,
-    WallTime, cbor, mutant, mutated,
-};
-use serde::{Deserialize, Serialize};
+use fairmesh_model::{Now, Span, UsageRecord, VoId, WallTime, cbor, mutated};
 
-use crate::audit::{Audit, AuditEntry, told};
-use crate::charge::{Rules, charge, spread};
-use crate::config::Charging;
-use crate::event::{Correction, Ticket};
+use crate::event::Correction;
 use crate::identity::{Account, IdentityMap};
-use crate::kinds::AUDIT;
-use crate::recovered::Reach;
-use crate::report::{Reporting, no_charter};
-use crate::site::Site;
+use crate::parts::{Own, Vos};
+use crate::reach::Reach;
+use crate::refund::{Refund, lacks_words, parts_of};
+use crate::report::JobHandler;
+use crate::reporting::Reporting;
 use crate::store::{JobMark, Table, Write, job_key};
+use crate::terms::no_charter;
+use crate::tickets::Ticket;
 
-/// How long it is told who took a job back: as long as the record log tells of jobs, so that a year can
-/// be compared with the one before.
-const AUDIT_KEPT: Millis = Millis(400 * DAY_MS);
-
-/// Longest word on who takes back, and on why: bounds what an entry takes.
-const BY_BYTES_MAX: usize = 128;
-const WHY_BYTES_MAX: usize = 512;
-
-/// Largest row of a correction: a record of the most properties and chunks, with the longest names, has 200 KB.
-pub(crate) const REFUND_BYTES_MAX: usize = 512 << 10;
-
-/// A job that was taken back.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Refund {
-    /// The job.
-    #[serde(rename = "j")]
-    pub job: JobKey,
-    /// The VO that was charged; `None` for the site's own accounts.
-    #[serde(rename = "v")]
-    pub vo: Option<VoId>,
-    /// The account that was charged.
-    #[serde(rename = "p")]
-    pub path: AccountPath,
-    /// What was taken back, core-milliseconds.
-    #[serde(rename = "c")]
-    pub charge: u64,
-    /// The incarnation of this site that did it.
-    #[serde(rename = "i")]
-    pub incarnation: Incarnation,
-    /// When, by this site's clock.
-    #[serde(rename = "a")]
-    pub at: WallTime,
-    /// Who did it.
-    #[serde(rename = "b")]
-    pub by: String,
-    /// Why.
-    #[serde(rename = "w")]
-    pub why: String,
-    /// The record that was taken back, which counts no more; `None` in corrections of earlier releases.
-    #[serde(rename = "r", default, skip_serializing_if = "Option::is_none")]
-    pub record: Option<Box<UsageRecord>>,
-    /// Until when the job was charged then: an instalment may have gone further than its last record.
-    #[serde(rename = "u", default, skip_serializing_if = "Option::is_none")]
-    pub until: Option<WallTime>,
-}
-
-impl Site {
+impl JobHandler<'_> {
     /// Takes jobs back that were reported in error, and answers once it is durable.
     pub(crate) fn take_correction(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
         let mut report = Reporting::default();
         let words = (&*correction.by, &*correction.why);
-        let refused = self.refuses_all().or_else(|| lacks_words(words));
+        let refused = self.cx.clock.refuses_all().or_else(|| lacks_words(words));
         for (index, (record, mark)) in correction.records.iter().enumerate() {
             let refund = match &refused {
                 Some(why) => Err(why.clone()),
@@ -87,8 +36,8 @@ impl Site {
             };
             match refund {
                 Ok(charge) => {
-                    self.stats.jobs_corrected += 1;
-                    self.marks_moved += 1;
+                    self.cx.stats.jobs_corrected += 1;
+                    self.jobs.marks_moved += 1;
                     report.reported.counted += 1;
                     report.reported.charge = report.reported.charge.saturating_add(charge);
                     report.reported.taken_back.push((index, charge));
@@ -113,7 +62,7 @@ impl Site {
         let mark = report.marks.get(&key).copied().or(mark);
         let mark = mark.ok_or_else(|| self.without_mark(record))?;
         may_be_taken_back(record, mark)?;
-        self.quota_gives_back(&record.key)?;
+        self.vos.quota_gives_back(&record.key)?;
         let account = self.payer_of_mark(record, mark)?;
         let charge = self.refund(now, (record, mark), &account, report);
         if charge == 0 {
@@ -135,18 +84,18 @@ impl Site {
             record: Some(Box::new(record.clone())),
             until: Some(mark.charged_until),
         };
-        let row_key = refund_key(&key, self.refunds_of(&record.key).count());
+        let row_key = refund_key(&key, self.jobs.refunds_of(&record.key).count());
         let row = cbor::to_vec(&refund);
         report
             .writes
             .push(Write::set(Table::Audit, row_key.clone(), row));
         if !mutated!(CorrectionUntold) {
-            self.tell(&refund);
+            tell(self.vos, self.own, &refund);
         }
         if !mutated!(CorrectionKeepsCredit) {
             self.correct_quota(now, &refund.job, charge, report);
         }
-        self.refunds.insert(row_key, refund);
+        self.jobs.refunds.insert(row_key, refund);
         Ok(charge)
     }
 
@@ -158,72 +107,17 @@ impl Site {
         account: &Account,
         report: &mut Reporting,
     ) -> u64 {
-        let rules = self.rules(account.vo, now.wall);
-        let parts = parts_of((record, mark), &rules, &self.config.charging);
+        let rules = self.terms().rules(account.vo, now.wall);
+        let parts = parts_of((record, mark), &rules, &self.cx.config.charging);
         let parts = parts.into_iter().map(|(span, part)| (span, part.charge));
-        self.refund_parts(account, parts.collect(), &rules, report)
-    }
-
-    /// Refunds what counts for an account in these spans. Returns how much that is.
-    pub(crate) fn refund_parts(
-        &mut self,
-        account: &Account,
-        parts: Vec<(Span, u64)>,
-        rules: &Rules,
-        report: &mut Reporting,
-    ) -> u64 {
-        let window = rules.window;
-        let (mut refunded, mut missing) = (0, 0);
-        let mut places = Vec::new();
-        for (span, charge) in parts {
-            if span.end(window) <= rules.horizon {
-                continue;
-            }
-            let place = self.place(account.vo, span);
-            let refunds = self.refund_in(account, place, charge, report);
-            refunded += refunds;
-            missing += charge - refunds;
-            places.push(place);
-        }
-        // Rules that come to the same may divide it otherwise, by a unit. What was counted while the clock was wrong
-        // lies in the windows of that time.
-        let counts = |place: &Span| missing > 0 && place.end(window) > rules.horizon;
-        places.extend(self.own.spans(account.vo).filter(counts));
-        for place in places {
-            let refunds = self.refund_in(account, place, missing, report);
-            refunded += refunds;
-            missing -= refunds;
-        }
-        refunded
-    }
-
-    /// Takes back up to `charge` of what counts for an account in a span. Returns how much that is.
-    fn refund_in(
-        &mut self,
-        account: &Account,
-        place: Span,
-        charge: u64,
-        report: &mut Reporting,
-    ) -> u64 {
-        let refunds = charge.min(self.own.counted_in(account, place).net());
-        let refunds = mutant!(RefundsHalved, refunds, refunds / 2);
-        if refunds > 0 {
-            let amount = Counters {
-                refunds,
-                ..Counters::default()
-            };
-            let added = BTreeMap::from([(account, amount)]);
-            report
-                .writes
-                .extend(self.count_in(account.vo, place, &added));
-        }
-        refunds
+        self.usage()
+            .refund_parts(account, parts.collect(), &rules, &mut report.writes)
     }
 
     /// Who was charged for a job. Where its origin maps elsewhere by now, the account is looked for among
     /// those of the spans that the job ran in.
     fn payer_of_mark(&self, record: &UsageRecord, mark: JobMark) -> Result<Account, String> {
-        let mapped = self.config.identity.resolve(record);
+        let mapped = self.cx.config.identity.resolve(record);
         let mapped = mapped.unwrap_or_else(IdentityMap::nowhere);
         let is_payer = |account: &Account| account.digest() == mark.payer;
         let vos = self.vos.keys().copied().map(Some).chain([None]);
@@ -236,7 +130,7 @@ impl Site {
             let job = &record.key.job;
             format!("nobody can say any more which account job `{job}` was charged to")
         })?;
-        match account.vo.filter(|vo| !self.is_founded(*vo)) {
+        match account.vo.filter(|vo| !self.vos.is_founded(*vo)) {
             Some(vo) => Err(no_charter(vo)),
             None => Ok(account),
         }
@@ -245,7 +139,11 @@ impl Site {
     /// Why a job without a mark cannot be taken back: it was not counted, or its mark is lost.
     fn without_mark(&self, record: &UsageRecord) -> String {
         let job = &record.key.job;
-        let lost = self.reach.keys().filter_map(|vo| self.recovered(*vo));
+        let lost = self
+            .own
+            .reach
+            .keys()
+            .filter_map(|vo| self.own.recovered(*vo));
         match lost.map(Reach::newest).max() {
             Some(until) if record.start < until => format!(
                 "job `{job}`: this site's counters came back after its data folder was lost, and include jobs up to \
@@ -264,96 +162,19 @@ impl Site {
         start: WallTime,
         end: WallTime,
     ) -> BTreeSet<Account> {
-        let window = self.window(vo);
+        let window = self.vos.window(&self.cx.config, vo);
         let ran_in = |span: &Span| span.start(window) <= end && span.end(window) > start;
         let spans: BTreeSet<Span> = self.own.spans(vo).filter(ran_in).collect();
         let sums = self.own.sums_in(vo, &spans, None).into_iter();
         let account = |((_, path), _)| Account { vo, path };
         sums.map(account).collect()
     }
-
-    /// Tells the VO's members of it, with the next head.
-    pub(crate) fn tell(&mut self, refund: &Refund) {
-        if let Some(vo) = refund.vo {
-            self.change_audit(vo, |audit| audit.add(refund));
-        }
-    }
-
-    /// Changes what members are told that this site has taken back.
-    pub(crate) fn change_audit(&mut self, vo: VoId, change: impl FnOnce(&mut Audit)) {
-        if let Some(held) = self.vos.get_mut(&vo) {
-            change(&mut held.audit);
-            self.own.set_parts(vo, AUDIT, held.audit.parts());
-        }
-    }
-
-    /// What other members of a VO have taken back, by their newest heads.
-    pub fn audit_of_members(&self, vo: VoId) -> impl Iterator<Item = (SiteId, Vec<AuditEntry>)> {
-        let held = self.vos.get(&vo).into_iter();
-        held.flat_map(|held| {
-            let sites: BTreeSet<SiteId> =
-                held.replica.heads().map(|head| head.body().site).collect();
-            let others = sites.into_iter().filter(|site| *site != self.id);
-            others.map(|site| (site, told(&held.replica, site)))
-        })
-    }
-
-    /// What was taken back here, by when.
-    pub fn refunds(&self) -> impl Iterator<Item = &Refund> {
-        self.refunds.values()
-    }
-
-    /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
-    pub(crate) fn forget_refunds(&mut self, now: WallTime, horizon: WallTime) {
-        let before = now.before(AUDIT_KEPT).min(horizon);
-        let mut rows = Vec::new();
-        let mut keep = |key: &Vec<u8>, at: WallTime| {
-            let is_kept = at >= before;
-            if !is_kept {
-                rows.push(Write::delete(Table::Audit, key.clone()));
-            }
-            is_kept
-        };
-        self.refunds.retain(|key, refund| keep(key, refund.at));
-        self.relocations.retain(|key, moved| keep(key, moved.at));
-        self.persist(rows);
-    }
 }
 
-/// In which spans how much of a job was charged. As the rules in force say it, if they come to what
-/// was charged; spread evenly over its time if they have changed since.
-pub(crate) fn parts_of(
-    (record, mark): (&UsageRecord, JobMark),
-    rules: &Rules,
-    charging: &Charging,
-) -> Vec<(Span, Counters)> {
-    // What was too old to count when it was reported is in the mark, too; and where the clock went back
-    // since, nothing of it was ahead then.
-    let whole = Rules {
-        horizon: WallTime(0),
-        latest: WallTime(u64::MAX),
-        ..*rules
-    };
-    let charged = charge(&as_charged(record, mark), None, &whole, charging);
-    let charged = charged.ok().flatten();
-    match charged.filter(|charged| charged.mark.charge == mark.charge) {
-        Some(charged) => charged.parts,
-        None => {
-            let charge = Counters {
-                charge: mark.charge,
-                ..Counters::default()
-            };
-            spread((record.start, mark.charged_until), charge, &whole)
-        }
-    }
-}
-
-/// The record of a job that ran until its mark says.
-pub(crate) fn as_charged(record: &UsageRecord, mark: JobMark) -> UsageRecord {
-    UsageRecord {
-        running: false,
-        end: mark.charged_until,
-        ..record.clone()
+/// Tells the VO's members of it, with the next head.
+pub(crate) fn tell(vos: &mut Vos, own: &mut Own, refund: &Refund) {
+    if let Some(vo) = refund.vo {
+        vos.change_audit(own, vo, |audit| audit.add(refund));
     }
 }
 
@@ -362,18 +183,6 @@ fn refund_key(job: &[u8], before: usize) -> Vec<u8> {
     let before = u32::try_from(before).unwrap_or(u32::MAX);
     let number = (before > 0).then(|| before.to_be_bytes());
     [job, number.as_ref().map_or(&[][..], |number| number)].concat()
-}
-
-/// Why a correction is none, whatever the jobs.
-pub(crate) fn lacks_words((by, why): (&str, &str)) -> Option<String> {
-    let bad = |text: &str, most: usize| text.trim().is_empty() || text.len() > most;
-    if bad(by, BY_BYTES_MAX) {
-        return Some(format!(
-            "say who takes the job back, in at most {BY_BYTES_MAX} bytes"
-        ));
-    }
-    bad(why, WHY_BYTES_MAX)
-        .then(|| format!("say why the job is taken back, in at most {WHY_BYTES_MAX} bytes"))
 }
 
 fn may_be_taken_back(record: &UsageRecord, mark: JobMark) -> Result<(), String> {

@@ -5,32 +5,31 @@
 
 use fairmesh_model::{VoId, mutated};
 
+use crate::config::SiteConfig;
 use crate::kinds::{DESCRIPTION, Description, description_parts};
-use crate::site::Site;
+use crate::parts::{Own, Vos};
 
-impl Site {
-    /// Says in every VO's next head what the site's machines cost.
-    pub(crate) fn describe_all(&mut self) {
-        let vos = self.vo_ids().into_iter();
-        vos.for_each(|vo| self.describe(vo));
+/// Puts into the next head of every VO what the site's machines cost.
+pub(crate) fn describe_all(config: &SiteConfig, own: &mut Own, vos: &mut Vos) {
+    for vo in vos.ids() {
+        describe(config, own, vos, vo);
     }
+}
 
-    pub(crate) fn describe(&mut self, vo: VoId) {
-        let charging = &self.config.charging;
-        let held = self.vos.get_mut(&vo);
-        let posted = held.and_then(|held| {
-            held.quota.described = held.quota.posted();
-            held.quota.described
-        });
-        let hosts = charging.hosts.iter().filter(|_| !mutated!(HostsUnsaid));
-        let description = Description {
-            prices: charging.prices.clone(),
-            hosts: hosts
-                .map(|(hosts, class)| (hosts.text(), class.clone()))
-                .collect(),
-            price: posted.map(|posted| (posted.price, posted.since)),
-        };
-        let parts = description_parts(&description);
-        self.own.set_parts(vo, DESCRIPTION, parts);
-    }
+/// Puts it into the next head of one VO.
+pub(crate) fn describe(config: &SiteConfig, own: &mut Own, vos: &mut Vos, vo: VoId) {
+    let charging = &config.charging;
+    let posted = vos.get_mut(&vo).and_then(|held| {
+        held.quota.described = held.quota.posted();
+        held.quota.described
+    });
+    let hosts = charging.hosts.iter().filter(|_| !mutated!(HostsUnsaid));
+    let description = Description {
+        prices: charging.prices.clone(),
+        hosts: hosts
+            .map(|(hosts, class)| (hosts.text(), class.clone()))
+            .collect(),
+        price: posted.map(|posted| (posted.price, posted.since)),
+    };
+    own.set_parts(vo, DESCRIPTION, description_parts(&description));
 }

@@ -9,36 +9,55 @@ use fairmesh_gossip::wire::{PUSH_BYTES_MAX, Push};
 use fairmesh_model::{ContentHash, Now, SiteId, Verified, VoId, cbor, mutant, mutated};
 use fairmesh_policy::{Adopted, VoPolicies};
 
-use crate::adoptions::BroughtBy;
+use crate::adoptions::{BroughtBy, note_adoption};
+use crate::describe::describe;
 use crate::document::{Document, DocumentRefused};
-use crate::event::{Effect, Reply, Ticket, Verdict};
-use crate::inbox::Bringer;
+use crate::event::{Effect, Reply, Verdict};
 use crate::notice::Notice;
-use crate::site::Site;
+use crate::parts::{Cx, Own, Peers, Shares, Vos};
+use crate::quota::rights::RightsHandler;
 use crate::store::{Table, Write, vo_key};
+use crate::tickets::Ticket;
+use crate::trees::warn_of_documents;
+use crate::usage::UsageHandler;
 
-impl Site {
-    /// Takes a document that was read.
-    pub(crate) fn take_document(&mut self, now: Now, from: Bringer, document: Option<Document>) {
-        match from {
-            Bringer::Owner(ticket, by) => self.take_handed_in(now, ticket, &by, document),
-            Bringer::Peer(peer, vo) => drop(self.absorb_document(now, peer, vo, document)),
-        }
+/// Adopts documents.
+pub(crate) struct DocumentHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) shares: &'a mut Shares,
+    pub(crate) peers: &'a mut Peers,
+}
+
+impl DocumentHandler<'_> {
+    fn usage(&mut self) -> UsageHandler<'_> {
+        UsageHandler::new(self.cx, self.own, self.vos, self.shares)
+    }
+
+    fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(self.cx, self.own, self.vos)
     }
 
     /// Takes a document that somebody hands in here, and pushes it to all members.
-    fn take_handed_in(&mut self, now: Now, ticket: Ticket, by: &str, document: Option<Document>) {
+    pub(crate) fn take_handed_in(
+        &mut self,
+        now: Now,
+        ticket: Ticket,
+        by: &str,
+        document: Option<Document>,
+    ) {
         let reply = |result| Effect::Reply {
             ticket,
             reply: Reply::Published(result),
         };
         if mutated!(DocumentDropped) {
-            return self.effects.push(reply(Ok("it is adopted".to_owned())));
+            return self.cx.effects.push(reply(Ok("it is adopted".to_owned())));
         }
-        let brings = |vo: &VoId, document: &Document| self.brings(*vo, document.vo());
+        let brings = |vo: &VoId, document: &Document| self.vos.brings(*vo, document.vo());
         let document = document.filter(|document| self.vos.keys().any(|vo| brings(vo, document)));
         let adopted = document.map(|document| {
-            if self.keeps_to_itself(&document) {
+            if self.vos.keeps_to_itself(&document) {
                 return Err(DocumentRefused::Unread);
             }
             let adopted = self.adopt(now, &document, BroughtBy::user(by))?;
@@ -57,7 +76,7 @@ impl Site {
             Ok((Adopted::Concurrent(alarm), _)) => Err(format!("another form is: {alarm}")),
             Err(refusal) => Err(refusal.to_string()),
         };
-        self.effects.push(reply(result));
+        self.cx.effects.push(reply(result));
     }
 
     /// Pushes a document to all who may have it.
@@ -71,10 +90,10 @@ impl Site {
         if bytes.len() > PUSH_BYTES_MAX {
             return;
         }
-        for (vo, held) in &self.vos {
+        for (vo, held) in self.vos.iter() {
             if *vo == document.vo() || held.shows(document.hash()) {
                 let (vo, bytes) = (*vo, bytes.clone());
-                self.effects.push(Effect::Push { vo, bytes });
+                self.cx.effects.push(Effect::Push { vo, bytes });
             }
         }
     }
@@ -87,18 +106,18 @@ impl Site {
         vo: VoId,
         document: Option<Document>,
     ) -> Verdict {
-        let document = document.filter(|document| self.brings(vo, document.vo()));
+        let document = document.filter(|document| self.vos.brings(vo, document.vo()));
         let adopted = document.map(|document| self.adopt(now, &document, BroughtBy::Peer(from)));
         match adopted.unwrap_or(Err(DocumentRefused::Foreign)) {
             Ok(Adopted::Known) => {}
             Ok(_) => return Verdict::Accept,
-            Err(refusal) => self.refused(now.mono, vo, from, &refusal.to_string()),
+            Err(refusal) => self.cx.refused(now.mono, vo, from, &refusal.to_string()),
         }
         Verdict::Ignore
     }
 
     fn snapshot_of(&self, vo: VoId) -> Option<ContentHash> {
-        let held = self.policies_of(vo)?.snapshot()?;
+        let held = self.vos.policies_of(vo)?.snapshot()?;
         Some(held.hash())
     }
 
@@ -112,11 +131,11 @@ impl Site {
     ) -> Result<Adopted, DocumentRefused> {
         let vo = document.vo();
         let charter_of = |site: &Self| {
-            let policies = site.policies_of(vo);
+            let policies = site.vos.policies_of(vo);
             policies.and_then(VoPolicies::charter).map(Verified::hash)
         };
         let (charter, snapshot) = (charter_of(self), self.snapshot_of(vo));
-        let adopted = match (self.vos.get_mut(&vo), self.read.get_mut(&vo)) {
+        let adopted = match (self.vos.members.get_mut(&vo), self.vos.read.get_mut(&vo)) {
             (Some(held), _) => held.adopt(document.clone())?,
             // Whoever mounts a VO's policies is told nothing of its credit, which its snapshot names as well.
             (None, Some(_))
@@ -134,7 +153,7 @@ impl Site {
         };
         let is_charter = charter_of(self) != charter;
         let is_first = is_charter && charter.is_none();
-        let policies = self.policies_of(vo).expect("it has just adopted");
+        let policies = self.vos.policies_of(vo).expect("it has just adopted");
         let key = vo_key(vo, document.hash().as_bytes());
         let row = Write::set(Table::Documents, key, document.bytes().to_vec());
         let seen = cbor::to_vec(&policies.highest_seen());
@@ -143,21 +162,22 @@ impl Site {
         let replaced = snapshot.filter(|old| Some(*old) != self.snapshot_of(vo));
         let replaced =
             replaced.map(|old| Write::delete(Table::Documents, vo_key(vo, old.as_bytes())));
-        let noted = is_in_force.then(|| self.note_adoption(now, document, by));
+        let noted = is_in_force.then(|| note_adoption(&mut self.vos.adoptions, now, document, by));
         let rows = [row, seen]
             .into_iter()
             .chain(replaced.filter(|_| !mutated!(OldSnapshotStays)))
             .chain(noted.into_iter().flatten())
             .collect();
-        self.persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
+        self.cx
+            .persist(mutant!(DocumentsUnwritten, rows, Vec::new()));
         if matches!(document, Document::Snapshot(_)) {
             // It changes no share, no right and no member.
-            self.warn_of_documents(now);
+            warn_of_documents(self.cx, self.vos, now);
             return Ok(adopted);
         }
         if is_in_force {
             let what = document.to_string();
-            self.notice(now.mono, Notice::Adopted { vo, what });
+            self.cx.notice(now.mono, Notice::Adopted { vo, what });
         }
         self.follow_adopted(now, document, is_charter, is_first);
         Ok(adopted)
@@ -170,23 +190,23 @@ impl Site {
         if self.vos.contains_key(&vo) {
             if is_charter {
                 // Members may have come back, with what was kept of them, or have gone.
-                self.read_members(now, vo);
+                self.usage().read_members(now, vo);
             }
             if !mutated!(GrantsUnfollowed) {
-                self.follow_grants(vo, is_charter);
+                self.rights().follow_grants(vo, is_charter);
             }
-            self.describe(vo);
-            self.allow_is_stale = !mutated!(PeersStale);
+            describe(&self.cx.config, self.own, self.vos, vo);
+            self.peers.are_stale = !mutated!(PeersStale);
         }
         if !mutated!(MountsStale) {
-            self.follow_mounts();
+            self.vos.follow_mounts();
         }
-        self.tree_is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
+        self.shares.is_stale = !mutated!(TreeOutlivesPolicy) || is_first;
         if is_first && self.vos.contains_key(&vo) {
-            let charter = self.policies_of(vo).and_then(VoPolicies::charter);
+            let charter = self.vos.policies_of(vo).and_then(VoPolicies::charter);
             let name = charter.map(|charter| charter.body().name.clone());
             let name = name.unwrap_or_default();
-            self.notice(now.mono, Notice::Founded { vo, name });
+            self.cx.notice(now.mono, Notice::Founded { vo, name });
         }
     }
 }

@@ -9,8 +9,9 @@ use fairmesh_model::{Counters, Now, SiteId, UsageRecord, VoId, WallTime};
 
 use crate::again::AfterCorrection;
 use crate::config::Charging;
-use crate::identity::{Account, IdentityMap, Pattern};
-use crate::site::Site;
+use crate::identity::{Account, IdentityMap};
+use crate::instalments::settled;
+use crate::parts::Parts;
 use crate::store::{JobMark, job_key};
 
 /// What one record would do.
@@ -35,25 +36,25 @@ pub enum Estimate {
     },
 }
 
-impl Site {
+impl Parts {
     /// What `record` would count beyond what `mark` says is charged already.
     pub fn estimate(&self, now: Now, record: &UsageRecord, mark: Option<JobMark>) -> Estimate {
-        let account = self.view().account(record);
+        let account = self.shares.tree.view.account(record);
         let vo = account.as_ref().and_then(|account| account.vo);
-        let (mark, is_known) = match self.after_correction(record, mark) {
+        let (mark, is_known) = match self.job_terms().after_correction(record, mark) {
             AfterCorrection::Counted(told) => {
-                let mark = self.mark_behind_loss(vo, record, told);
+                let mark = self.own.mark_behind_loss(vo, record, told);
                 (mark, mark == told)
             }
             AfterCorrection::Again(mark) => (mark, false),
             AfterCorrection::TakenBack(at) => return Estimate::TakenBack(at),
         };
         if mark.is_none_or(|mark| !mark.ended)
-            && let Err(why) = self.check_capacity(vo, record)
+            && let Err(why) = self.terms().check_capacity(vo, record)
         {
             return Estimate::Refused(why);
         }
-        let charging = &self.config.charging;
+        let charging = &self.cx.config.charging;
         self.estimate_by(now, (record, account), (mark, is_known), charging)
     }
 
@@ -69,12 +70,14 @@ impl Site {
         let mut estimate = |record: UsageRecord| {
             let refuse =
                 |why: String| Estimate::Refused(format!("job `{}`: {why}", record.key.job));
-            let account = self.view().account(&record);
+            let account = self.shares.tree.view.account(&record);
             let Some(vo) = account.as_ref().and_then(|account| account.vo) else {
                 let why = "its account belongs to no VO, so no site has published what it costs";
                 return refuse(why.to_owned());
             };
-            let charging = told.entry(vo).or_insert_with(|| self.charging_at(vo, site));
+            let charging = told
+                .entry(vo)
+                .or_insert_with(|| self.vos.charging_at(vo, site));
             match charging {
                 Some(charging) => {
                     self.estimate_by(now, (&record, account), (None, false), charging)
@@ -87,19 +90,6 @@ impl Site {
         records.map(&mut estimate).collect()
     }
 
-    /// What jobs cost at `site`, as the VO's members know it.
-    pub(crate) fn charging_at(&self, vo: VoId, site: SiteId) -> Option<Charging> {
-        let described = self.vos.get(&vo)?.published.description(site)?;
-        let hosts = described.hosts.iter();
-        Some(Charging {
-            prices: described.prices.clone(),
-            hosts: hosts
-                .map(|(hosts, class)| (Pattern::parse(hosts), class.clone()))
-                .collect(),
-            ..Charging::default()
-        })
-    }
-
     fn estimate_by(
         &self,
         now: Now,
@@ -107,13 +97,16 @@ impl Site {
         (mark, is_known): (Option<JobMark>, bool),
         charging: &Charging,
     ) -> Estimate {
-        if let Err(why) = self.check(record) {
+        if let Err(why) = self.terms().check(record) {
             return Estimate::Refused(why);
         }
         let mapped = account.is_some();
         let account = account.unwrap_or_else(IdentityMap::nowhere);
-        let rules = self.rules(account.vo, now.wall);
-        let charge = match self.charge_of(record, mark, (account.vo, &rules), charging) {
+        let rules = self.terms().rules(account.vo, now.wall);
+        let charge = match self
+            .terms()
+            .charge_of(record, mark, (account.vo, &rules), charging)
+        {
             Ok(None) => return Estimate::Known,
             Err(why) => return Estimate::Refused(why),
             Ok(Some(charge)) => charge,
@@ -121,7 +114,14 @@ impl Site {
         let known = mark.filter(|_| is_known);
         let key = job_key(&record.key);
         let by = (account.digest(), &rules);
-        let (charge, refunds) = self.settled((&key, record), known, charge, by);
+        let (charge, refunds) = settled(
+            self.jobs.instalments.get(&key),
+            record,
+            known,
+            charge,
+            by,
+            charging,
+        );
         let parts = charge.parts.iter();
         let refunds = Counters {
             refunds: refunds.iter().map(|(_, refund)| refund).sum(),

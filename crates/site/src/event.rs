@@ -10,22 +10,14 @@ use fairmesh_model::{RunningJob, SiteId, UsageRecord, VoId, WallTime};
 
 use crate::advert::{AdvertAnswer, AdvertCall};
 use crate::config::SiteConfig;
-use crate::forward::{ForwardCall, ForwardReply};
+use crate::forward::calls::{ForwardCall, ForwardReply};
 use crate::notice::Notice;
-use crate::quota::{QuotaCall, QuotaReply};
-use crate::remap::Remap;
+use crate::quota::calls::{QuotaCall, QuotaReply};
+use crate::remap::change::Remap;
 use crate::store::{JobMark, Write};
+use crate::tickets::{Channel, PushToken, Ticket};
 use crate::view::View;
 use crate::work::{Done, Work};
-
-/// Names a caller that waits for a reply.
-pub type Ticket = u64;
-
-/// Names a pushed message until it has been judged.
-pub type PushToken = u64;
-
-/// Names a peer's request until it has been answered.
-pub type Channel = u64;
 
 /// What happened.
 #[derive(Debug)]

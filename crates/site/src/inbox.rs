@@ -10,16 +10,13 @@
 use std::collections::VecDeque;
 
 use fairmesh_gossip::wire::SIGNED_BYTES;
-use fairmesh_gossip::{Absorbed, Arrival, Refusal, Replica, Shared};
-use fairmesh_model::{Now, SiteId, VoId};
+use fairmesh_gossip::{Arrival, Replica};
+use fairmesh_model::{SiteId, VoId};
 
-use crate::document::{Document, READ_AT_ONCE_BYTES_MAX};
-use crate::event::{Effect, Ticket};
-use crate::site::Site;
-use crate::work::Work;
+use crate::tickets::Ticket;
 
 /// Bytes of an answer that are taken in in one step: some 4,000 cells, a few milliseconds.
-const STEP_BYTES: usize = 48 << 10;
+pub(crate) const STEP_BYTES: usize = 48 << 10;
 
 /// Who brings a document.
 #[derive(Debug, Clone)]
@@ -33,10 +30,10 @@ pub(crate) enum Bringer {
 /// What waits.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
-    handed_in: VecDeque<(Ticket, String, Vec<u8>)>,
-    brought: VecDeque<(SiteId, VoId, Arrival)>,
+    pub(crate) handed_in: VecDeque<(Ticket, String, Vec<u8>)>,
+    pub(crate) brought: VecDeque<(SiteId, VoId, Arrival)>,
     /// Who brought the document that is being read: nothing behind it is looked at before it is.
-    reading: Option<Bringer>,
+    pub(crate) reading: Option<Bringer>,
 }
 
 impl Inbox {
@@ -63,81 +60,8 @@ impl Inbox {
     }
 }
 
-impl Site {
-    /// Takes in some of what waits.
-    pub(crate) fn take_in(&mut self, now: Now) {
-        while self.inbox.reading.is_none()
-            && let Some((ticket, by, bytes)) = self.inbox.handed_in.pop_front()
-        {
-            self.read(now, Bringer::Owner(ticket, by), bytes);
-        }
-        let mut room = STEP_BYTES;
-        while room > 0
-            && self.inbox.reading.is_none()
-            && let Some((from, vo, mut arrival)) = self.inbox.brought.pop_front()
-        {
-            if let Some(rest) = split_off(&mut arrival, room) {
-                self.inbox.brought.push_front((from, vo, rest));
-            }
-            let held = self.vos.get(&vo).map(|held| &held.replica);
-            room = room.saturating_sub(bytes_of(&arrival, held).max(1));
-            self.take_arrival(now, from, vo, arrival);
-        }
-    }
-
-    /// A document was read beside the site.
-    pub(crate) fn take_read(&mut self, now: Now, document: Option<Document>) {
-        if let Some(from) = self.inbox.reading.take() {
-            self.take_document(now, from, document);
-        }
-    }
-
-    fn read(&mut self, now: Now, from: Bringer, bytes: Vec<u8>) {
-        if bytes.len() <= READ_AT_ONCE_BYTES_MAX {
-            return self.take_document(now, from, Document::read(&bytes));
-        }
-        self.inbox.reading = Some(from);
-        self.effects.push(Effect::Work(Work::read(bytes)));
-    }
-
-    fn take_arrival(&mut self, now: Now, from: SiteId, vo: VoId, arrival: Arrival) {
-        let seen = self.seen(now);
-        let held = self.vos.get_mut(&vo).filter(|held| held.is_founded());
-        let taken: Vec<Result<Absorbed, Refusal>> = match (arrival, held) {
-            (Arrival::Document(bytes), _) => {
-                return self.read(now, Bringer::Peer(from, vo), bytes.into_vec());
-            }
-            // Only the charter says who is a member, and how long a window is. A head that is judged
-            // without it, even one of this site's own, is refused for good; so nothing is taken, and a
-            // later exchange brings all of it.
-            (_, None) => return,
-            (Arrival::Told, Some(held)) => {
-                held.told_by.insert(from);
-                return;
-            }
-            (Arrival::Proof(a, b), Some(held)) => vec![held.replica.take_proof(&a, &b)],
-            (Arrival::Head(item), Some(held)) => {
-                let kinds = held.kinds();
-                vec![held.replica.take_item(&kinds, seen, from, item)]
-            }
-            (Arrival::Parts(id, parts), Some(held)) => {
-                let kinds = held.kinds();
-                let next = self.inbox.brought.front();
-                let follow = matches!(next, Some((_, _, Arrival::Parts(of, _))) if *of == id);
-                match follow {
-                    true => held.replica.take_some_parts(&kinds, now.mono, id, parts),
-                    false => held.replica.take_parts(&kinds, now.mono, from, id, parts),
-                }
-            }
-        };
-        for taken in taken {
-            self.absorbed(now, from, vo, taken);
-        }
-    }
-}
-
 /// Leaves as many parts as `room` bytes have, one at least. Returns the others.
-fn split_off(arrival: &mut Arrival, room: usize) -> Option<Arrival> {
+pub(crate) fn split_off(arrival: &mut Arrival, room: usize) -> Option<Arrival> {
     let Arrival::Parts(id, parts) = arrival else {
         return None;
     };
@@ -151,7 +75,7 @@ fn split_off(arrival: &mut Arrival, room: usize) -> Option<Arrival> {
 }
 
 /// About as many bytes as taking it in goes through, beside what is `held` of its VO.
-fn bytes_of(arrival: &Arrival, held: Option<&Replica>) -> usize {
+pub(crate) fn bytes_of(arrival: &Arrival, held: Option<&Replica>) -> usize {
     match arrival {
         Arrival::Document(bytes) => bytes.len().max(SIGNED_BYTES),
         Arrival::Head(item) => held.map_or(0, |held| held.cost_of(item)),

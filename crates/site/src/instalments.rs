@@ -11,24 +11,19 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::{
-    ContentHash, Counters, Millis, Placement, Span, UsageRecord, WallTime, cbor, mutant, mutated,
-    window::DAY_MS,
+    ContentHash, Counters, Placement, Span, UsageRecord, WallTime, cbor, mutant, mutated,
 };
 
 use crate::charge::{Charge, Rules, spread};
-use crate::report::Refunds;
-use crate::site::Site;
-use crate::store::{JobMark, Table, Write};
-
-/// A job that was not heard of for so long behind the history has no final record.
-const KEPT: Millis = Millis(400 * DAY_MS);
+use crate::config::Charging;
+use crate::store::JobMark;
 
 /// What the charge of a running job was for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Instalments {
     start: WallTime,
     /// Since when it holds what it holds.
-    since: WallTime,
+    pub(crate) since: WallTime,
     /// Held until then: core-, GPU- and MiB-milliseconds.
     before: [u64; 3],
     /// Held since: cores, GPUs, MiB.
@@ -38,7 +33,7 @@ pub(crate) struct Instalments {
 }
 
 impl Instalments {
-    fn first(record: &UsageRecord) -> Self {
+    pub(crate) fn first(record: &UsageRecord) -> Self {
         Self {
             start: record.start,
             since: record.start,
@@ -49,7 +44,7 @@ impl Instalments {
     }
 
     /// With another instalment, of a job that is charged until `until`.
-    fn and(self, record: &UsageRecord, until: WallTime) -> Self {
+    pub(crate) fn and(self, record: &UsageRecord, until: WallTime) -> Self {
         let place = if place(&record.placement) == self.place {
             self.place
         } else {
@@ -134,89 +129,38 @@ impl Instalments {
     }
 }
 
-impl Site {
-    /// What a record adds to a job that is charged as `mark` says, if nothing of that was lost, and what is to be
-    /// refunded of it. `charge` is what it adds if it is believed from there on only.
-    pub(crate) fn settled(
-        &self,
-        (key, record): (&[u8], &UsageRecord),
-        mark: Option<JobMark>,
-        charge: Charge,
-        (payer, rules): (u64, &Rules),
-    ) -> (Charge, Refunds) {
-        let charged = mark
-            .zip(self.instalments.get(key))
-            .filter(|(mark, charged)| {
-                let start = (record.start, charged.start);
-                !record.running && !mark.ended && replaces(mark.payer == payer, start)
-            });
-        let Some((mark, charged)) = charged else {
-            return (charge, Vec::new());
-        };
-        let until = mark.charged_until;
-        let is_held = charged.contradicts(record, until);
-        // If only the rules have changed since, what was charged by the former stays.
-        let is_placed = charged.place != place(&record.placement) && !mutated!(OtherQueueUnsettled);
-        if !is_held && !is_placed {
-            return (charge, Vec::new());
-        }
-        match crate::charge::charge(record, None, rules, &self.config.charging) {
-            Ok(Some(whole)) if is_held || whole.mark.charge != charge.mark.charge => {
-                charged.replaced_by(whole, mark, rules)
-            }
-            _ => (charge, Vec::new()),
-        }
-    }
+/// How much of a charge is refunded in which span.
+pub(crate) type Refunds = Vec<(Span, u64)>;
 
-    /// The rows of all jobs that run.
-    pub(crate) fn instalment_rows(&self) -> impl Iterator<Item = Write> + '_ {
-        let rows = self.instalments.iter();
-        rows.map(|(key, charged)| Write::set(Table::Instalments, key.clone(), charged.to_bytes()))
+/// What a record adds to a job that is charged as `mark` says, if nothing of that was lost, and what is to be
+/// refunded of it. `charge` is what it adds if it is believed from there on only.
+pub(crate) fn settled(
+    charged: Option<&Instalments>,
+    record: &UsageRecord,
+    mark: Option<JobMark>,
+    charge: Charge,
+    (payer, rules): (u64, &Rules),
+    charging: &Charging,
+) -> (Charge, Refunds) {
+    let charged = mark.zip(charged).filter(|(mark, charged)| {
+        let start = (record.start, charged.start);
+        !record.running && !mark.ended && replaces(mark.payer == payer, start)
+    });
+    let Some((mark, charged)) = charged else {
+        return (charge, Vec::new());
+    };
+    let until = mark.charged_until;
+    let is_held = charged.contradicts(record, until);
+    // If only the rules have changed since, what was charged by the former stays.
+    let is_placed = charged.place != place(&record.placement) && !mutated!(OtherQueueUnsettled);
+    if !is_held && !is_placed {
+        return (charge, Vec::new());
     }
-
-    /// Notes what a record of a job was charged for, which was charged before as `mark` says; `is_known` where nothing
-    /// of that was lost. Gives the row to keep.
-    pub(crate) fn note_instalment(
-        &mut self,
-        key: &[u8],
-        record: &UsageRecord,
-        (mark, is_known): (Option<JobMark>, bool),
-    ) -> Option<Write> {
-        let known = self.instalments.get(key).copied();
-        let now = match (mark, known) {
-            _ if !record.running || !is_known => None,
-            (None, _) => Some(Instalments::first(record)),
-            (Some(mark), Some(known)) => Some(known.and(record, mark.charged_until)),
-            (Some(_), None) => None,
-        };
-        if now == known {
-            return None;
+    match crate::charge::charge(record, None, rules, charging) {
+        Ok(Some(whole)) if is_held || whole.mark.charge != charge.mark.charge => {
+            charged.replaced_by(whole, mark, rules)
         }
-        let (table, row) = (Table::Instalments, key.to_vec());
-        Some(match now {
-            Some(now) => {
-                self.instalments.insert(row.clone(), now);
-                Write::set(table, row, now.to_bytes())
-            }
-            None => {
-                self.instalments.remove(key);
-                Write::delete(table, row)
-            }
-        })
-    }
-
-    /// Forgets jobs of which nothing was heard for long.
-    pub(crate) fn forget_instalments(&mut self, horizon: WallTime) {
-        let before = horizon.before(KEPT);
-        let mut rows = Vec::new();
-        self.instalments.retain(|key, charged| {
-            let is_kept = charged.since >= before;
-            if !is_kept {
-                rows.push(Write::delete(Table::Instalments, key.clone()));
-            }
-            is_kept
-        });
-        self.persist(rows);
+        _ => (charge, Vec::new()),
     }
 }
 

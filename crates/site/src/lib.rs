@@ -16,7 +16,10 @@
 
 mod advert;
 mod charge;
+mod checks;
+mod clocks;
 mod config;
+mod cx;
 mod identity;
 mod kinds;
 mod moved;
@@ -30,10 +33,16 @@ mod own;
 mod published;
 mod quota;
 mod vo;
+mod vos;
 
 mod event;
+mod jobs;
+mod members;
+mod parts;
+mod peers;
 mod shares;
 
+mod absorb;
 mod adoptions;
 mod again;
 mod audit;
@@ -43,54 +52,71 @@ mod document;
 mod documents;
 mod estimate;
 mod forward;
-mod heads;
+mod gc;
 mod inbox;
 mod instalments;
 mod mounts;
+mod publish;
 mod query;
+mod questions;
+mod reach;
+mod receive;
+mod reconfigure;
 mod recovered;
-mod refusal;
+mod refund;
 mod remap;
 mod report;
+mod reporting;
 mod requests;
 mod restore;
 mod running;
+mod running_list;
 mod site;
 mod tables;
+mod terms;
+mod tickets;
+mod trees;
+mod usage;
 mod weighed;
 mod work;
 
 pub use adoptions::{Adoption, BroughtBy};
-pub use advert::{
-    Advert, AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX, read_advert,
-};
+pub use advert::part::{Advert, read as read_advert};
+pub use advert::{AdvertAnswer, AdvertCall, AdvertRules, Occupancy, WAITING_MAX};
 pub use audit::AuditEntry;
 pub use config::{Charging, IdleRules, OwnerQuota, SiteConfig, Timing};
-pub use correct::Refund;
+pub use cx::SiteStats;
 pub use estimate::Estimate;
-pub use event::{Channel, Correction, Effect, Event, PushToken, Reply, Reported, Ticket, Verdict};
-pub use forward::{
-    Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules, ForwardStats,
-    ForwardedJob, HereJob, KEY_BYTES_MAX, Message, Offer, RUN_BYTES_MAX, Stage, Take, Told,
-    Withdrawal, Withdrawn, brings_job, is_key, read_forward, read_forward_told,
+pub use event::{Correction, Effect, Event, Reply, Reported, Verdict};
+pub use forward::calls::{
+    Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Withdrawn,
 };
+pub use forward::offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
+pub use forward::rows::{Stage, Withdrawal};
+pub use forward::wire::{End, Message, Take, Told, brings_job, read_forward, read_forward_told};
+pub use forward::{ForwardRules, ForwardStats};
 pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
 pub use instalments::replaces as replaces_instalments;
 pub use kinds::Description;
 pub use notice::{Notice, Severity};
+pub use parts::Parts;
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};
-pub use quota::{
-    Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,
-    read_want,
-};
-pub use recovered::{Reach, marks_lost};
-pub use remap::{
-    Fate, MOVES_MAX, Move, Moved as MovedSums, Relocation, Remap, Remapper, Uncovered,
-};
+pub use quota::QuotaStats;
+pub use quota::calls::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
+pub use quota::prices::Bands;
+pub use quota::query::Quote;
+pub use quota::transfers::Moved;
+pub use quota::wire::{read_given, read_want};
+pub use reach::{Reach, marks_lost};
+pub use refund::{Refund, Relocation};
+pub use remap::Remapper;
+pub use remap::change::{Fate, MOVES_MAX, Move, Moved as MovedSums, Remap};
+pub use remap::cover::Uncovered;
 pub use restore::{Row, Tell};
-pub use site::{Site, SiteStats};
+pub use site::Site;
 pub use store::{HeadId, JobMark, SITE_KEY, Table, Write, job_key};
 pub use tables::{KnownUsage, PublishedTables};
+pub use tickets::{Channel, PushToken, Ticket};
 pub use view::{Coverage, Divided, View};
 pub use weighed::{SiteUsage, WeighedUsage};
 pub use work::{Done, Work};

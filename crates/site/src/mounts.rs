@@ -16,40 +16,39 @@ use fairmesh_model::VoId;
 use fairmesh_policy::VoPolicies;
 
 use crate::document::Document;
-use crate::site::Site;
 use crate::vo::Vo;
+use crate::vos::Vos;
 
 /// Most VOs that are read at a time and mounted no more: they are kept for when they are mounted again.
 const IDLE_MAX: usize = 64;
 
-impl Site {
+impl Vos {
     /// Sees whose policies are mounted now, and what their readers may have.
     pub(crate) fn follow_mounts(&mut self) {
         let mounted = self.mounted();
         for inner in &mounted {
-            if !self.vos.contains_key(inner) && !self.read.contains_key(inner) {
+            if !self.contains_key(inner) && !self.read.contains_key(inner) {
                 let left = self.left.get(inner).map(|vo| Arc::clone(&vo.policies));
                 let unknown = || Arc::new(VoPolicies::new(*inner));
                 self.read.insert(*inner, left.unwrap_or_else(unknown));
             }
         }
-        let vos = &self.vos;
+        let vos = &self.members;
         self.read.retain(|inner, _| !vos.contains_key(inner));
         if self.read.len() > mounted.len() + IDLE_MAX {
             self.read.retain(|inner, _| mounted.contains(inner));
         }
-        for vo in self.vo_ids() {
-            let mounted = self.vos[&vo].policies.mounted();
+        for vo in self.ids() {
+            let mounted = self[&vo].policies.mounted();
             let inner = mounted.iter().filter_map(|inner| self.policies_of(*inner));
             let shown = inner.flat_map(|inner| inner.shown_to(vo)).collect();
-            let held = self.vos.get_mut(&vo).expect("it was listed");
-            held.show(shown);
+            self.listed(vo).show(shown);
         }
     }
 
     fn mounted(&self) -> BTreeSet<VoId> {
         let of = |vo: &Vo| vo.policies.mounted();
-        self.vos.values().flat_map(of).collect()
+        self.values().flat_map(of).collect()
     }
 
     /// What is in force of VOs that the site takes no part in, and whose policies others mount.
@@ -61,14 +60,14 @@ impl Site {
 
     /// The charters and policies of a VO, whether the site takes part in it or reads them alone.
     pub(crate) fn policies_of(&self, vo: VoId) -> Option<&VoPolicies> {
-        let member = self.vos.get(&vo).map(|vo| &vo.policies);
+        let member = self.get(&vo).map(|vo| &vo.policies);
         member.or_else(|| self.read.get(&vo)).map(|held| &**held)
     }
 
     /// Whether a document of `of` may come with those of `vo`: its own do, and those of VOs whose policies it
     /// mounts.
     pub(crate) fn brings(&self, vo: VoId, of: VoId) -> bool {
-        let held = self.vos.get(&vo);
+        let held = self.get(&vo);
         vo == of || held.is_some_and(|held| held.policies.mounted().contains(&of))
     }
 

@@ -9,8 +9,6 @@ use std::fmt;
 
 use fairmesh_model::{Incarnation, Millis, MonoTime, SiteId, VoId, WallTime};
 
-use crate::site::Site;
-
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
@@ -327,17 +325,15 @@ impl Notices {
         self.said.retain(|_, said| now.since(said.at) < LISTED_FOR);
     }
 
+    /// How many of its kind a peer has made new since the one that was said before this one.
+    pub(crate) fn held_back(&self, notice: &Notice) -> u64 {
+        let said = notice.paced().and_then(|of| self.said.get(&of));
+        said.map_or(0, |said| said.before)
+    }
+
     /// The notices.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Notice> {
         self.listed.keys()
-    }
-}
-
-impl Site {
-    /// How many of its kind a peer has made new since the one that was said before this one.
-    pub fn held_back(&self, notice: &Notice) -> u64 {
-        let said = notice.paced().and_then(|of| self.notices.said.get(&of));
-        said.map_or(0, |said| said.before)
     }
 }
 

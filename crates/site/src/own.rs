@@ -23,6 +23,7 @@ use fairmesh_usage::{Cell, Slice, cut, join_cells};
 use crate::identity::Account;
 use crate::kinds::usage_key;
 use crate::published::Sums;
+use crate::reach::Reaches;
 use crate::store::{Write, ledger_row};
 pub(crate) use cells::{Bounds, Counted, OfSpan, clamped};
 use cells::{Cells, Changing, Of, cells_of, cells_of_account};
@@ -38,6 +39,8 @@ pub(crate) struct Own {
     /// Of the local accounts.
     local_window: WindowLength,
     cells: BTreeMap<Option<VoId>, Cells>,
+    /// Until when they reach.
+    pub(crate) reach: BTreeMap<Option<VoId>, Reaches>,
 }
 
 impl Own {
@@ -47,6 +50,7 @@ impl Own {
             incarnation,
             local_window,
             cells: BTreeMap::new(),
+            reach: BTreeMap::new(),
         }
     }
 

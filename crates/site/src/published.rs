@@ -24,10 +24,9 @@ use fairmesh_model::{
 };
 use fairmesh_usage::{Capacity, Cell, PathId, Paths, Slice, Table, Total, join};
 
-pub(crate) use large::{Sum, Summed};
-pub(crate) use steps::Step;
+pub(crate) use large::{Step, Sum, Summed};
 
-use crate::advert::{Advert, newest};
+use crate::advert::part::{Advert, newest};
 use crate::kinds::{DESCRIPTION, Description, RUNNING, usage_key, usage_slice};
 use crate::moved::{Moved, moved};
 use steps::Turns;

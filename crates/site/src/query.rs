@@ -14,8 +14,8 @@ use serde_bytes::ByteBuf;
 
 use crate::identity::Account;
 use crate::kinds::Description;
-use crate::recovered::Reach;
-use crate::site::Site;
+use crate::parts::Parts;
+use crate::reach::Reach;
 use crate::store::Write;
 use crate::view::Coverage;
 use crate::vo::Vo;
@@ -134,7 +134,7 @@ impl Viewed {
         Some(self.length.start_of(self.reference?))
     }
 
-    /// See [`Site::view_digest`].
+    /// See [`Parts::view_digest`].
     pub fn digest(&self) -> ContentHash {
         let mut rows: Vec<(String, ByteBuf)> = Vec::new();
         self.sums.digest(self.mount, |path, sum| {
@@ -144,13 +144,13 @@ impl Viewed {
     }
 }
 
-impl Site {
+impl Parts {
     /// What a reader of a factor should be warned of.
     pub fn health(&self, now: Now) -> Health {
         let mut health = Health::default();
         let mut others = false;
         let own = self.vos.values().map(|vo| &*vo.policies);
-        let policies = own.chain(self.read_policies().map(|(_, policies)| policies));
+        let policies = own.chain(self.vos.read_policies().map(|(_, policies)| policies));
         for warning in policies.flat_map(|policies| policies.warnings(now.wall)) {
             health.expired |= matches!(warning, Warning::Expired { .. });
             health.conflicting |= matches!(warning, Warning::Alarm(_));
@@ -160,7 +160,7 @@ impl Site {
             health.forked |= vo.replica.forked().next().is_some();
             others |= vo.charter().is_some_and(|charter| charter.sites.len() > 1);
         }
-        health.alone = others && self.gossip.peers().next().is_none();
+        health.alone = others && self.peers.gossip.peers().next().is_none();
         health
     }
 
@@ -185,10 +185,10 @@ impl Site {
 
     /// What is known of each VO.
     pub fn vo_status(&self, now: Now) -> Vec<VoStatus> {
-        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
         let has_told = |vo: &Vo, peer: SiteId| {
             let is_member = vo.replica.is_member(peer);
-            !is_member || vo.told_by.contains(&peer) || self.gossip.agreed_at(peer).is_some()
+            !is_member || vo.told_by.contains(&peer) || self.peers.gossip.agreed_at(peer).is_some()
         };
         let status = |(id, vo): (&VoId, &Vo)| {
             let charter = vo.charter();
@@ -209,11 +209,11 @@ impl Site {
                     .iter()
                     .map(ToString::to_string)
                     .collect(),
-                cpus: charter.and_then(|charter| Some(charter.member(self.id)?.cores)),
+                cpus: charter.and_then(|charter| Some(charter.member(self.cx.id)?.cores)),
                 past_known: vo.is_founded()
-                    && self.knows_own_past(*id)
+                    && self.vos.knows_own_past(self.cx.id, *id)
                     && connected.iter().all(|peer| has_told(vo, *peer)),
-                recovered_until: self.recovered(Some(*id)).map(Reach::newest),
+                recovered_until: self.own.recovered(Some(*id)).map(Reach::newest),
             }
         };
         self.vos.iter().map(status).collect()
@@ -257,7 +257,7 @@ impl Site {
         }
         for (site, cores) in cores {
             let is_known = coverage.signed_at.contains_key(&site);
-            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(site != self.id));
+            coverage.sites_total += mutant!(CoverageOfOthers, 1, u32::from(site != self.cx.id));
             coverage.cores_total += cores;
             coverage.sites_known += u32::from(is_known);
             coverage.cores_known += if is_known { cores } else { 0 };
@@ -268,15 +268,15 @@ impl Site {
     /// What is known of each peer.
     pub fn peers(&self) -> Vec<PeerStatus> {
         let coverage = self.coverage();
-        let connected: Vec<SiteId> = self.gossip.peers().collect();
-        let introducers = self.config.introducers.iter();
+        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
+        let introducers = self.cx.config.introducers.iter();
         let mut names: BTreeMap<SiteId, Option<String>> =
             introducers.map(|site| (*site, None)).collect();
         for charter in self.vos.values().filter_map(Vo::charter) {
             let members = charter.sites.iter();
             names.extend(members.map(|member| (member.site, Some(member.name.clone()))));
         }
-        names.remove(&self.id);
+        names.remove(&self.cx.id);
         let has_charter = self.vos.values().any(|vo| vo.charter().is_some());
         let received = |site: &SiteId| {
             let of_vos = self.vos.values();
@@ -286,21 +286,21 @@ impl Site {
             .into_iter()
             .map(|(site, name)| PeerStatus {
                 site,
-                exchanges: self.gossip.exchanges_with(site),
-                had_no_exchange: self.gossip.had_no_exchange(site),
+                exchanges: self.peers.gossip.exchanges_with(site),
+                had_no_exchange: self.peers.gossip.had_no_exchange(site),
                 received: received(&site),
                 is_member: name.is_some() || !has_charter,
                 name,
                 connected: connected.contains(&site),
                 signed_at: coverage.signed_at.get(&site).copied(),
-                usage_until: self.reach_of(site),
-                agreed: self.gossip.agreed_at(site),
+                usage_until: self.vos.reach_of(site),
+                agreed: self.peers.gossip.agreed_at(site),
             })
             .collect()
     }
 
     /// Digest of the VO's view: its documents in force and those that they mount, and every weighted sum below its mount as
-    /// seen from the reference window. Two sites with equal vectors, documents and [`Site::reference`] have equal ones.
+    /// seen from the reference window. Two sites with equal vectors, documents and [`Parts::reference`] have equal ones.
     /// The cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
         let sums = Arc::new(self.snapshot());
@@ -334,10 +334,10 @@ impl Site {
     /// of open holds, of forwarded jobs and of what came back from peers, as of the last event: what must survive the loss of the store. O(such rows).
     pub fn rows_held_alone(&self) -> Vec<Write> {
         let mut rows = self.own.rows_held_alone();
-        rows.extend(self.quota_rows_held_alone());
-        rows.extend(self.forwarded_rows());
-        rows.extend(self.reach_rows());
-        rows.extend(self.instalment_rows());
+        rows.extend(self.vos.quota_rows_held_alone());
+        rows.extend(self.forward.rows());
+        rows.extend(self.own.reach_rows());
+        rows.extend(self.jobs.instalment_rows());
         rows
     }
 
@@ -345,7 +345,7 @@ impl Site {
     /// site's own counters and of all that is held of others, joined and not clamped. A cell may come in
     /// parts, which add up.
     pub fn usage_cells(&self) -> impl Iterator<Item = UsageCell> + '_ {
-        let vos = self.vos.keys().chain(self.left.keys());
+        let vos = self.vos.keys().chain(self.vos.left.keys());
         let vos = vos.map(|vo| Some(*vo)).chain([None]);
         vos.flat_map(|vo| self.cells_below(vo, AccountPath::root()))
     }
@@ -379,7 +379,7 @@ impl Site {
             .own
             .cells(vo)
             .filter(move |own| own.2.starts_with(&below));
-        let own = own.map(move |(_, span, path, counters)| cell(self.id, path, span, counters));
+        let own = own.map(move |(_, span, path, counters)| cell(self.cx.id, path, span, counters));
         own.chain(others)
     }
 
@@ -397,7 +397,7 @@ impl Site {
 
     /// What running jobs count for at this site's own levels and in no counter: in a span, or as a whole.
     pub fn running_usage(&self) -> impl Iterator<Item = (&Account, Option<Span>, u64)> {
-        let rows = self.running.rows();
+        let rows = self.jobs.running.rows();
         rows.map(|(place, charge)| (&place.account, place.span, charge))
     }
 
@@ -430,7 +430,8 @@ impl Site {
 
     /// Origins that map nowhere: records, charge in core-milliseconds, and when the last one ended.
     pub fn unmapped(&self) -> impl Iterator<Item = (&Origin, u64, u64, WallTime)> {
-        self.unmapped
+        self.jobs
+            .unmapped
             .iter()
             .map(|(origin, seen)| (origin, seen.records, seen.charge, seen.last))
     }
@@ -442,13 +443,13 @@ impl Site {
 
     /// What time it is by the clock of a connected peer, as it said last.
     pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
-        self.gossip.clock_of(peer, now)
+        self.peers.gossip.clock_of(peer, now)
     }
 
     /// Whether the tree in force is that of earlier documents or an earlier configuration, while the next
     /// one is built and fed.
     pub fn is_feeding(&self) -> bool {
-        self.shares.next.is_some() || self.tree_is_stale
+        self.shares.next.is_some() || self.shares.is_stale
     }
 
     /// Whether something has come that is not taken in yet: a large answer, or a document that is read.
@@ -510,22 +511,16 @@ impl Site {
 
     /// VOs that the owner has left and whose charter is kept: what was used for them counts at the root.
     pub fn left_vos(&self) -> impl Iterator<Item = VoId> {
-        let founded = self.left.iter().filter(|(_, held)| held.is_founded());
+        let founded = self.vos.left.iter().filter(|(_, held)| held.is_founded());
         founded.map(|(vo, _)| *vo)
     }
 
     /// The signed documents of VOs that the site takes no part in, and whose policies others mount.
     pub fn read_documents(&self) -> impl Iterator<Item = (VoId, Arc<[u8]>)> {
-        self.read.iter().flat_map(|(vo, policies)| {
+        self.vos.read.iter().flat_map(|(vo, policies)| {
             let documents = policies.documents();
             documents.map(|(_, _, bytes)| (*vo, bytes.clone()))
         })
-    }
-
-    /// The name of a site in the charter of a VO: no other VO's says what it is called there.
-    pub fn site_name_in(&self, vo: VoId, site: SiteId) -> Option<&str> {
-        let member = self.vos.get(&vo)?.charter()?.member(site)?;
-        Some(member.name.as_str())
     }
 
     /// The name of a site in any charter.

@@ -1,145 +1,16 @@
-//! Behind a lost store: which jobs are in counters that peers gave back.
-//!
-//! What each job was charged is known at its site alone, and goes with the store; the counters come back. They reach up
-//! to a moment, which the site says in each head. What lies before that may be in them, so a job of which nothing is
-//! known is taken to be counted up to there: better to leave a moment out than to count it twice. So feeds may tell
-//! everything again. Jobs that have ended and jobs that run reach to different moments: where no list of running jobs
-//! is ever told, or a VO does not count them before their end, a job that ended later is in no counter yet.
-//!
-//! Invariant: no moment of a job that counted before the loss counts again, and every one after [`Reach`] counts once.
-//! The site's own accounts nobody gives back: feeds tell them again in full, unless a journal has their counters. It
-//! has no marks from before it began, so what the counters reached to then is lost of the marks as well
-//! ([`marks_lost`]).
+//! How far own counters reach, and which jobs may be in them after a loss of the store: see [`Reach`].
 
 use fairmesh_gossip::PartKey;
-use fairmesh_model::{Now, SiteId, UsageRecord, VoId, WallTime, mutant, mutated};
+use fairmesh_model::{UsageRecord, VoId, WallTime, mutated};
 
 use crate::kinds::REACH;
-use crate::site::Site;
-use crate::store::{JobMark, Table, Write};
+use crate::own::Own;
+use crate::reach::{Reach, Reaches, behind, reach_row};
+use crate::store::{JobMark, Write};
 
-/// Until when counters reach.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Reach {
-    /// Every job in them that has ended had ended by then.
-    pub ended: WallTime,
-    /// They have no moment of a job that runs, or ran on, behind it.
-    pub running: WallTime,
-}
-
-impl Reach {
-    /// What a job that is counted as its mark says reaches to.
-    pub(crate) fn of(mark: JobMark) -> Self {
-        let (until, none) = (mark.charged_until, WallTime(0));
-        let (ended, running) = if mark.ended {
-            (until, none)
-        } else {
-            (none, until)
-        };
-        Self { ended, running }
-    }
-
-    /// The later of both.
-    pub fn newest(self) -> WallTime {
-        self.ended.max(self.running)
-    }
-
-    pub(crate) fn join(self, other: Self) -> Self {
-        Self {
-            ended: self.ended.max(other.ended),
-            running: mutant!(
-                RunningReachFalls,
-                self.running.max(other.running),
-                self.running.min(other.running)
-            ),
-        }
-    }
-
-    /// The earlier of each.
-    fn meet(self, other: Self) -> Self {
-        Self {
-            ended: self.ended.min(other.ended),
-            running: self.running.min(other.running),
-        }
-    }
-
-    fn no_later_than(self, wall: WallTime) -> Self {
-        let (ended, running) = (wall, wall);
-        self.meet(Self { ended, running })
-    }
-
-    pub(crate) fn to_bytes(self) -> Vec<u8> {
-        [self.ended, self.running]
-            .map(|at| at.0.to_be_bytes())
-            .concat()
-    }
-
-    /// As the part of a head has it.
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (ended, running) = bytes.split_first_chunk()?;
-        let time = |bytes| WallTime(u64::from_be_bytes(bytes));
-        Some(Self {
-            ended: time(*ended),
-            running: time(running.try_into().ok()?),
-        })
-    }
-}
-
-/// Until when own counters reach, of a VO or of the site's own accounts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Reaches {
-    /// All of them.
-    counted: Reach,
-    /// Those whose jobs' marks are lost: what each job was charged until then is not known.
-    recovered: Reach,
-}
-
-impl Reaches {
-    /// Peers have given counters back that reach so far.
-    pub(crate) fn given_back(self, past: Reach) -> Self {
-        Self {
-            counted: self.counted.join(past),
-            recovered: self.recovered.join(past),
-        }
-    }
-
-    fn lost_until(self, began: Reach) -> Self {
-        Self {
-            recovered: self.recovered.join(began),
-            ..self
-        }
-    }
-
-    fn to_bytes(self) -> Vec<u8> {
-        [self.counted, self.recovered].map(Reach::to_bytes).concat()
-    }
-
-    pub(crate) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (counted, recovered) = bytes.split_at_checked(16)?;
-        Some(Self {
-            counted: Reach::from_bytes(counted)?,
-            recovered: Reach::from_bytes(recovered)?,
-        })
-    }
-}
-
-/// What is to stand in the row `reach` of a store that has lost the marks of jobs from before its row was `began`. It
-/// has grown since, but where a clock that had been ahead was set right.
-pub fn marks_lost(reach: &[u8], began: &[u8]) -> Option<Vec<u8>> {
-    let (reach, began) = (Reaches::from_bytes(reach)?, Reaches::from_bytes(began)?);
-    let lost = began.counted.meet(reach.counted);
-    Some(reach.lost_until(lost).to_bytes())
-}
-
-/// The row of how far own counters reach.
-pub(crate) fn reach_row(vo: Option<VoId>, reach: Reaches) -> Write {
-    let key = vo.map_or_else(Vec::new, |vo| vo.as_bytes().to_vec());
-    Write::set(Table::Reach, key, reach.to_bytes())
-}
-
-impl Site {
+impl Own {
     /// Until when counters reach whose jobs' marks are lost; `None` where nothing was lost.
-    pub fn recovered(&self, vo: Option<VoId>) -> Option<Reach> {
+    pub(crate) fn recovered(&self, vo: Option<VoId>) -> Option<Reach> {
         let reach = self.reach.get(&vo)?.recovered;
         (reach != Reach::default()).then_some(reach)
     }
@@ -158,11 +29,11 @@ impl Site {
         let reach = self.reach.get(&Some(vo)).map(|reach| reach.counted);
         let bytes = reach.map(|reach| reach.no_later_than(latest).to_bytes());
         let bytes = bytes.filter(|_| !mutated!(ReachUnpublished));
-        self.own.set_part(vo, PartKey::new(REACH, &[]), bytes);
+        self.set_part(vo, PartKey::new(REACH, &[]), bytes);
     }
 
     /// What was counted while the clock was ahead reaches no further than to `latest`: jobs that end later are new.
-    pub(crate) fn cut_reaches(&mut self, latest: WallTime) {
+    pub(crate) fn cut_reaches(&mut self, latest: WallTime) -> Vec<Write> {
         let mut writes = Vec::new();
         for (vo, reach) in &mut self.reach {
             let cut = Reaches {
@@ -173,44 +44,7 @@ impl Site {
                 writes.push(reach_row(*vo, cut));
             }
         }
-        self.persist(writes);
-    }
-
-    /// Until when the counters reach in heads of this site's earlier starts that are held. What a second machine with
-    /// its key signs meanwhile reaches to now: what came before this start is older than that, by whichever clock is
-    /// ahead, ours or the members'.
-    pub(crate) fn past_reach(&self, now: Now, vo: VoId) -> Reach {
-        let replica = &self.vos[&vo].replica;
-        let heads = replica
-            .heads_of(self.id)
-            .map(|head| head.body().incarnation);
-        let past = heads.filter(|head| *head != self.own.incarnation());
-        let parts = past.flat_map(|head| replica.parts_of(self.id, head, REACH));
-        let reaches = parts.filter_map(|(_, bytes)| Reach::from_bytes(bytes));
-        let reach = reaches.fold(Reach::default(), Reach::join);
-        if now.mono == self.began {
-            // It was in the store.
-            return reach;
-        }
-        let wall = self
-            .own_clock
-            .wall
-            .max(self.members_clock.unwrap_or_default());
-        let began = wall.before(now.mono.since(self.began));
-        // Jobs count that end as much later.
-        reach.no_later_than(began.after(self.config.timing.clock_tolerance))
-    }
-
-    /// The newest moment of a job in what a site published, in any VO.
-    pub(crate) fn reach_of(&self, site: SiteId) -> Option<WallTime> {
-        let replicas = self.vos.values().map(|vo| &vo.replica);
-        let parts = replicas.flat_map(|replica| {
-            let heads = replica.heads_of(site).map(|head| head.body().incarnation);
-            heads.flat_map(move |head| replica.parts_of(site, head, REACH))
-        });
-        let reaches = parts.filter_map(|(_, bytes)| Reach::from_bytes(bytes));
-        let newest = reaches.map(Reach::newest).max();
-        newest.filter(|until| *until > WallTime(0))
+        writes
     }
 
     /// The rows of the store of all that.
@@ -230,98 +64,5 @@ impl Site {
             Some(reach) if !mutated!(LossForgotten) => behind(reach, record, mark),
             _ => mark,
         }
-    }
-}
-
-/// See [`Site::mark_behind_loss`].
-fn behind(reach: Reach, record: &UsageRecord, mark: Option<JobMark>) -> Option<JobMark> {
-    let known = mark.unwrap_or(JobMark::at(record.start));
-    // One that ran then may be one that had ended by `reach.ended`.
-    let is_in = record.end <= reach.ended;
-    let until = if is_in {
-        record.end
-    } else {
-        reach.running.min(record.end)
-    };
-    let ended = is_in && !record.running;
-    if known.ended || (!ended && known.charged_until >= until) {
-        return mark;
-    }
-    Some(JobMark {
-        charged_until: known.charged_until.max(until),
-        ended,
-        ..known
-    })
-}
-
-#[cfg(test)]
-mod tests {
-    use fairmesh_model::{JobKey, Origin, Placement};
-
-    use super::*;
-
-    /// How much counts again of a job that ran, or runs, from 100 to 200, where counters came back.
-    fn left(ended: u64, until: u64, running: bool, mark: Option<u64>) -> u64 {
-        let record = UsageRecord {
-            key: JobKey {
-                cluster: "alpha".to_owned(),
-                job: "1".to_owned(),
-                instance: 0,
-            },
-            origin: Origin::default(),
-            start: WallTime(100),
-            end: WallTime(200),
-            cores: 1,
-            gpus: 0,
-            mem_mib: 0,
-            placement: Placement::default(),
-            running,
-        };
-        let reach = Reach {
-            ended: WallTime(ended),
-            running: WallTime(until),
-        };
-        let mark = mark.map(|until| JobMark::at(WallTime(until)));
-        match behind(reach, &record, mark) {
-            None => 100,
-            Some(mark) if mark.ended => 0,
-            Some(mark) => record.end.since(mark.charged_until).0,
-        }
-    }
-
-    #[test]
-    fn a_journal_that_began_while_the_clock_was_ahead_says_no_more_than_its_newest_row() {
-        let counted = |ended, running| Reaches {
-            counted: Reach {
-                ended: WallTime(ended),
-                running: WallTime(running),
-            },
-            recovered: Reach::default(),
-        };
-        let lost = |began: Reaches, newest: Reaches| {
-            let row = marks_lost(&newest.to_bytes(), &began.to_bytes()).expect("two rows");
-            let recovered = Reaches::from_bytes(&row).expect("a row").recovered;
-            (recovered.ended.0, recovered.running.0)
-        };
-        assert_eq!(lost(counted(50, 60), counted(90, 95)), (50, 60));
-        assert_eq!(lost(counted(900, 60), counted(90, 95)), (90, 60));
-    }
-
-    #[test]
-    fn of_a_job_that_is_not_known_what_lies_behind_the_loss_counts() {
-        let both = |until| left(until, until, false, None);
-        assert_eq!(
-            [50, 100, 130, 199, 200, 300].map(both),
-            [100, 100, 70, 1, 0, 0]
-        );
-        let runs = |until| left(until, until, true, None);
-        assert_eq!([50, 130, 200, 300].map(runs), [100, 70, 0, 0]);
-        let ran = |ended| left(ended, 0, true, None);
-        assert_eq!([199, 200].map(ran), [100, 0], "it may have ended by 200");
-        // Where jobs count when they end, one that ended later is in no counter.
-        let ended = |until| left(until, 0, false, None);
-        assert_eq!([50, 130, 199, 200, 300].map(ended), [100, 100, 100, 0, 0]);
-        let known = |mark| left(150, 150, false, Some(mark));
-        assert_eq!([120, 150, 180].map(known), [50, 50, 20]);
     }
 }

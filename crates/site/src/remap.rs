@@ -16,88 +16,20 @@ use fairmesh_model::{
     AccountPath, Counters, MemberSite, Now, Origin, Span, UsageRecord, VoId, WallTime,
 };
 
+use crate::again::JobTerms;
 use crate::charge::{Rules, charge};
 use crate::config::SiteConfig;
-use crate::correct::{as_charged, parts_of};
 use crate::identity::{Account, IdentityMap};
 use crate::own::OfSpan;
-use crate::recovered::Reach;
-use crate::report::check_member;
-use crate::site::Site;
+use crate::refund::{as_charged, parts_of};
+use crate::remap::change::{Fate, Move, Remap};
 use crate::store::{JobMark, job_key};
+use crate::terms::check_member;
+use cover::{Cover, Uncovered};
 
-mod apply;
-mod cover;
-
-pub use apply::Relocation;
-pub(crate) use apply::is_relocation;
-pub use cover::Uncovered;
-
-use cover::Cover;
-
-/// Jobs after which a change is to be taken. Bounds its frame in the journal to some 2 MB, and the time that it takes to some ten
-/// milliseconds.
-pub const MOVES_MAX: usize = 10_000;
-
-/// What becomes of a job.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Fate {
-    /// It is charged to the account that the rules map it to; or it was taken back.
-    Stays,
-    /// All of it is older than any history that counts it.
-    Past,
-    /// It is charged to another account and cannot move, for this reason.
-    Left(String),
-    /// It moves.
-    Moves(Box<Move>),
-}
-
-/// A job that moves.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Move {
-    key: Vec<u8>,
-    origin: Origin,
-    end: WallTime,
-    /// The account that it was charged to.
-    pub from: Account,
-    /// The account that it maps to now.
-    pub to: Account,
-    /// Whether no rule maps it now.
-    is_unmapped: bool,
-    credit: Vec<(Span, u64)>,
-    parts: Vec<(Span, Counters)>,
-    mark: JobMark,
-}
-
-/// Sums of jobs that move between two accounts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Moved {
-    /// How many.
-    pub jobs: u64,
-    /// What is credited, core-milliseconds.
-    pub credit: u64,
-    /// What is charged, core-milliseconds.
-    pub charge: u64,
-}
-
-/// Jobs that move, as one change.
-#[derive(Debug, Clone, Default)]
-pub struct Remap {
-    /// Who moves them.
-    pub by: String,
-    /// Why.
-    pub why: String,
-    /// Of which state of the site this was made.
-    state: u64,
-    credit: BTreeMap<(Account, Span), u64>,
-    charge: BTreeMap<(Account, Span), Counters>,
-    marks: BTreeMap<Vec<u8>, JobMark>,
-    reach: BTreeMap<Option<VoId>, Reach>,
-    /// Records and charge that stop and begin to be unmapped, by origin, and when the last of these ended.
-    mapped: BTreeMap<Origin, Moved>,
-    unmapped: BTreeMap<Origin, (Moved, WallTime)>,
-    moved: BTreeMap<(Account, Account), Moved>,
-}
+pub(crate) mod apply;
+pub(crate) mod change;
+pub(crate) mod cover;
 
 /// What usage of a VO, or of the site's own accounts, is counted under.
 #[derive(Debug)]
@@ -124,33 +56,31 @@ pub struct Remapper {
     cover: Cover,
 }
 
-impl Site {
+impl Remapper {
     /// What compares jobs that ended at or after `since` with the rules in force.
-    pub fn remapper(&self, now: Now, since: WallTime) -> Remapper {
-        let vos = self.vos.keys().copied().map(Some).chain([None]);
+    pub(crate) fn new(of: &JobTerms<'_>, now: Now, since: WallTime) -> Self {
+        let vos = of.terms.vos.keys().copied().map(Some).chain([None]);
         let terms = |vo: Option<VoId>| {
-            let charter = vo.and_then(|vo| self.vos.get(&vo)?.charter());
+            let charter = vo.and_then(|vo| of.terms.vos.get(&vo)?.charter());
             let terms = Terms {
-                rules: self.rules(vo, now.wall),
-                member: charter.and_then(|charter| charter.member(self.id).cloned()),
+                rules: of.terms.rules(vo, now.wall),
+                member: charter.and_then(|charter| charter.member(of.terms.cx.id).cloned()),
                 is_founded: vo.is_none() || charter.is_some(),
             };
             (vo, terms)
         };
-        Remapper {
-            config: Arc::clone(&self.config),
-            cells: vos.clone().map(|vo| (vo, self.own.shared(vo))).collect(),
+        Self {
+            config: Arc::clone(&of.terms.cx.config),
+            cells: vos.clone().map(|vo| (vo, of.own.shared(vo))).collect(),
             terms: vos.map(terms).collect(),
             payers: BTreeMap::new(),
             mapped: BTreeMap::new(),
-            state: self.marks_moved,
+            state: of.jobs.marks_moved,
             since,
             cover: Cover::default(),
         }
     }
-}
 
-impl Remapper {
     /// Lists the accounts and what they have used since. Takes as long as there are counters.
     pub fn index(&mut self) {
         for (vo, spans) in std::mem::take(&mut self.cells) {
@@ -339,65 +269,3 @@ const OTHER_RECORD: &str = "the record in the log is not the one that was counte
 const LEFT_VO: &str = "of a VO that the configuration does not name any more";
 const NO_CHARTER: &str = "of a VO whose charter has not arrived yet";
 const TOO_LARGE: &str = "larger than this site by the charter of the VO that they map to";
-
-impl Remap {
-    /// Adds a job.
-    pub fn add(&mut self, job: Move) {
-        let Move {
-            key,
-            origin,
-            end,
-            from,
-            to,
-            is_unmapped,
-            credit,
-            parts,
-            mark,
-        } = job;
-        let mut moved = Moved {
-            jobs: 1,
-            ..Moved::default()
-        };
-        for (span, amount) in credit {
-            moved.credit = moved.credit.saturating_add(amount);
-            let sum = self.credit.entry((from.clone(), span)).or_default();
-            *sum = sum.saturating_add(amount);
-        }
-        for (span, counters) in parts {
-            moved.charge = moved.charge.saturating_add(counters.charge);
-            let sum = self.charge.entry((to.clone(), span)).or_default();
-            *sum = sum.plus(counters);
-        }
-        let reach = self.reach.entry(to.vo).or_default();
-        *reach = reach.join(Reach::of(mark));
-        self.marks.insert(key, mark);
-        if from == IdentityMap::nowhere() {
-            self.mapped.entry(origin.clone()).or_default().join(moved);
-        }
-        if is_unmapped {
-            let (sums, last) = self.unmapped.entry(origin).or_default();
-            sums.join(moved);
-            *last = end.max(*last);
-        }
-        self.moved.entry((from, to)).or_default().join(moved);
-    }
-
-    /// What moves, from where to where.
-    pub fn moved(&self) -> &BTreeMap<(Account, Account), Moved> {
-        &self.moved
-    }
-
-    /// How many jobs.
-    pub fn jobs(&self) -> usize {
-        self.marks.len()
-    }
-}
-
-impl Moved {
-    /// Adds sums.
-    pub fn join(&mut self, other: Self) {
-        self.jobs = self.jobs.saturating_add(other.jobs);
-        self.credit = self.credit.saturating_add(other.credit);
-        self.charge = self.charge.saturating_add(other.charge);
-    }
-}

@@ -3,16 +3,9 @@
 //!
 //! Invariant: a request goes to one of the five by its first byte, and its answer by the first byte of its number.
 
-use std::collections::BTreeMap;
-
-use fairmesh_gossip::Shared;
-use fairmesh_model::{Now, SiteId, cbor};
+use fairmesh_model::cbor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-
-use crate::event::{Channel, Effect};
-use crate::site::Site;
-use crate::vo::Vo;
 
 /// First byte of the frames about rights, free CPUs, jobs and what is witnessed. Those of the anti-entropy begin with 0 or 1,
 /// and a node of an earlier release refuses the others as what it cannot read.
@@ -20,14 +13,6 @@ pub(crate) const WANT: u8 = 2;
 pub(crate) const FREE: u8 = 3;
 pub(crate) const JOBS: u8 = 4;
 pub(crate) const WITNESS: u8 = 5;
-
-/// Most callers that are let in while a VO has no charter: the last ones. They may be anyone, and have a member's
-/// budgets.
-const CALLERS_MAX: usize = 8;
-
-/// Most former members that are let in for the charter that removes them: twice the sites of the largest VO. Of more, those
-/// of the newest charters are; the others read that no site can be reached.
-const FORMER_MAX: usize = 4_000;
 
 /// The number of the request whose frames begin so; the anti-entropy counts its own from 1.
 pub(crate) fn numbered(first: u8, count: u64) -> u64 {
@@ -46,94 +31,4 @@ pub(crate) fn unframed<T: DeserializeOwned>(
     bytes_max: usize,
 ) -> Option<T> {
     cbor::from_slice(frame.strip_prefix(&[first])?, bytes_max).ok()
-}
-
-impl Site {
-    /// A site has called that is not allowed. While a VO has no charter here, the caller may be a member, so it is
-    /// let in when it calls again, and asked for the documents of that VO and nothing else. A false charter does no
-    /// harm: a VO's id is the hash of its first one.
-    pub(crate) fn take_caller(&mut self, caller: SiteId) {
-        if self.has_all_charters() || self.callers.contains(&caller) {
-            return;
-        }
-        if self.callers.len() >= CALLERS_MAX {
-            self.callers.pop_front();
-        }
-        self.callers.push_back(caller);
-        self.allow_is_stale = true;
-    }
-
-    /// Callers that are let in. Once all charters are here, these say who is.
-    pub(crate) fn admitted_callers(&mut self) -> impl Iterator<Item = SiteId> {
-        if self.has_all_charters() {
-            self.callers.clear();
-        }
-        self.callers.iter().copied()
-    }
-
-    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may; and who
-    /// may come for the charter that removes it.
-    pub(crate) fn announce_peers(&mut self) {
-        self.allow_is_stale = false;
-        let mut sites = self.config.introducers.clone();
-        sites.extend(self.admitted_callers());
-        let mut addresses: BTreeMap<SiteId, Vec<String>> = BTreeMap::new();
-        for charter in self.vos.values().filter_map(Vo::charter) {
-            for member in charter.sites.iter().filter(|member| member.site != self.id) {
-                sites.insert(member.site);
-                let known = addresses.entry(member.site).or_default();
-                for address in &member.addresses {
-                    if !known.contains(address) {
-                        known.push(address.clone());
-                    }
-                }
-            }
-        }
-        let listed = self.vos.values().flat_map(Vo::listed);
-        let is_former = |site: &SiteId| !sites.contains(site) && *site != self.id;
-        let former = listed.filter(is_former).take(FORMER_MAX).collect();
-        self.effects.push(Effect::Allow {
-            sites,
-            former,
-            addresses,
-        });
-        for (vo, held) in &self.vos {
-            if let Some(charter) = held.charter() {
-                let members = charter.sites.iter().map(|member| member.site).collect();
-                self.effects.push(Effect::Subscribe { vo: *vo, members });
-            }
-        }
-    }
-
-    /// Whether every VO has its charter.
-    fn has_all_charters(&self) -> bool {
-        self.vos.values().all(Shared::is_founded)
-    }
-
-    /// A peer asks.
-    pub(crate) fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
-        match bytes.first() {
-            Some(&WANT) => return self.answer_want(now, from, channel, bytes),
-            Some(&FREE) => return self.answer_question(now, from, channel, bytes),
-            Some(&JOBS) => return self.answer_forward(now, from, channel, bytes),
-            Some(&WITNESS) => return self.answer_witness(from, channel, bytes),
-            _ => {}
-        }
-        let response = self.gossip.answer(now, from, bytes, &self.vos);
-        self.watch_peer(now, from);
-        self.follow_agreements(now, from);
-        let bytes = response.to_bytes();
-        self.effects.push(Effect::Answer { channel, bytes });
-    }
-
-    /// A peer has answered, or has not.
-    pub(crate) fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        match id.to_be_bytes()[0] {
-            WANT => self.take_given(bytes),
-            FREE => self.take_confirmed(from, id, bytes),
-            JOBS => self.take_told(now, from, id, bytes),
-            WITNESS => self.take_witnessed(from, id, bytes),
-            _ => self.take_answer(now, from, id, bytes),
-        }
-    }
 }

@@ -9,25 +9,30 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::PartKey;
-use fairmesh_model::{
-    ContentHash, Incarnation, Now, Origin, SigningKey, Span, VoId, WallTime, cbor, mutant,
-};
+use fairmesh_model::{ContentHash, Incarnation, Now, Origin, Span, VoId, WallTime, cbor, mutant};
 use fairmesh_policy::{HighestSeen, PolicyError};
 
 use crate::adoptions::parse_adoption;
-use crate::advert::newest;
-use crate::config::SiteConfig;
-use crate::correct::{REFUND_BYTES_MAX, Refund};
+use crate::advert::part::newest;
+use crate::clocks::doubt_clock;
+use crate::correct::tell;
+use crate::describe::describe_all;
 use crate::document::Document;
-use crate::forward::{Forwarding, parse_forwarded};
+use crate::forward::rows::parse as parse_forwarded;
 use crate::instalments::Instalments;
+use crate::jobs::Unmapped;
 use crate::notice::Notice;
-use crate::own::{Own, counted_under};
-use crate::quota::{parse_hold, parse_rights, parse_transfer};
-use crate::recovered::Reaches;
-use crate::remap::{Relocation, is_relocation};
-use crate::site::{Site, Unmapped};
+use crate::own::counted_under;
+use crate::parts::{Cx, Forwarding, Jobs, Own, Shares, Vos};
+use crate::quota::rights::RightsHandler;
+use crate::quota::rows::{parse_hold, parse_rights};
+use crate::quota::transfers::parse_transfer;
+use crate::reach::Reaches;
+use crate::refund::{REFUND_BYTES_MAX, Refund, Relocation, is_relocation};
+use crate::remap::apply::tell_of_move;
 use crate::store::{HeadId, SITE_KEY, Table, Write, head_row, parse_ledger_row};
+use crate::trees::TreeHandler;
+use crate::usage::UsageHandler;
 use crate::vo::Vo;
 
 /// A row as the store has it: table, key, value.
@@ -45,69 +50,83 @@ const MEMORY_BYTES_MAX: usize = 4 << 20;
 /// Largest row of a fact about an origin, and of a proof.
 const FACT_BYTES_MAX: usize = 4_096;
 
-impl Site {
-    /// A site with a past. `incarnation` is taken unless the past knows one as high.
-    pub fn restore(
-        config: SiteConfig,
-        key: SigningKey,
-        incarnation: Incarnation,
-        seed: u64,
-        now: Now,
-        rows: impl IntoIterator<Item = Row>,
-    ) -> Self {
-        Self::restore_telling(config, key, incarnation, seed, now, rows, &mut |_, _, _| {})
+/// Takes the rows of a store.
+pub(crate) struct RestoreHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) shares: &'a mut Shares,
+    pub(crate) jobs: &'a mut Jobs,
+    pub(crate) forward: &'a mut Forwarding,
+}
+
+impl RestoreHandler<'_> {
+    fn usage(&mut self) -> UsageHandler<'_> {
+        UsageHandler::new(self.cx, self.own, self.vos, self.shares)
     }
 
-    /// The same; `tell` hears what is being done, how many of it are done, and of how many.
-    pub fn restore_telling(
-        config: SiteConfig,
-        key: SigningKey,
+    fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(self.cx, self.own, self.vos)
+    }
+
+    fn trees(&mut self) -> TreeHandler<'_> {
+        TreeHandler {
+            cx: self.cx,
+            own: self.own,
+            vos: self.vos,
+            shares: self.shares,
+            running: &self.jobs.running,
+        }
+    }
+
+    /// Takes the rows; `tell` hears what is being done, how many of it are done, and of how many. `incarnation` is taken
+    /// unless the past knows one as high.
+    pub(crate) fn restore(
+        &mut self,
         incarnation: Incarnation,
         seed: u64,
         now: Now,
         rows: impl IntoIterator<Item = Row>,
         tell: &mut Tell<'_>,
-    ) -> Self {
+    ) {
         let mut tables: BTreeMap<Table, Vec<KeyValue>> = BTreeMap::new();
         for (table, row_key, value) in rows {
             tables.entry(table).or_default().push((row_key, value));
         }
-        let mut site = Self::new(config, key, incarnation, seed, now);
-        site.bind_rows(&mut tables);
+        self.bind_rows(&mut tables);
         let mut take = |table| tables.remove(&table).unwrap_or_default();
         // VOs that the configuration names no more as well: should one be named again, an older
         // document must be known for a rollback.
-        site.restore_memory(now, take(Table::Policy));
+        self.restore_memory(now, take(Table::Policy));
         let documents = take(Table::Documents);
         tell("takes in documents", 0, documents.len());
-        site.restore_documents(now, mutant!(DocumentsUnread, documents, Vec::new()));
+        self.restore_documents(now, mutant!(DocumentsUnread, documents, Vec::new()));
         let (heads, parts) = (take(Table::Heads), take(Table::Parts));
-        site.restore_heads(now, heads, parts, tell);
-        site.restore_proofs(now, take(Table::Proofs));
-        site.restore_unmapped(now, take(Table::Unmapped));
+        self.restore_heads(now, heads, parts, tell);
+        self.restore_proofs(now, take(Table::Proofs));
+        self.restore_unmapped(now, take(Table::Unmapped));
         let cells = take(Table::Ledger);
         tell("takes in its own counters", 0, cells.len());
-        site.restore_ledger(now, incarnation, seed, cells);
-        site.restore_reach(now, mutant!(ReachUnread, take(Table::Reach), Vec::new()));
-        site.restore_instalments(now, take(Table::Instalments));
-        site.restore_refunds(now, mutant!(AuditUnread, take(Table::Audit), Vec::new()));
-        site.restore_adoptions(now, take(Table::Adoptions));
-        site.restore_rights(now, take(Table::Rights), take(Table::Holds));
-        site.restore_transfers(now, take(Table::Transfers));
-        site.restore_forwarded(now, take(Table::Forwarded));
-        site.mend_own(now);
-        site.set_left_aside();
-        site.follow_mounts();
-        let vos = site.vo_ids();
+        self.restore_ledger(now, incarnation, seed, cells);
+        self.restore_reach(now, mutant!(ReachUnread, take(Table::Reach), Vec::new()));
+        self.restore_instalments(now, take(Table::Instalments));
+        self.restore_refunds(now, mutant!(AuditUnread, take(Table::Audit), Vec::new()));
+        self.restore_adoptions(now, take(Table::Adoptions));
+        self.restore_rights(now, take(Table::Rights), take(Table::Holds));
+        self.restore_transfers(now, take(Table::Transfers));
+        self.restore_forwarded(now, take(Table::Forwarded));
+        self.mend_own(now);
+        self.set_left_aside();
+        self.vos.follow_mounts();
+        let vos = self.vos.ids();
         for (done, vo) in vos.iter().enumerate() {
             tell("sums up the usage of VOs", done, vos.len());
-            site.read_members(now, *vo);
+            self.usage().read_members(now, *vo);
         }
-        site.describe_all();
+        describe_all(&self.cx.config, self.own, self.vos);
         // Look-ups and reports must not meet a site that has forgotten its tree.
         tell("builds its share tree", 0, 0);
-        site.rebuild_shares(now);
-        site
+        self.trees().rebuild_shares(now);
     }
 
     /// Binds the rows to the site's id. Where its key was replaced, the new key takes over what was counted, but no
@@ -116,10 +135,10 @@ impl Site {
         let mut facts = tables.remove(&Table::Meta).unwrap_or_default();
         facts.retain(|(key, _)| key == SITE_KEY);
         let owner = facts.pop().map(|(_, id)| id);
-        if owner.as_deref() == Some(self.id.as_bytes()) {
+        if owner.as_deref() == Some(self.cx.id.as_bytes()) {
             return;
         }
-        let id = Write::set(Table::Meta, SITE_KEY.to_vec(), self.id.as_bytes());
+        let id = Write::set(Table::Meta, SITE_KEY.to_vec(), self.cx.id.as_bytes());
         let mut writes = vec![id];
         // One change with the id: a crash between the two would leave the old key's rights under the new one.
         if owner.is_some() {
@@ -128,7 +147,7 @@ impl Site {
                 writes.extend(gone.map(|(key, _)| Write::delete(table, key)));
             }
         }
-        self.persist(writes);
+        self.cx.persist(writes);
     }
 
     /// What was seen before, so that an older document is known for a rollback.
@@ -138,7 +157,7 @@ impl Site {
             Some((vo_of(&key)?, seen))
         };
         for (vo, seen) in self.read_rows(now, "memory of policy versions", rows, parse) {
-            self.vos.insert(vo, Vo::new(vo, &self.key, &seen));
+            self.vos.insert(vo, Vo::new(vo, &self.cx.key, &seen));
         }
     }
 
@@ -166,7 +185,7 @@ impl Site {
                 restored.is_err()
             });
             if rows.is_empty() || rows.len() == before {
-                self.persist(superseded);
+                self.cx.persist(superseded);
                 break;
             }
         }
@@ -201,17 +220,19 @@ impl Site {
             tell("takes in parts of heads", done, all);
             match held.replica.restore(&kinds, &bytes, parts) {
                 Ok(gone) => {
-                    self.persist(gone.iter().map(|row| head_row(id.vo, row)).collect());
+                    self.cx
+                        .persist(gone.iter().map(|row| head_row(id.vo, row)).collect());
                 }
                 Err(_) => self.bad_row(now, "head"),
             }
         }
         for held in self.vos.values_mut() {
-            held.advert.restore(newest(&held.replica, self.id));
+            held.advert.restore(newest(&held.replica, self.cx.id));
         }
-        let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.id));
-        self.last_head_at = mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
-        self.doubt_clock(now.wall);
+        let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.cx.id));
+        self.cx.clock.last_head_at =
+            mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
+        doubt_clock(self.cx, &self.vos, now.wall);
     }
 
     fn restore_proofs(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -250,7 +271,7 @@ impl Site {
         let heads = self
             .vos
             .values()
-            .flat_map(|vo| vo.replica.heads_of(self.id));
+            .flat_map(|vo| vo.replica.heads_of(self.cx.id));
         let published = heads.map(|head| head.body().incarnation);
         // Local accounts have none.
         let of_vos = restored.iter().filter(|(vo, _)| vo.is_some());
@@ -261,43 +282,43 @@ impl Site {
         // begin from one backup.
         let above = Incarnation(floor.saturating_add(seed & 0xf_ffff));
         let above = mutant!(IncarnationGoesOn, above, highest.unwrap_or(above));
-        self.own = Own::new(
+        *self.own = Own::new(
             if incarnation.0 >= mutant!(IncarnationGoesOn, floor, u64::MAX) {
                 incarnation
             } else {
                 above
             },
-            self.config.local_window,
+            self.cx.config.local_window,
         );
         restored.into_iter().for_each(|row| self.own.restore(row));
         self.own.pack();
         let moved = self.own.move_windows();
-        self.persist(moved.writes);
+        self.cx.persist(moved.writes);
     }
 
     /// Days that the ledger has beside some of their windows take these in; and what the site's own heads
     /// say beyond the ledger is joined in.
     fn mend_own(&mut self, now: Now) {
-        for vo in self.vo_ids().into_iter().map(Some).chain([None]) {
-            let window = self.window(vo);
+        for vo in self.vos.ids().into_iter().map(Some).chain([None]) {
+            let window = self.vos.window(&self.cx.config, vo);
             let whole: BTreeSet<Span> = self.own.spans(vo).collect();
             let is_whole = |day: Span| whole.contains(&day);
             let mended = self.own.merge_days(vo, window, is_whole);
-            self.persist(mended.writes);
+            self.cx.persist(mended.writes);
             if let Some(vo) = vo {
-                let parts = self.vos[&vo].replica.part_keys(self.id);
+                let parts = self.vos[&vo].replica.part_keys(self.cx.id);
                 let parts: Vec<PartKey> = parts.into_iter().collect();
-                self.absorb_own(now, vo, &parts);
+                self.usage().absorb_own(now, vo, &parts);
             }
         }
     }
 
     /// Moves what is held of VOs that the configuration does not name out of the way.
     fn set_left_aside(&mut self) {
-        let named: BTreeSet<VoId> = self.config.vos.values().copied().collect();
-        for vo in self.vo_ids() {
+        let named: BTreeSet<VoId> = self.cx.config.vos.values().copied().collect();
+        for vo in self.vos.ids() {
             if !named.contains(&vo) {
-                self.left.extend(self.vos.remove_entry(&vo));
+                self.vos.left.extend(self.vos.members.remove_entry(&vo));
             }
         }
     }
@@ -312,7 +333,7 @@ impl Site {
                 charge,
                 last,
             };
-            self.unmapped.insert(origin, seen);
+            self.jobs.unmapped.insert(origin, seen);
         }
     }
 
@@ -321,19 +342,19 @@ impl Site {
         let rights = self.read_rows(now, "rights", rights, parse);
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_hold(&key, &value);
         let holds = self.read_rows(now, "hold", holds, parse);
-        self.restore_quotas(rights, holds);
+        self.rights().restore_quotas(rights, holds);
     }
 
     fn restore_transfers(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_transfer(&key, &value);
         let rows = self.read_rows(now, "transfer of rights", rows, parse);
-        self.keep_transfers(rows);
+        self.vos.restore_transfers(rows);
     }
 
     fn restore_forwarded(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_forwarded(&key, &value);
         let rows = self.read_rows(now, "forwarded job", rows, parse);
-        self.forward = Forwarding::restore(self.id, self.accepted(), rows);
+        *self.forward = Forwarding::restore(self.cx.id, self.cx.config.accepted(), rows);
     }
 
     fn restore_reach(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -343,13 +364,13 @@ impl Site {
             is_key.then_some((vo, Reaches::from_bytes(&value)?))
         };
         let rows = self.read_rows(now, "reach of counters", rows, parse);
-        self.reach = rows.into_iter().collect();
+        self.own.reach = rows.into_iter().collect();
     }
 
     fn restore_instalments(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key, value: Vec<u8>| Some((key, Instalments::from_bytes(&value)?));
         let rows = self.read_rows(now, "charge of a running job", rows, parse);
-        self.instalments = rows.into_iter().collect();
+        self.jobs.instalments = rows.into_iter().collect();
     }
 
     fn restore_refunds(&mut self, now: Now, rows: Vec<KeyValue>) {
@@ -359,23 +380,23 @@ impl Site {
             Some((key, refund))
         };
         for (key, refund) in self.read_rows(now, "correction", refunds, parse) {
-            self.tell(&refund);
-            self.refunds.insert(key, refund);
+            tell(self.vos, self.own, &refund);
+            self.jobs.refunds.insert(key, refund);
         }
         let parse = |key, value: Vec<u8>| {
             let moved = cbor::from_slice::<Relocation>(&value, REFUND_BYTES_MAX).ok()?;
             Some((key, moved))
         };
         for (key, moved) in self.read_rows(now, "move of usage", moves, parse) {
-            self.tell_of_move(&moved);
-            self.relocations.insert(key, moved);
+            tell_of_move(self.vos, self.own, &moved);
+            self.jobs.relocations.insert(key, moved);
         }
     }
 
     fn restore_adoptions(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| parse_adoption(&key, &value);
         let rows = self.read_rows(now, "adopted document", rows, parse);
-        self.adoptions = rows.into_iter().collect();
+        self.vos.adoptions = rows.into_iter().collect();
     }
 
     /// Reads rows. One that is damaged is left out and named.
@@ -398,7 +419,7 @@ impl Site {
 
     fn bad_row(&mut self, now: Now, what: &str) {
         let what = what.to_owned();
-        self.notice(now.mono, Notice::BadRow { what });
+        self.cx.notice(now.mono, Notice::BadRow { what });
     }
 }
 

@@ -1,138 +1,61 @@
 //! The state machine: who gets an event, and when time has something to do.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::ops::Deref;
 use std::sync::Arc;
 
-use fairmesh_fairshare::OLD_DAYS;
-use fairmesh_gossip::{Gossip, GossipStats, Intervals, Outgoing, Shared};
-use fairmesh_model::window::DAY_MS;
+use fairmesh_gossip::{Gossip, Outgoing};
 use fairmesh_model::{
-    HashSecret, Incarnation, Millis, MonoTime, Now, Origin, SigningKey, SiteId, Span, VoId,
-    WallTime, mutant, mutated,
+    HashSecret, Incarnation, Millis, MonoTime, Now, SigningKey, SiteId, VoId, mutant,
 };
-use fairmesh_policy::{HighestSeen, VoPolicies};
+use fairmesh_policy::HighestSeen;
 
-use crate::adoptions::Adoptions;
-use crate::advert::{Confirms, Sources};
+use crate::advert::AdvertCall;
+use crate::advert::confirm::ConfirmHandler;
+use crate::advert::own::AdvertHandler;
+use crate::advert::pending::Confirms;
+use crate::clocks::watch_own_clock;
 use crate::config::SiteConfig;
-use crate::correct::Refund;
+use crate::cx::SiteStats;
+use crate::describe::describe_all;
 use crate::event::{Effect, Event};
-use crate::forward::Forwarding;
-use crate::inbox::Inbox;
-use crate::instalments::Instalments;
-use crate::notice::{Notice, Notices};
-use crate::own::Own;
-use crate::quota::QuotaStats;
-use crate::recovered::Reaches;
-use crate::remap::Relocation;
-use crate::running::Running;
-use crate::shares::{Blueprint, Fed, Loading, Next, Shares, Tree};
-use crate::store::{Write, head_row};
-use crate::time::Standing;
-use crate::view::View;
+use crate::forward::handler::ForwardHandler;
+use crate::gc::GcHandler;
+use crate::notice::Notices;
+use crate::parts::{Cx, Forwarding, Inbox, Jobs, Own, Parts, Peers, Quotas, Shares, Vos};
+use crate::publish::{PublishHandler, publish_due_at, publishing_vos};
+use crate::quota::handler::QuotaHandler;
+use crate::receive::HeadHandler;
+use crate::reconfigure::ConfigHandler;
+use crate::report::JobHandler;
+use crate::requests::{FREE, JOBS, WANT, WITNESS};
+use crate::restore::{RestoreHandler, Row, Tell};
+use crate::shares::Next;
+use crate::shares::building::Blueprint;
+use crate::shares::tree::Tree;
+use crate::tickets::Channel;
+use crate::time::Clock;
+use crate::trees::TreeHandler;
+use crate::usage::UsageHandler;
 use crate::vo::Vo;
-use crate::work::{Done, Outcome, Work};
+use crate::work::{Done, Outcome};
 
 /// Longest time between two ticks while anything is connected or counted. Windows move on by the
 /// wall clock, which may jump, so no timer can be set for it.
 const TICK_MAX: Millis = Millis(1_000);
 
-/// Time after its start in which a site lets go of nothing: long enough to learn from its peers what
-/// time it is and what they hold of its earlier incarnations.
-pub(crate) const KEEP_HOUSE_AFTER: Millis = Millis::from_secs(3_600);
-
-/// Counters for the metrics.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SiteStats {
-    /// Records that counted something new.
-    pub records_counted: u64,
-    /// Records that said nothing new.
-    pub records_known: u64,
-    /// Records that were refused.
-    pub records_refused: u64,
-    /// Records that map nowhere.
-    pub records_unmapped: u64,
-    /// Jobs that were taken back.
-    pub jobs_corrected: u64,
-    /// Heads signed.
-    pub heads_published: u64,
-    /// Heads of others taken.
-    pub heads_taken: u64,
-    /// Documents and heads of others refused.
-    pub refused: u64,
-    /// Accounts' sums that changed by what others published.
-    pub cells_taken: u64,
-}
-
-/// What is known of an origin that maps nowhere.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct Unmapped {
-    pub(crate) records: u64,
-    pub(crate) charge: u64,
-    pub(crate) last: WallTime,
-}
-
-/// One site.
+/// One site. Events change it ([`Site::handle`]); whoever asks reads its [`Parts`].
 #[derive(Debug)]
 pub struct Site {
-    /// Shared with a tree that is built of it beside the site.
-    pub(crate) config: Arc<SiteConfig>,
-    pub(crate) key: SigningKey,
-    pub(crate) id: SiteId,
-    pub(crate) own: Own,
-    /// What runs here, as the owner's levels count it.
-    pub(crate) running: Running,
-    /// What is known of free CPUs here, and who waits for what others say of theirs.
-    pub(crate) sources: Sources,
-    pub(crate) confirms: Confirms,
-    /// Jobs that members pass on to each other.
-    pub(crate) forward: Forwarding,
-    pub(crate) vos: BTreeMap<VoId, Vo>,
-    /// What is held of VOs that the configuration names no more: for when one is named again.
-    pub(crate) left: BTreeMap<VoId, Vo>,
-    /// Charters and policies of VOs that it takes no part in, and whose policies others mount.
-    pub(crate) read: BTreeMap<VoId, Arc<VoPolicies>>,
-    pub(crate) inbox: Inbox,
-    pub(crate) gossip: Gossip,
-    /// Sites that have called while there is a VO without a charter: who of them is a member only the charter says.
-    pub(crate) callers: VecDeque<SiteId>,
-    pub(crate) shares: Shares,
-    pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
-    /// What jobs are charged for that run, by their marks' keys.
-    pub(crate) instalments: BTreeMap<Vec<u8>, Instalments>,
-    /// Jobs that were taken back, by their marks' keys.
-    pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
-    /// Usage that moved to other accounts.
-    pub(crate) relocations: BTreeMap<Vec<u8>, Relocation>,
-    /// How often since the start the mark of a job that has ended changed, or the rules by which jobs are charged.
-    pub(crate) marks_moved: u64,
-    /// Until when own counters of a VO, or of the site's own accounts, reach.
-    pub(crate) reach: BTreeMap<Option<VoId>, Reaches>,
-    /// Documents that came into force here.
-    pub(crate) adoptions: Adoptions,
-    /// When this start was.
-    pub(crate) began: MonoTime,
-    /// What our own clock said last, right or wrong.
-    pub(crate) own_clock: Now,
-    /// Whether it has leapt since a member last agreed with it.
-    pub(crate) has_leapt: bool,
-    /// The median of the connected members' clocks.
-    pub(crate) members_clock: Option<WallTime>,
-    pub(crate) standing: Standing,
-    /// When this site signed last, in any incarnation that is known.
-    pub(crate) last_head_at: WallTime,
-    pub(crate) notices: Notices,
-    pub(crate) stats: SiteStats,
-    pub(crate) quota_stats: QuotaStats,
-    /// Number of the last request for rights.
-    pub(crate) next_want: u64,
-    pub(crate) effects: Vec<Effect>,
-    pub(crate) tree_is_stale: bool,
-    pub(crate) allow_is_stale: bool,
-    pub(crate) started: Now,
-    /// When a head of another machine with this site's key came last.
-    pub(crate) twin_at: Option<MonoTime>,
-    house_kept_on: u64,
+    parts: Parts,
+}
+
+impl Deref for Site {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        &self.parts
+    }
 }
 
 impl Site {
@@ -157,433 +80,367 @@ impl Site {
             secret: HashSecret::of(&key),
             now: now.wall,
         };
-        let mut site = Self {
-            gossip: Gossip::new(intervals(&config), seed),
-            shares: Shares::new(Tree::build(&nothing)),
+        let parts = Parts {
             own: Own::new(incarnation, config.local_window),
-            config,
-            key,
-            id,
-            running: Running::default(),
-            sources: Sources::default(),
-            confirms: Confirms::default(),
+            vos: Vos::new(vos),
+            shares: Shares::new(Tree::build(&nothing)),
+            jobs: Jobs::default(),
+            quotas: Quotas::default(),
             forward: Forwarding::restore(id, BTreeSet::new(), Vec::new()),
-            vos,
-            left: BTreeMap::new(),
-            read: BTreeMap::new(),
             inbox: Inbox::default(),
-            callers: VecDeque::new(),
-            unmapped: BTreeMap::new(),
-            instalments: BTreeMap::new(),
-            refunds: BTreeMap::new(),
-            relocations: BTreeMap::new(),
-            marks_moved: 0,
-            reach: BTreeMap::new(),
-            adoptions: BTreeMap::new(),
-            began: now.mono,
-            own_clock: now,
-            has_leapt: false,
-            members_clock: None,
-            standing: Standing::Unknown,
-            last_head_at: WallTime(0),
-            notices: Notices::default(),
-            stats: SiteStats::default(),
-            quota_stats: QuotaStats::default(),
-            next_want: 0,
-            effects: Vec::new(),
-            tree_is_stale: true,
-            allow_is_stale: true,
-            started: now,
-            twin_at: None,
-            house_kept_on: 0,
+            peers: Peers {
+                gossip: Gossip::new(config.timing.intervals(), seed),
+                callers: VecDeque::new(),
+                are_stale: true,
+                confirms: Confirms::default(),
+            },
+            cx: Cx {
+                config,
+                key,
+                id,
+                clock: Clock::new(now),
+                effects: Vec::new(),
+                notices: Notices::default(),
+                stats: SiteStats::default(),
+            },
         };
-        site.describe_all();
-        site.follow_consent();
+        let mut site = Self { parts };
+        describe_all(
+            &site.parts.cx.config,
+            &mut site.parts.own,
+            &mut site.parts.vos,
+        );
+        site.parts.forward.follow_consent(&site.parts.cx.config);
         site
     }
 
-    /// The VOs that the site takes part in.
-    pub(crate) fn vo_ids(&self) -> Vec<VoId> {
-        self.vos.keys().copied().collect()
+    /// A site with a past. `incarnation` is taken unless the past knows one as high.
+    pub fn restore(
+        config: SiteConfig,
+        key: SigningKey,
+        incarnation: Incarnation,
+        seed: u64,
+        now: Now,
+        rows: impl IntoIterator<Item = Row>,
+    ) -> Self {
+        Self::restore_telling(config, key, incarnation, seed, now, rows, &mut |_, _, _| {})
     }
 
-    /// Keeps rows, if there are any, before anything behind it is carried out.
-    pub(crate) fn persist(&mut self, writes: Vec<Write>) {
-        if !writes.is_empty() {
-            self.effects.push(Effect::Persist(writes));
+    /// The same; `tell` hears what is being done, how many of it are done, and of how many.
+    pub fn restore_telling(
+        config: SiteConfig,
+        key: SigningKey,
+        incarnation: Incarnation,
+        seed: u64,
+        now: Now,
+        rows: impl IntoIterator<Item = Row>,
+        tell: &mut Tell<'_>,
+    ) -> Self {
+        let mut site = Self::new(config, key, incarnation, seed, now);
+        let mut restore = RestoreHandler {
+            cx: &mut site.parts.cx,
+            own: &mut site.parts.own,
+            vos: &mut site.parts.vos,
+            shares: &mut site.parts.shares,
+            jobs: &mut site.parts.jobs,
+            forward: &mut site.parts.forward,
+        };
+        restore.restore(incarnation, seed, now, rows, tell);
+        site
+    }
+
+    pub(crate) fn quota_handler(&mut self) -> QuotaHandler<'_> {
+        QuotaHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            shares: &self.parts.shares,
+            sources: &mut self.parts.jobs.sources,
+            quotas: &mut self.parts.quotas,
+            peers: &mut self.parts.peers,
         }
+    }
+
+    pub(crate) fn confirm_handler(&mut self) -> ConfirmHandler<'_> {
+        ConfirmHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            sources: &mut self.parts.jobs.sources,
+            peers: &mut self.parts.peers,
+        }
+    }
+
+    pub(crate) fn adverts_handler(&mut self) -> AdvertHandler<'_> {
+        AdvertHandler::new(
+            &mut self.parts.cx,
+            &mut self.parts.own,
+            &mut self.parts.vos,
+            &mut self.parts.jobs.sources,
+        )
+    }
+
+    pub(crate) fn head_handler(&mut self) -> HeadHandler<'_> {
+        HeadHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            shares: &mut self.parts.shares,
+            inbox: &mut self.parts.inbox,
+            peers: &mut self.parts.peers,
+        }
+    }
+
+    fn trees(&mut self) -> TreeHandler<'_> {
+        TreeHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            shares: &mut self.parts.shares,
+            running: &self.parts.jobs.running,
+        }
+    }
+
+    fn publisher(&mut self) -> PublishHandler<'_> {
+        PublishHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            shares: &mut self.parts.shares,
+            sources: &mut self.parts.jobs.sources,
+        }
+    }
+
+    fn gc_handler(&mut self) -> GcHandler<'_> {
+        GcHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            shares: &mut self.parts.shares,
+            jobs: &mut self.parts.jobs,
+        }
+    }
+
+    fn config_handler(&mut self) -> ConfigHandler<'_> {
+        ConfigHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            shares: &mut self.parts.shares,
+            jobs: &mut self.parts.jobs,
+            forward: &mut self.parts.forward,
+            peers: &mut self.parts.peers,
+        }
+    }
+
+    fn forward_handler(&mut self) -> ForwardHandler<'_> {
+        ForwardHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            sources: &mut self.parts.jobs.sources,
+            forward: &mut self.parts.forward,
+            gossip: &self.parts.peers.gossip,
+        }
+    }
+
+    fn job_handler(&mut self) -> JobHandler<'_> {
+        JobHandler {
+            cx: &mut self.parts.cx,
+            own: &mut self.parts.own,
+            vos: &mut self.parts.vos,
+            shares: &mut self.parts.shares,
+            jobs: &mut self.parts.jobs,
+            quotas: &mut self.parts.quotas,
+        }
+    }
+
+    pub(crate) fn usage(&mut self) -> UsageHandler<'_> {
+        UsageHandler::new(
+            &mut self.parts.cx,
+            &mut self.parts.own,
+            &mut self.parts.vos,
+            &mut self.parts.shares,
+        )
     }
 
     /// Takes an event and says what is to be done.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
-        self.watch_own_clock(now);
+        watch_own_clock(
+            &mut self.parts.cx,
+            &mut self.parts.own,
+            &self.parts.vos,
+            &mut self.parts.peers.gossip,
+            now,
+        );
         match event {
-            Event::Tick => self.notices.expire(now.mono),
-            Event::Connected(peer) => self.gossip.connected(peer),
+            Event::Tick => self.parts.cx.notices.expire(now.mono),
+            Event::Connected(peer) => self.parts.peers.gossip.connected(peer),
             Event::Disconnected(peer) => {
-                self.gossip.disconnected(peer, &mut self.vos);
-                self.ask_no_more(peer);
-                self.clear_clock(peer);
+                self.parts
+                    .peers
+                    .gossip
+                    .disconnected(peer, &mut self.parts.vos);
+                self.parts.vos.cancel_requests(peer);
+                self.parts.cx.clear_clock(peer);
             }
-            Event::Called(peer) => self.take_caller(peer),
+            Event::Called(peer) => self.parts.peers.take_caller(&self.parts.vos, peer),
             Event::Pushed {
                 from,
                 vo,
                 bytes,
                 token,
-            } => self.take_push(now, from, vo, &bytes, token),
+            } => self.head_handler().take_push(now, from, vo, &bytes, token),
             Event::Asked {
                 from,
                 bytes,
                 channel,
             } => self.answer(now, from, channel, &bytes),
             Event::Answered { from, id, bytes } => self.answered(now, from, id, bytes.as_deref()),
-            Event::Report { ticket, records } => self.take_report(now, ticket, &records),
-            Event::Running { ticket, jobs } => self.take_running(now, ticket, jobs),
-            Event::Correct { ticket, correction } => {
-                self.take_correction(now, ticket, &correction);
+            Event::Report { ticket, records } => {
+                self.job_handler().take_report(now, ticket, &records)
             }
-            Event::Remap { ticket, change } => self.take_remap(now, ticket, *change),
-            Event::Quota { ticket, call } => self.take_quota(now, ticket, call),
-            Event::Advert { ticket, call } => self.take_advert(now, ticket, call),
-            Event::Forward { ticket, call } => self.take_forward_call(now, ticket, call),
-            Event::Publish { ticket, bytes, by } => self.inbox.hand_in(ticket, by, bytes),
-            Event::Done(Done(Outcome::Read(document))) => self.take_read(now, document),
-            Event::Done(Done(Outcome::Built(tree))) => self.take_tree(*tree),
-            Event::Done(Done(Outcome::Summed(vo, summed))) => self.take_sum(vo, *summed),
-            Event::Reconfigured(config) => self.reconfigure(now, *config),
-            Event::Stopping => self.publish_all(now),
+            Event::Running { ticket, jobs } => self.job_handler().take_running(now, ticket, jobs),
+            Event::Correct { ticket, correction } => {
+                self.job_handler().take_correction(now, ticket, &correction);
+            }
+            Event::Remap { ticket, change } => self.job_handler().take_remap(now, ticket, *change),
+            Event::Quota { ticket, call } => self.quota_handler().take_quota(now, ticket, call),
+            Event::Advert { ticket, call } => match call {
+                AdvertCall::Tell(occupancy) => {
+                    self.adverts_handler()
+                        .take_occupancy(now, ticket, occupancy);
+                }
+                AdvertCall::Confirm { vo, sites } => {
+                    self.confirm_handler()
+                        .ask_to_confirm(now, ticket, vo, sites);
+                }
+            },
+            Event::Forward { ticket, call } => {
+                self.forward_handler().take_forward_call(now, ticket, call)
+            }
+            Event::Publish { ticket, bytes, by } => self.parts.inbox.hand_in(ticket, by, bytes),
+            Event::Done(Done(Outcome::Read(document))) => {
+                self.head_handler().take_read(now, document)
+            }
+            Event::Done(Done(Outcome::Built(tree))) => self.trees().take_tree(*tree),
+            Event::Done(Done(Outcome::Summed(vo, summed))) => self.parts.vos.take_sum(vo, *summed),
+            Event::Reconfigured(config) => self.config_handler().reconfigure(now, *config),
+            Event::Stopping => self.publisher().publish_all(now),
         }
         self.advance(now);
-        std::mem::take(&mut self.effects)
+        std::mem::take(&mut self.parts.cx.effects)
     }
 
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
-        let is_loading =
-            matches!(&self.shares.next, Some(Next::Loading(next)) if next.is_ready(&self.vos));
-        let is_behind = self.vos.values().any(|vo| vo.published.is_ready());
-        if self.shares.tree.is_sweeping || is_loading || is_behind || self.inbox.is_ready() {
+        let is_loading = matches!(&self.parts.shares.next, Some(Next::Loading(next)) if next.is_ready(&self.parts.vos));
+        let is_behind = self.parts.vos.values().any(|vo| vo.published.is_ready());
+        if self.parts.shares.tree.is_sweeping
+            || is_loading
+            || is_behind
+            || self.parts.inbox.is_ready()
+        {
             return now;
         }
         // While a document is read nobody is asked for anything.
-        let rests = self.vos.values();
+        let rests = self.parts.vos.values();
         let rests = rests.filter_map(|vo| vo.replica.rests_until());
-        let gossip = self.gossip.next_wakeup().into_iter().chain(rests);
-        let gossip = gossip.filter(|_| self.inbox.is_empty());
-        let publishing = self.publishing_vos().into_iter();
-        let publish = publishing.map(|vo| self.publish_due_at(vo));
+        let gossip = self
+            .parts
+            .peers
+            .gossip
+            .next_wakeup()
+            .into_iter()
+            .chain(rests);
+        let gossip = gossip.filter(|_| self.parts.inbox.is_empty());
+        let publishing = publishing_vos(&self.parts.cx, &self.parts.vos).into_iter();
+        let publish = publishing
+            .map(|vo| publish_due_at(&self.parts.cx, &self.parts.own, &self.parts.vos, vo));
         publish
             .chain(gossip)
-            .chain(self.quota_wakeup())
-            .chain(self.confirm_wakeup())
+            .chain(self.parts.vos.quota_wakeup())
+            .chain(self.parts.peers.confirms.wakeup())
             .chain([now.after(mutant!(TicksHourly, TICK_MAX, Millis(3_600_000)))])
             .min()
             .expect("not empty")
     }
 
-    /// The site's identity.
-    pub fn id(&self) -> SiteId {
-        self.id
+    /// A peer asks.
+    fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
+        match bytes.first() {
+            Some(&WANT) => return self.quota_handler().answer_want(now, from, channel, bytes),
+            Some(&FREE) => {
+                return self
+                    .confirm_handler()
+                    .answer_question(now, from, channel, bytes);
+            }
+            Some(&JOBS) => {
+                return self
+                    .forward_handler()
+                    .answer_forward(now, from, channel, bytes);
+            }
+            Some(&WITNESS) => return self.quota_handler().answer_witness(from, channel, bytes),
+            _ => {}
+        }
+        let response = self
+            .parts
+            .peers
+            .gossip
+            .answer(now, from, bytes, &self.parts.vos);
+        self.parts
+            .cx
+            .watch_peer(&self.parts.peers.gossip, now, from);
+        self.head_handler().follow_agreements(now, from);
+        let bytes = response.to_bytes();
+        self.parts.cx.answer(channel, bytes);
     }
 
-    /// Counters for the metrics.
-    pub fn stats(&self) -> SiteStats {
-        self.stats
-    }
-
-    /// Counters of the anti-entropy, for the metrics.
-    pub fn gossip_stats(&self) -> GossipStats {
-        self.gossip.stats()
-    }
-
-    /// What look-ups read.
-    pub fn view(&self) -> Arc<View> {
-        Arc::clone(&self.shares.tree.view)
-    }
-
-    /// What an operator should know now.
-    pub fn notices(&self) -> impl Iterator<Item = &Notice> {
-        self.notices.iter()
+    /// A peer has answered, or has not.
+    fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+        match id.to_be_bytes()[0] {
+            WANT => self.parts.vos.take_given(bytes),
+            FREE => self.confirm_handler().take_confirmed(from, id, bytes),
+            JOBS => self.forward_handler().take_told(now, from, id, bytes),
+            WITNESS => self.quota_handler().take_witnessed(from, id, bytes),
+            _ => self.head_handler().take_answer(now, from, id, bytes),
+        }
     }
 
     /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
     fn advance(&mut self, now: Now) {
-        self.take_in(now);
-        self.follow_members(now);
-        self.feed_shares(now);
-        if self.tree_is_stale && self.shares.next.is_none() {
-            self.begin_shares(now);
-            self.feed_shares(now);
+        self.head_handler().take_in(now);
+        self.usage().follow_members(now);
+        self.trees().feed_shares(now);
+        if self.parts.shares.is_stale && self.parts.shares.next.is_none() {
+            self.trees().begin_shares(now);
+            self.trees().feed_shares(now);
         }
-        if self.allow_is_stale {
-            self.announce_peers();
+        if self.parts.peers.are_stale {
+            self.parts
+                .peers
+                .announce(&mut self.parts.cx, &self.parts.vos);
         }
-        self.advance_quotas(now);
-        self.advance_confirms(now);
-        self.advance_forward(now);
-        self.publish_due(now);
+        self.quota_handler().advance_quotas(now);
+        self.confirm_handler().advance_confirms(now);
+        self.forward_handler().advance_forward(now);
+        self.publisher().publish_due(now);
         // What has come and waits is not asked for once more.
-        if self.inbox.is_empty() {
-            for Outgoing { to, id, bytes } in self.gossip.tick(now, &mut self.vos) {
-                self.effects.push(Effect::Ask { to, id, bytes });
+        if self.parts.inbox.is_empty() {
+            for Outgoing { to, id, bytes } in self.parts.peers.gossip.tick(now, &mut self.parts.vos)
+            {
+                self.parts.cx.effects.push(Effect::Ask { to, id, bytes });
             }
         }
-        self.weigh_silence(now);
-        self.forget_twin(now.mono);
-        self.keep_house(now);
-        let entries_max = self.config.timing.sweep_entries;
-        if !self.shares.tree.advance(now.wall, entries_max) && self.shares.next.is_none() {
-            self.begin_shares(now);
-            self.feed_shares(now);
+        self.usage().update_silent_members(now);
+        self.parts.cx.forget_twin(now.mono);
+        self.gc_handler().collect_garbage(now);
+        let entries_max = self.parts.cx.config.timing.sweep_entries;
+        if !self.parts.shares.tree.advance(now.wall, entries_max)
+            && self.parts.shares.next.is_none()
+        {
+            self.trees().begin_shares(now);
+            self.trees().feed_shares(now);
         }
-    }
-
-    /// Begins to build the tree anew: documents or the configuration changed. What changes while it is built
-    /// and fed is for the one behind it, so that each comes into force however often they change.
-    fn begin_shares(&mut self, now: Now) {
-        self.tree_is_stale = false;
-        self.warn_of_documents(now);
-        let blueprint = self.blueprint(now);
-        if blueprint.entries_max() <= self.config.timing.build_entries {
-            return self.load_shares(Tree::build(&blueprint));
-        }
-        self.shares.next = Some(Next::Building);
-        self.effects.push(Effect::Work(Work::build(blueprint)));
-    }
-
-    fn blueprint(&self, now: Now) -> Blueprint {
-        let policies = |(id, vo): (&VoId, &Vo)| (*id, Arc::clone(&vo.policies));
-        Blueprint {
-            config: Arc::clone(&self.config),
-            vos: self.vos.iter().map(policies).collect(),
-            read: self.read.clone(),
-            secret: HashSecret::of(&self.key),
-            now: now.wall,
-        }
-    }
-
-    /// A tree was built beside the site.
-    fn take_tree(&mut self, tree: Tree) {
-        if matches!(self.shares.next, Some(Next::Building)) {
-            self.tree_is_stale &= mutant!(ChangeWhileBuildingLost, true, false);
-            self.load_shares(tree);
-        }
-    }
-
-    fn load_shares(&mut self, tree: Tree) {
-        let loading = Loading::begin(tree, &mut self.fed());
-        self.shares.follow_by(loading);
-    }
-
-    /// Feeds the tree that is built anew, if there is one; once it holds everything it is in force.
-    fn feed_shares(&mut self, now: Now) {
-        let mut next = match self.shares.next.take() {
-            Some(Next::Loading(next)) => next,
-            other => return self.shares.next = other,
-        };
-        let entries_max = self.config.timing.sweep_entries;
-        if next.step(&mut self.fed(), now.wall, entries_max) {
-            self.shares = Shares::new(next.into_tree());
-            self.effects.push(Effect::View(self.view()));
-            // Feeding it has clamped all usage by the charters that it is of.
-            for vo in self.vo_ids() {
-                self.name_all_excess(now, vo);
-            }
-            self.vos.values_mut().for_each(|vo| vo.published.wake());
-        } else {
-            self.shares.next = Some(Next::Loading(next));
-        }
-    }
-
-    /// Builds the tree anew, whatever time that takes.
-    pub(crate) fn rebuild_shares(&mut self, now: Now) {
-        self.tree_is_stale = false;
-        self.warn_of_documents(now);
-        self.load_shares(Tree::build(&self.blueprint(now)));
-        while self.shares.next.is_some() {
-            self.feed_shares(now);
-        }
-    }
-
-    fn fed(&mut self) -> Fed<'_> {
-        Fed {
-            own: &self.own,
-            running: &self.running,
-            vos: &mut self.vos,
-            left: &self.left,
-        }
-    }
-
-    /// Says what is not as it should be with the documents in force, while it is: expired ones, say.
-    pub(crate) fn warn_of_documents(&mut self, now: Now) {
-        let founded = self.vos.iter().filter(|(_, vo)| vo.is_founded());
-        let policies = founded.map(|(vo, held)| (*vo, &*held.policies));
-        let warnings = policies.chain(self.read_policies());
-        let warnings = warnings.flat_map(|(vo, policies)| {
-            let warnings = policies.warnings(now.wall).into_iter();
-            warnings.map(move |warning| Notice::Policy {
-                vo,
-                what: warning.to_string(),
-            })
-        });
-        let snapshots = self.vos.iter().flat_map(|(vo, held)| {
-            let warnings = held.policies.snapshot_warnings(now.wall).into_iter();
-            warnings.map(|warning| Notice::Snapshot {
-                vo: *vo,
-                what: warning.to_string(),
-            })
-        });
-        let warnings: BTreeSet<Notice> = warnings.chain(snapshots).collect();
-        let holds = |notice: &Notice| {
-            let is_of_documents = matches!(notice, Notice::Policy { .. } | Notice::Snapshot { .. });
-            !is_of_documents || warnings.contains(notice)
-        };
-        self.notices.clear(holds);
-        for warning in warnings {
-            self.notice(now.mono, warning);
-        }
-    }
-
-    fn reconfigure(&mut self, now: Now, mut config: SiteConfig) {
-        self.marks_moved += 1;
-        let named: BTreeSet<VoId> = config.vos.values().copied().collect();
-        let mut leaves = self.vo_ids();
-        leaves.retain(|vo| !named.contains(vo));
-        if !leaves.is_empty() {
-            // What was counted for them is theirs.
-            self.publish_all(now);
-        }
-        for vo in leaves {
-            let mut left = self.vos.remove_entry(&vo);
-            // A change that is not counted to its end is none of a tree without the VO.
-            left.iter_mut()
-                .for_each(|(_, held)| held.forget_published());
-            self.left
-                .extend(left.filter(|_| !mutated!(LeftIsForgotten)));
-            self.notices.clear(|notice| notice.vo() != Some(vo));
-            self.effects.push(Effect::Unsubscribe { vo });
-        }
-        // Counters are kept by the window, so its length stays until the next start, and with it the history, which is
-        // told in windows.
-        if config.local_window != self.config.local_window {
-            config.local_window = self.config.local_window;
-            config.local_history = self.config.local_history;
-        }
-        self.config = Arc::new(config);
-        self.follow_consent();
-        self.gossip.set_intervals(intervals(&self.config));
-        for vo in named {
-            if self.vos.contains_key(&vo) {
-                continue;
-            }
-            let held = self.left.remove(&vo);
-            let mut held = held.unwrap_or_else(|| Vo::new(vo, &self.key, &HighestSeen::default()));
-            self.join_read(vo, &mut held);
-            self.vos.insert(vo, held);
-            if !mutated!(RejoinedUnread) {
-                self.read_members(now, vo);
-            }
-        }
-        for held in self.vos.values_mut() {
-            held.silence_weighed = None;
-        }
-        self.follow_mounts();
-        self.tree_is_stale = true;
-        self.allow_is_stale = true;
-        if !mutated!(NewPricesUnsaid) {
-            self.describe_all();
-        }
-        self.follow_sources(now);
-    }
-
-    /// The moment before which usage of the site's own accounts weighs nothing.
-    pub(crate) fn local_horizon(&self, now: WallTime) -> WallTime {
-        let window = self.config.local_window;
-        let windows = self.shares.tree.local_horizon_windows;
-        let windows = windows.saturating_add(window.per_day());
-        WallTime(now.before(window.millis().times(windows)).0 / DAY_MS * DAY_MS)
-    }
-
-    /// The moment before which no usage counts of VOs that the owner has left: that is there when he names one again,
-    /// and jobs must be known until then.
-    fn horizon_of_left(&self, now: WallTime) -> WallTime {
-        let counting = self.left.iter().filter_map(|(vo, held)| {
-            let past = held.horizon(now);
-            let past = if held.is_founded() { past } else { WallTime(0) };
-            let counts = |span: Span| span.end(held.window()) > past;
-            self.own.spans(Some(*vo)).any(counts).then_some(past)
-        });
-        counting.min().unwrap_or(WallTime(u64::MAX))
-    }
-
-    /// Once a day: days that are over take their windows in, and what no history weighs any more goes.
-    fn keep_house(&mut self, now: Now) {
-        let day = now.wall.0 / DAY_MS;
-        let is_early = now.mono < self.started.mono.after(KEEP_HOUSE_AFTER);
-        let is_done = mutant!(
-            HouseKeptOnce,
-            day == self.house_kept_on,
-            self.house_kept_on > 0
-        );
-        if is_early || is_done || !self.standing.may_forget() {
-            return;
-        }
-        self.house_kept_on = day;
-        let mut horizon = self.local_horizon(now.wall);
-        let past = mutant!(LocalForgottenEarly, horizon, now.wall);
-        let window = self.config.local_window;
-        self.change_own(None, |own| own.forget(None, past, window));
-        for vo in self.vo_ids() {
-            let held = self.vos.get_mut(&vo).expect("it was listed");
-            if !self.standing.may_sign(held.is_alone()) || !held.is_founded() {
-                horizon = WallTime(0);
-                continue;
-            }
-            let (window, past) = (held.window(), held.horizon(now.wall));
-            horizon = mutant!(LastHorizonHolds, horizon.min(past), past);
-            let left_out = std::mem::take(&mut held.left_out);
-            let rows = held
-                .replica
-                .forget_removed(mutant!(RemovedForgotten, past, now.wall));
-            self.persist(rows.iter().map(|row| head_row(vo, row)).collect());
-            let today = window.day_of(window.window_at(now.wall));
-            let is_old = |day: Span| today.saturating_sub(day.day(window)) >= OLD_DAYS;
-            self.change_own(Some(vo), |own| own.merge_days(Some(vo), window, is_old));
-            let past = mutant!(ForgottenEarly, past, now.wall);
-            self.change_own(Some(vo), |own| own.forget(Some(vo), past, window));
-            self.change_audit(vo, |audit| audit.forget(past));
-            self.forget_quota(vo, past);
-            self.try_left_out(now, vo, left_out);
-        }
-        horizon = horizon.min(self.horizon_of_left(now.wall));
-        self.warn_of_documents(now);
-        self.forget_refunds(now.wall, horizon);
-        self.forget_instalments(horizon);
-        let before = mutant!(MarksForgottenEarly, horizon, now.wall);
-        let at = now.wall;
-        self.effects.push(Effect::ForgetMarks { before, at });
-    }
-
-    /// Says something to the operator while it holds.
-    pub(crate) fn notice_while(&mut self, now: MonoTime, notice: Notice, holds: bool) {
-        if holds {
-            self.notice(now, notice);
-        } else if !mutated!(ConditionsStay) {
-            self.notices.clear(|listed| *listed != notice);
-        }
-    }
-
-    /// Says something to the operator, once.
-    pub(crate) fn notice(&mut self, now: MonoTime, notice: Notice) {
-        let said = self.notices.add(now, notice);
-        self.effects.extend(said.map(Effect::Notice));
-    }
-}
-
-fn intervals(config: &SiteConfig) -> Intervals {
-    Intervals {
-        sync: config.timing.sync,
-        request_timeout: config.timing.request_timeout,
     }
 }

@@ -15,8 +15,8 @@ use fairmesh_usage::{Capacity, Cell, join, named_cells};
 
 use crate::kinds::usage_slice;
 use crate::own::{OfSpan as OwnOfSpan, clamped};
+use crate::parts::Parts;
 use crate::query::UsageCell;
-use crate::site::Site;
 use crate::vo::Vo;
 
 /// The tables of a span, each in the forms that a site's heads have; one, at rest.
@@ -38,7 +38,7 @@ pub struct KnownUsage {
     others: Option<PublishedTables>,
 }
 
-impl Site {
+impl Parts {
     /// What all sites of a VO, this one too, have published of usage: O(tables).
     pub fn published_tables(&self, vo: VoId) -> Option<PublishedTables> {
         self.tables(vo, |_| true)
@@ -48,9 +48,9 @@ impl Site {
     /// usage that is not published yet is included. O(tables).
     pub fn known_usage(&self, vo: Option<VoId>) -> KnownUsage {
         KnownUsage {
-            site: self.id,
+            site: self.cx.id,
             own: self.own.shared(vo),
-            others: vo.and_then(|vo| self.tables(vo, |site| site != self.id)),
+            others: vo.and_then(|vo| self.tables(vo, |site| site != self.cx.id)),
         }
     }
 
@@ -96,7 +96,7 @@ impl Site {
                 counters,
             };
             let own = clamped(self.own.shared(Some(*id)).iter(), Some(held.bounds())).into_iter();
-            let own = own.map(|(of, counters)| cell(self.id, of, counters));
+            let own = own.map(|(of, counters)| cell(self.cx.id, of, counters));
             let others = held.published.sites().into_iter().flat_map(|site| {
                 let sums = held
                     .published
@@ -114,7 +114,10 @@ impl Site {
 
     /// The spans in which accounts of the site's own have used anything.
     pub fn local_spans(&self) -> (WindowLength, Vec<Span>) {
-        (self.window(None), self.own.spans(None).collect())
+        (
+            self.vos.window(&self.cx.config, None),
+            self.own.spans(None).collect(),
+        )
     }
 
     /// What accounts of the site's own have used in a span: O(accounts that have).

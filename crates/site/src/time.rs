@@ -9,17 +9,11 @@
 //! Invariant: nobody's clock moves anybody else's usage; a wrong clock of our own delays, and nothing
 //! that it could lose is acknowledged.
 
-use fairmesh_gossip::Shared as _;
-use fairmesh_model::window::DAY_MS;
-use fairmesh_model::{Millis, Now, SiteId, WallTime, mutant};
+use fairmesh_model::{Millis, MonoTime, Now, WallTime};
 
-use crate::notice::Notice;
-use crate::site::Site;
-use crate::vo::Vo;
-
-/// Longest time between the last head that a site has signed and a start at which its clock is believed without a word
-/// of others: a week is the least history that may be lost by that.
-const OFF_MAX: Millis = Millis(7 * DAY_MS);
+/// No garbage collection for so long after a start: time to learn from peers what time it is, and what they hold of this
+/// site's earlier incarnations.
+pub(crate) const GC_GRACE: Millis = Millis::from_secs(3_600);
 
 /// What is known of our own clock.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -75,7 +69,7 @@ pub(crate) fn has_leapt(before: Now, now: Now, tolerance: Millis) -> bool {
 }
 
 impl Standing {
-    fn is_off(self) -> bool {
+    pub(crate) fn is_off(self) -> bool {
         matches!(self, Self::Off { .. })
     }
 
@@ -90,109 +84,52 @@ impl Standing {
     }
 }
 
-impl Site {
-    /// What our own clock is worth, by the members that are connected. Named while it is off.
-    pub(crate) fn watch_own_clock(&mut self, now: Now) {
-        let tolerance = self.config.timing.clock_tolerance;
-        let before = std::mem::replace(&mut self.own_clock, now);
-        self.has_leapt |= has_leapt(before, now, tolerance);
-        let median = self.median_clock(now);
-        self.members_clock = median;
-        let now_stands = match standing(now.wall, median, self.last_head_at, tolerance) {
-            Standing::Unknown if self.has_leapt => Standing::Leapt,
-            Standing::Right => {
-                self.has_leapt = false;
-                Standing::Right
-            }
-            other => other,
-        };
-        let stood = std::mem::replace(&mut self.standing, now_stands);
-        if stood == now_stands {
-            return;
-        }
-        if stood.is_off() != now_stands.is_off() {
-            self.gossip.show_clock();
-        }
-        self.notices
-            .clear(|notice| !matches!(notice, Notice::OwnClockOff { .. }));
-        let what = match now_stands {
-            Standing::Right => return self.cut_reaches(now.wall.after(tolerance)),
-            Standing::Unknown | Standing::Leapt => return,
-            Standing::BeforeOwnHead => {
-                "what this site has signed last: it stands before it".to_owned()
-            }
-            Standing::Off { by, ahead } => {
-                let side = if ahead { "ahead" } else { "behind" };
-                format!("the other sites', by {} s ({side})", by.0 / 1_000)
-            }
-        };
-        self.notice(now.mono, Notice::OwnClockOff { what });
-    }
+/// The local clock, and what is known of it.
+#[derive(Debug)]
+pub(crate) struct Clock {
+    /// When this start was.
+    pub(crate) started: Now,
+    /// Last reading of the local clock, unchecked.
+    pub(crate) own: Now,
+    /// Whether it has leapt since a member last agreed with it.
+    pub(crate) has_leapt: bool,
+    /// The median of the connected members' clocks.
+    pub(crate) members: Option<WallTime>,
+    pub(crate) standing: Standing,
+    /// When this site signed last, in any incarnation that is known.
+    pub(crate) last_head_at: WallTime,
+    /// When a head of another machine with this site's key came last.
+    pub(crate) twin_at: Option<MonoTime>,
+    /// The day of the last garbage collection, since the epoch.
+    pub(crate) last_gc_day: u64,
+}
 
-    fn median_clock(&self, now: Now) -> Option<WallTime> {
-        let counts = |peer| {
-            self.vos
-                .values()
-                .any(|vo| vo.replica.is_member(peer) || !vo.is_founded())
-        };
-        let median = self.gossip.median_clock(now, counts);
-        mutant!(OwnClockBelieved, median, Some(now.wall))
-    }
-
-    /// The same moment by the members' clock if the own one is off, by which all that others have signed would be old.
-    pub fn by_members(&self, now: Now) -> Now {
-        let median = self.median_clock(now);
-        let tolerance = self.config.timing.clock_tolerance;
-        match standing(now.wall, median, self.last_head_at, tolerance) {
-            Standing::Off { .. } => Now {
-                wall: median.unwrap_or(now.wall),
-                ..now
-            },
-            _ => now,
+impl Clock {
+    /// A clock that nobody has confirmed yet.
+    pub(crate) fn new(now: Now) -> Self {
+        Self {
+            started: now,
+            own: now,
+            has_leapt: false,
+            members: None,
+            standing: Standing::Unknown,
+            last_head_at: WallTime(0),
+            twin_at: None,
+            last_gc_day: 0,
         }
     }
 
-    /// A start long after this site has signed last: it was off, or its clock has leapt since, and no other member has said
-    /// which yet. Where there is none nobody ever would.
-    pub(crate) fn doubt_clock(&mut self, now: WallTime) {
-        let last = self.last_head_at;
-        let has_others = |vo: &Vo| vo.members().iter().any(|member| *member != self.id);
-        let may_hear = self.vos.values().any(has_others);
-        self.has_leapt = may_hear && last > WallTime(0) && now.since(last) > OFF_MAX;
-    }
-
-    /// Names a peer whose clock is off from ours, while it is.
-    pub(crate) fn watch_peer(&mut self, now: Now, site: SiteId) {
-        let Some(theirs) = self.gossip.clock_of(site, now.mono) else {
-            return;
-        };
-        let by = theirs.since(now.wall).max(now.wall.since(theirs));
-        if by > self.config.timing.clock_tolerance {
-            self.name_clock(now, site, by, theirs > now.wall);
-        } else {
-            self.clear_clock(site);
-        }
-    }
-
-    /// Names a site whose clock is off.
-    pub(crate) fn name_clock(&mut self, now: Now, site: SiteId, by: Millis, ahead: bool) {
-        // In whole tolerances, so that it is not news whenever it has moved a little.
-        let tolerance = self.config.timing.clock_tolerance.0;
-        let by = Millis(by.0 / tolerance.max(1) * tolerance);
-        self.notice(now.mono, Notice::ClockOff { site, by, ahead });
-    }
-
-    /// A site's clock is not known to be off.
-    pub(crate) fn clear_clock(&mut self, of: SiteId) {
-        self.notices
-            .clear(|notice| !matches!(notice, Notice::ClockOff { site, .. } if *site == of));
+    /// Why nothing may be acknowledged now: the local clock is known to be wrong.
+    pub(crate) fn refuses_all(&self) -> Option<String> {
+        (self.standing == Standing::BeforeOwnHead).then(|| {
+            "this machine's clock stands before what this site has signed last: report again when it is set right"
+                .to_owned()
+        })
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fairmesh_model::MonoTime;
-
     use super::*;
 
     #[test]

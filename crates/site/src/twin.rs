@@ -9,10 +9,10 @@
 //! Deliberately not here: what the other machine's heads count (`own`), and which of the two a peer lets in.
 
 use fairmesh_gossip::Head;
-use fairmesh_model::{Millis, MonoTime, Now};
+use fairmesh_model::{Incarnation, Millis, MonoTime, Now};
 
+use crate::cx::Cx;
 use crate::notice::Notice;
-use crate::site::Site;
 
 /// Longest time between two heads of a site that has another machine.
 const SIGN_EVERY: Millis = Millis::from_secs(10);
@@ -20,12 +20,12 @@ const SIGN_EVERY: Millis = Millis::from_secs(10);
 /// For so long after its last head another machine is reported: four of these heads, and two turns at a peer.
 const REPORTED: Millis = Millis::from_secs(45);
 
-impl Site {
+impl Cx {
     /// A head of this site came into force.
-    pub(crate) fn watch_twin(&mut self, now: Now, head: &Head) {
+    pub(crate) fn watch_twin(&mut self, now: Now, own: Incarnation, head: &Head) {
         let incarnation = head.incarnation;
-        if incarnation != self.own.incarnation() && head.at > self.started.wall {
-            self.twin_at = Some(now.mono);
+        if incarnation != own && head.at > self.clock.started.wall {
+            self.clock.twin_at = Some(now.mono);
             let is_same = |of: &Notice| !matches!(of, Notice::Twice { incarnation: of } if *of != incarnation);
             self.notices.clear(is_same);
             self.notice(now.mono, Notice::Twice { incarnation });
@@ -34,8 +34,12 @@ impl Site {
 
     /// Another machine may have gone.
     pub(crate) fn forget_twin(&mut self, now: MonoTime) {
-        if self.twin_at.is_some_and(|at| now >= at.after(REPORTED)) {
-            self.twin_at = None;
+        if self
+            .clock
+            .twin_at
+            .is_some_and(|at| now >= at.after(REPORTED))
+        {
+            self.clock.twin_at = None;
             self.notices
                 .clear(|notice| !matches!(notice, Notice::Twice { .. }));
         }
@@ -43,7 +47,7 @@ impl Site {
 
     /// When the next head is due at the latest, for another machine to learn of this one.
     pub(crate) fn twin_due(&self, last: Option<MonoTime>) -> Option<MonoTime> {
-        last.filter(|_| self.twin_at.is_some())
+        last.filter(|_| self.clock.twin_at.is_some())
             .map(|last| last.after(SIGN_EVERY))
     }
 }

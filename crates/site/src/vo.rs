@@ -19,13 +19,14 @@ use fairmesh_usage::Capacity;
 
 use crate::advert::OwnAdvert;
 use crate::audit::Audit;
+use crate::checks::SiteKinds;
 use crate::document::{Document, DocumentRefused};
-use crate::event::PushToken;
-use crate::kinds::{ADVERT, DESCRIPTION, RUNNING, SiteKinds};
+use crate::kinds::{ADVERT, DESCRIPTION, RUNNING};
 use crate::moved::Moved;
 use crate::own::Bounds;
 use crate::published::{Published, Step};
 use crate::quota::Quota;
+use crate::tickets::PushToken;
 
 /// One VO.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub(crate) struct Vo {
     /// Spans of own usage that are not published, as they are more than one head may hold.
     pub(crate) left_out: BTreeSet<Span>,
     /// When silent members were looked for, and until when nothing can have changed since.
-    pub(crate) silence_weighed: Option<(WallTime, WallTime)>,
+    pub(crate) silence_checked: Option<(WallTime, WallTime)>,
     /// When this site signed its last head, in this incarnation.
     pub(crate) published_at: Option<MonoTime>,
     /// Heads of members that were pushed without their content, and by which push.
@@ -76,7 +77,7 @@ impl Vo {
             quota: Quota::new(own),
             advert: OwnAdvert::default(),
             left_out: BTreeSet::new(),
-            silence_weighed: None,
+            silence_checked: None,
             published_at: None,
             bare: BTreeMap::new(),
             received: BTreeMap::new(),

@@ -18,8 +18,8 @@ use fairmesh_usage::Capacity;
 
 use crate::identity::Account;
 use crate::own::{Bounds, OfSpan, clamped};
+use crate::parts::Parts;
 use crate::running::Place;
-use crate::site::Site;
 use crate::tables::PublishedTables;
 use crate::view::View;
 use crate::vo::Vo;
@@ -67,13 +67,13 @@ pub struct WeighedUsage {
     vos: BTreeMap<VoId, OfVo>,
 }
 
-impl Site {
+impl Parts {
     /// What the weighted usage of these entries is made of. O(tables), and what runs here.
     pub fn weighed_usage(&self, entries: &[AccountPath]) -> WeighedUsage {
         let view = Arc::clone(&self.shares.tree.view);
         let reader = view.reader();
         let sum = |path: &AccountPath| Some((path.clone(), reader.sums(reader.entry(path)?)));
-        let (rule, window) = (self.config.local_history, self.config.local_window);
+        let (rule, window) = (self.cx.config.local_history, self.cx.config.local_window);
         let local = Weights {
             table: WeightTable::new(rule, window),
             reference: reader.local_reference(),
@@ -84,9 +84,9 @@ impl Site {
         };
         let mounted = view.mounts().iter().filter(|(_, mount)| meets(mount));
         let vos = mounted.filter_map(|(vo, _)| Some((*vo, self.held_for_weights(*vo)?)));
-        let running = self.running.rows();
+        let running = self.jobs.running.rows();
         WeighedUsage {
-            site: self.id,
+            site: self.cx.id,
             sums: entries.iter().filter_map(sum).collect(),
             local,
             own_local: self.own.shared(None),
@@ -101,7 +101,7 @@ impl Site {
     fn held_for_weights(&self, vo: VoId) -> Option<OfVo> {
         let held: &Vo = self.vos.get(&vo)?;
         let charter = held.charter()?;
-        let others = self.tables(vo, |site| site != self.id);
+        let others = self.tables(vo, |site| site != self.cx.id);
         let sites = held.published.sites();
         let capacities = sites.iter().map(|site| (*site, held.capacity(*site)));
         let expected = sites.iter();
@@ -143,7 +143,7 @@ impl WeighedUsage {
         let Some(entry) = reader.entry(entry) else {
             return BTreeMap::new();
         };
-        let mut parts = Parts {
+        let mut parts = SiteSums {
             usage: self,
             entry,
             first_day: reader.since(entry).map_or(0, |since| since.0),
@@ -166,7 +166,7 @@ impl WeighedUsage {
 }
 
 /// The sums of one entry while they are added up.
-struct Parts<'a> {
+struct SiteSums<'a> {
     usage: &'a WeighedUsage,
     entry: EntryId,
     /// The first day that counts for the entry.
@@ -177,7 +177,7 @@ struct Parts<'a> {
     sites: BTreeMap<SiteId, SiteUsage>,
 }
 
-impl Parts<'_> {
+impl SiteSums<'_> {
     fn add_own(&mut self, vo: VoId, held: &OfVo) {
         let published = clamped(held.own.iter(), None);
         let counted = clamped(held.own.iter(), Some(held.bounds));

@@ -11,7 +11,8 @@ use fairmesh_model::VoId;
 
 use crate::document::Document;
 use crate::published::{Sum, Summed};
-use crate::shares::{Blueprint, Tree};
+use crate::shares::building::Blueprint;
+use crate::shares::tree::Tree;
 
 /// Something to work out.
 #[derive(Debug)]

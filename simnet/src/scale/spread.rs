@@ -204,7 +204,7 @@ fn begun(world: &World, made: Vec<(usize, Vec<u8>)>, vo: VoId) -> (Vec<Change>, 
             Ok(Push::Head(_, Some(delta))) => delta.len(),
             _ => 0,
         };
-        let vectors = world.site(node).map(fairmesh_site::Site::vectors);
+        let vectors = world.site(node).map(|site| site.vectors());
         let own = vectors.and_then(|vectors| {
             let heads = vectors.get(&vo)?.iter();
             let mut heads = heads.filter(|(stream, _)| stream.site == site_id(node));
@@ -250,7 +250,7 @@ fn arrived(
             fresh += usize::from(change.hops.insert(node, hops).is_none());
         }
     } else if kind == StepKind::Answered {
-        let Some(vectors) = world.site(node).map(fairmesh_site::Site::vectors) else {
+        let Some(vectors) = world.site(node).map(|site| site.vectors()) else {
             return 0;
         };
         for change in changes
@@ -271,7 +271,7 @@ fn arrived(
 }
 
 fn holds(world: &World, vo: VoId, node: usize, changes: &[Change]) -> bool {
-    let vectors = world.site(node).map(fairmesh_site::Site::vectors);
+    let vectors = world.site(node).map(|site| site.vectors());
     let Some(vector) = vectors.as_ref().and_then(|vectors| vectors.get(&vo)) else {
         return false;
     };

@@ -13,7 +13,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_site::{Site, Table};
+use fairmesh_site::Table;
 
 use super::World;
 use crate::node::SimNode;
@@ -126,7 +126,7 @@ impl World {
     /// Whether a node goes by the newest charter of a VO.
     pub(super) fn has_newest_charter(&self, node: usize, vo: &Vo) -> bool {
         let newest = vo.charter.claimed().version;
-        let held = self.site(node).into_iter().flat_map(Site::held);
+        let held = self.site(node).into_iter().flat_map(|site| site.held());
         let mut of_vo = held.filter(|(of, _)| *of == vo.id);
         of_vo.any(|(_, held)| held.charter_version == newest)
     }

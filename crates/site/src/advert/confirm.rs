@@ -7,13 +7,16 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{MonoTime, Now, SiteId, VoId, cbor};
+use fairmesh_model::{Now, SiteId, VoId, cbor};
 use serde_bytes::ByteBuf;
 
 use super::{Advert, AdvertAnswer, part};
-use crate::event::{Channel, Effect, Ticket};
+use crate::advert::own::{AdvertHandler, reply};
+use crate::advert::pending::Call;
+use crate::advert::sources::Sources;
+use crate::parts::{Cx, Own, Peers, Vos};
 use crate::requests::{FREE, framed, numbered, unframed};
-use crate::site::Site;
+use crate::tickets::{Channel, Ticket};
 
 /// Longest frame: an advert and what stands around it.
 const BYTES_MAX: usize = 9 << 10;
@@ -27,60 +30,56 @@ const CALLS_MAX: usize = 64;
 /// What a site answers: its advert, or why there is none.
 type Said = Result<ByteBuf, String>;
 
-/// Calls that wait for answers.
-#[derive(Debug, Default)]
-pub(crate) struct Confirms {
-    calls: BTreeMap<Ticket, Call>,
-    last: u64,
+/// Asks other sites how things stand with them, and answers when they ask.
+pub(crate) struct ConfirmHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) sources: &'a mut Sources,
+    pub(crate) peers: &'a mut Peers,
 }
 
-#[derive(Debug)]
-struct Call {
-    until: MonoTime,
-    asked: BTreeMap<u64, SiteId>,
-    said: Vec<(SiteId, Result<Advert, String>)>,
-}
+impl ConfirmHandler<'_> {
+    fn adverts(&mut self) -> AdvertHandler<'_> {
+        AdvertHandler::new(self.cx, self.own, self.vos, self.sources)
+    }
 
-impl Site {
-    pub(super) fn ask_to_confirm(
+    pub(crate) fn ask_to_confirm(
         &mut self,
         now: Now,
         ticket: Ticket,
         vo: VoId,
         sites: Vec<SiteId>,
     ) {
-        let connected: Vec<SiteId> = self.gossip.peers().collect();
+        let connected: Vec<SiteId> = self.peers.gossip.peers().collect();
         let mut call = Call {
-            until: now.mono.after(self.config.timing.request_timeout),
+            until: now.mono.after(self.cx.config.timing.request_timeout),
             asked: BTreeMap::new(),
             said: Vec::new(),
         };
         for site in sites {
-            if site == self.id {
+            if site == self.cx.id {
                 let own = self.advert_now(now, vo);
                 call.said.push((site, own));
             } else if !connected.contains(&site) {
                 let why = "it cannot be reached now".to_owned();
                 call.said.push((site, Err(why)));
-            } else if call.asked.len() >= SITES_MAX || self.confirms.calls.len() >= CALLS_MAX {
+            } else if call.asked.len() >= SITES_MAX || self.peers.confirms.calls.len() >= CALLS_MAX
+            {
                 let why = "too many sites are asked at once".to_owned();
                 call.said.push((site, Err(why)));
             } else {
-                self.confirms.last += 1;
-                let id = numbered(FREE, self.confirms.last);
+                self.peers.confirms.last += 1;
+                let id = numbered(FREE, self.peers.confirms.last);
                 call.asked.insert(id, site);
                 let bytes = framed(FREE, &vo);
-                self.effects.push(Effect::Ask {
-                    to: site,
-                    id,
-                    bytes,
-                });
+                self.cx.ask(site, id, bytes);
             }
         }
         if call.asked.is_empty() {
-            return self.reply_advert(ticket, AdvertAnswer::Confirmed(call.said));
+            return reply(self.cx, ticket, AdvertAnswer::Confirmed(call.said));
         }
-        self.confirms.calls.insert(ticket, call);
+        self.peers.confirms.calls.insert(ticket, call);
     }
 
     /// A member asks how things stand here.
@@ -103,13 +102,13 @@ impl Site {
             None => Err("it tells members of its VOs only".to_owned()),
         };
         let bytes = framed(FREE, &said);
-        self.effects.push(Effect::Answer { channel, bytes });
+        self.cx.answer(channel, bytes);
     }
 
     fn advert_now(&mut self, now: Now, vo: VoId) -> Result<Advert, String> {
         let is_held = self.vos.contains_key(&vo);
-        let live = is_held.then(|| self.renew_advert(now, vo).live.clone());
-        live.flatten().ok_or_else(|| match self.config.advert {
+        let live = is_held.then(|| self.adverts().renew_advert(now, vo).live.clone());
+        live.flatten().ok_or_else(|| match self.cx.config.advert {
             Some(_) => "nothing has told it lately what runs there".to_owned(),
             None => "its owner does not tell what is free".to_owned(),
         })
@@ -117,7 +116,7 @@ impl Site {
 
     /// A site has answered a question, or has not.
     pub(crate) fn take_confirmed(&mut self, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        let mut calls = self.confirms.calls.iter_mut();
+        let mut calls = self.peers.confirms.calls.iter_mut();
         let Some((ticket, call)) = calls.find(|(_, call)| call.asked.get(&id) == Some(&from))
         else {
             return;
@@ -132,25 +131,20 @@ impl Site {
 
     /// Calls whose time has passed are answered with what has come.
     pub(crate) fn advance_confirms(&mut self, now: Now) {
-        let calls = self.confirms.calls.iter();
+        let calls = self.peers.confirms.calls.iter();
         let over = calls.filter(|(_, call)| now.mono >= call.until);
         let over: Vec<Ticket> = over.map(|(ticket, _)| *ticket).collect();
         over.into_iter().for_each(|ticket| self.end_call(ticket));
     }
 
-    /// When a call has waited for long enough.
-    pub(crate) fn confirm_wakeup(&self) -> Option<MonoTime> {
-        self.confirms.calls.values().map(|call| call.until).min()
-    }
-
     fn end_call(&mut self, ticket: Ticket) {
-        let Some(mut call) = self.confirms.calls.remove(&ticket) else {
+        let Some(mut call) = self.peers.confirms.calls.remove(&ticket) else {
             return;
         };
         let silent = call.asked.into_values();
         let silent = silent.map(|site| (site, Err("it did not answer in time".to_owned())));
         call.said.extend(silent);
-        self.reply_advert(ticket, AdvertAnswer::Confirmed(call.said));
+        reply(self.cx, ticket, AdvertAnswer::Confirmed(call.said));
     }
 }
 

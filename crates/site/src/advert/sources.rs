@@ -6,19 +6,22 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Now, UsageRecord, VoId, WallTime, mutated};
 
-use super::{Occupancy, add};
-use crate::config::Charging;
-use crate::quota::Waits;
-use crate::site::Site;
+use super::Occupancy;
+use crate::config::{Charging, SiteConfig};
+use crate::cx::Cx;
 use crate::vo::Vo;
+use crate::vos::Vos;
+
+/// Cores that waiting jobs ask for, by the account whose credit covers them; `None` of those held to no quota.
+pub(crate) type Waits = BTreeMap<Option<(VoId, AccountPath)>, u64>;
 
 /// What is known of what runs and waits here.
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
-    pub(super) listed: Option<Listed>,
-    pub(super) told: Option<Told>,
+    pub(crate) listed: Option<Listed>,
+    pub(crate) told: Option<Told>,
     /// Cores that were given to jobs beyond their quota since either said how many are free.
-    pub(super) given: u64,
+    pub(crate) given: u64,
 }
 
 /// How the site's machines stand, by the last lists.
@@ -27,7 +30,7 @@ pub(crate) struct MachinesNow {
     pub(crate) total: u64,
     pub(crate) free: u64,
     pub(crate) waiting: u64,
-    pub(super) at: WallTime,
+    pub(crate) at: WallTime,
 }
 
 /// What the last list of running jobs comes to.
@@ -35,25 +38,88 @@ pub(crate) struct MachinesNow {
 pub(crate) struct Listed {
     at: WallTime,
     /// CPUs held, by VO; those of local groups without one.
-    pub(super) held: BTreeMap<Option<VoId>, u64>,
+    pub(crate) held: BTreeMap<Option<VoId>, u64>,
     /// CPUs held by class; `None` once a job runs on machines that are not known.
     classes: Option<BTreeMap<String, u64>>,
 }
 
 /// What the scheduler has told beside it, summed up by VO.
 #[derive(Debug, Default)]
-pub(super) struct Told {
-    pub(super) at: WallTime,
-    pub(super) occupancy: Occupancy,
-    pub(super) waiting: BTreeMap<Option<VoId>, u64>,
-    pub(super) staged_mib: BTreeMap<Option<VoId>, u64>,
-    pub(super) credits: Waits,
+pub(crate) struct Told {
+    pub(crate) at: WallTime,
+    pub(crate) occupancy: Occupancy,
+    pub(crate) waiting: BTreeMap<Option<VoId>, u64>,
+    pub(crate) staged_mib: BTreeMap<Option<VoId>, u64>,
+    pub(crate) credits: Waits,
 }
 
 impl Sources {
     /// Cores that were given to jobs beyond their quota, of those that seem to be free.
     pub(crate) fn given(&self) -> u64 {
         self.given
+    }
+
+    /// How the machines stand; `None` where nothing was heard of them lately.
+    pub(crate) fn machines(&self, cx: &Cx, vos: &Vos, now: Now) -> Option<MachinesNow> {
+        let rules = cx.config.advert.as_ref();
+        let (listed, told) = self.lately(&cx.config, now);
+        let said = told.map(|told| &told.occupancy);
+        let total = said
+            .and_then(|said| said.total)
+            .or(rules.and_then(|rules| rules.total))
+            .or_else(|| installed(cx, vos))
+            .filter(|total| (1..=u64::from(u32::MAX)).contains(total))?;
+        let sum = |of: &BTreeMap<Option<VoId>, u64>| {
+            of.values().fold(0, |sum: u64, of| sum.saturating_add(*of))
+        };
+        let free = said.and_then(|said| said.free);
+        let free = free
+            .or(listed.map(|of| total.saturating_sub(sum(&of.held))))?
+            .min(total);
+        let at = told.filter(|told| told.occupancy.free.is_some());
+        let at = at.map(|told| told.at).or(listed.map(|of| of.at))?;
+        let waiting = told.map_or(0, |told| sum(&told.waiting));
+        Some(MachinesNow {
+            total,
+            free,
+            waiting,
+            at,
+        })
+    }
+
+    /// Who waits, by whose credit, as far as a scheduler has said lately.
+    pub(crate) fn waits(
+        &self,
+        config: &SiteConfig,
+        now: Now,
+    ) -> impl Iterator<Item = (&Option<(VoId, AccountPath)>, &u64)> {
+        let (_, told) = self.lately(config, now);
+        told.into_iter().flat_map(|told| &told.credits)
+    }
+
+    /// The last list, and what was told last, unless that was too long ago.
+    pub(crate) fn lately(&self, config: &SiteConfig, now: Now) -> (Option<&Listed>, Option<&Told>) {
+        let silence = config.timing.silence;
+        let is_fresh = |at| now.wall.since(at) <= silence || mutated!(FreeNeverOld);
+        let (listed, told) = (self.listed.as_ref(), self.told.as_ref());
+        (
+            listed.filter(|of| is_fresh(of.at)),
+            told.filter(|of| is_fresh(of.at)),
+        )
+    }
+
+    /// Free CPUs by class, where it is known which machines jobs run on.
+    pub(crate) fn free_classes(&self, config: &SiteConfig) -> Option<BTreeMap<String, u64>> {
+        let held = self.listed.as_ref()?.classes.as_ref()?;
+        let classes = config.charging.prices.machines.iter();
+        let free = |(name, class): (&String, &fairmesh_model::MachineClass)| {
+            let all = u64::from(class.count) * u64::from(class.cpus);
+            (
+                name.clone(),
+                all.saturating_sub(held.get(name).copied().unwrap_or(0)),
+            )
+        };
+        Some(classes.map(free).collect())
     }
 
     /// A job beyond its quota was let run.
@@ -93,75 +159,16 @@ impl Listed {
     }
 }
 
-impl Site {
-    /// How the machines stand; `None` where nothing was heard of them lately.
-    pub(crate) fn machines(&self, now: Now) -> Option<MachinesNow> {
-        let rules = self.config.advert.as_ref();
-        let (listed, told) = self.lately(now);
-        let said = told.map(|told| &told.occupancy);
-        let total = said
-            .and_then(|said| said.total)
-            .or(rules.and_then(|rules| rules.total))
-            .or_else(|| self.installed())
-            .filter(|total| (1..=u64::from(u32::MAX)).contains(total))?;
-        let sum = |of: &BTreeMap<Option<VoId>, u64>| {
-            of.values().fold(0, |sum: u64, of| sum.saturating_add(*of))
-        };
-        let free = said.and_then(|said| said.free);
-        let free = free
-            .or(listed.map(|of| total.saturating_sub(sum(&of.held))))?
-            .min(total);
-        let at = told.filter(|told| told.occupancy.free.is_some());
-        let at = at.map(|told| told.at).or(listed.map(|of| of.at))?;
-        let waiting = told.map_or(0, |told| sum(&told.waiting));
-        Some(MachinesNow {
-            total,
-            free,
-            waiting,
-            at,
-        })
-    }
+/// CPUs of the machines that the owner declares, or that a charter lists for this site.
+fn installed(cx: &Cx, vos: &Vos) -> Option<u64> {
+    let declared = cx.config.charging.prices.cpus();
+    let charters = vos.values().filter_map(Vo::charter);
+    let listed = charters.filter_map(|charter| charter.member(cx.id));
+    let listed = listed.map(|member| u64::from(member.cores)).max();
+    Some(declared).filter(|cpus| *cpus > 0).or(listed)
+}
 
-    /// Who waits, by whose credit, as far as a scheduler has said lately.
-    pub(crate) fn waits(
-        &self,
-        now: Now,
-    ) -> impl Iterator<Item = (&Option<(VoId, AccountPath)>, &u64)> {
-        let (_, told) = self.lately(now);
-        told.into_iter().flat_map(|told| &told.credits)
-    }
-
-    /// The last list, and what was told last, unless that was too long ago.
-    pub(super) fn lately(&self, now: Now) -> (Option<&Listed>, Option<&Told>) {
-        let silence = self.config.timing.silence;
-        let is_fresh = |at| now.wall.since(at) <= silence || mutated!(FreeNeverOld);
-        let (listed, told) = (self.sources.listed.as_ref(), self.sources.told.as_ref());
-        (
-            listed.filter(|of| is_fresh(of.at)),
-            told.filter(|of| is_fresh(of.at)),
-        )
-    }
-
-    /// CPUs of the machines that the owner declares, or that a charter lists for this site.
-    fn installed(&self) -> Option<u64> {
-        let declared = self.config.charging.prices.cpus();
-        let charters = self.vos.values().filter_map(Vo::charter);
-        let listed = charters.filter_map(|charter| charter.member(self.id));
-        let listed = listed.map(|member| u64::from(member.cores)).max();
-        Some(declared).filter(|cpus| *cpus > 0).or(listed)
-    }
-
-    /// Free CPUs by class, where it is known which machines jobs run on.
-    pub(super) fn free_classes(&self) -> Option<BTreeMap<String, u64>> {
-        let held = self.sources.listed.as_ref()?.classes.as_ref()?;
-        let classes = self.config.charging.prices.machines.iter();
-        let free = |(name, class): (&String, &fairmesh_model::MachineClass)| {
-            let all = u64::from(class.count) * u64::from(class.cpus);
-            (
-                name.clone(),
-                all.saturating_sub(held.get(name).copied().unwrap_or(0)),
-            )
-        };
-        Some(classes.map(free).collect())
-    }
+pub(super) fn add<K: Ord>(sums: &mut BTreeMap<K, u64>, key: K, more: u64) {
+    let sum = sums.entry(key).or_default();
+    *sum = sum.saturating_add(more);
 }

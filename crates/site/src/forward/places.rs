@@ -13,34 +13,37 @@ use fairmesh_broker::{Verdict, judge};
 use fairmesh_model::{Now, SiteId, VoId};
 
 use super::offer::Errand;
-use crate::advert::Advert;
-use crate::site::Site;
+use crate::advert::own::AdvertHandler;
+use crate::advert::part::Advert;
+use crate::forward::handler::ForwardHandler;
 
-impl Site {
+impl ForwardHandler<'_> {
     /// Places for a job, this site among them where it takes jobs.
     pub(super) fn places(&mut self, now: Now, job: &Errand) -> Vec<Place> {
         // The owner may have left the VO since the job came.
         if !self.vos.contains_key(&job.vo) {
             return Vec::new();
         }
-        self.renew_advert(now, job.vo);
+        AdvertHandler::new(self.cx, self.own, self.vos, self.sources).renew_advert(now, job.vo);
         let connected: Vec<SiteId> = self.gossip.peers().collect();
         let wishes = job.wishes().ok().flatten();
         let name: Arc<str> = job.vo.to_string().into();
         let request = job.request(&name);
         let place = |(site, advert): (SiteId, Option<&Advert>)| {
             let advert = advert.filter(|advert| advert.takes)?;
-            if site != self.id && !connected.contains(&site) {
+            if site != self.cx.id && !connected.contains(&site) {
                 return None;
             }
-            let mut known = self.known_by(now, (job.vo, &name), site, advert);
+            let mut known = self
+                .vos
+                .known_by(self.cx.id, now, (job.vo, &name), site, advert);
             let wished = wishes.as_ref().map(|wishes| (wishes, job.normalised));
             let best = weigh(&mut known, &request, wished);
             let class = known.view.machines.as_ref().zip(best);
             let class = class.map(|(machines, best)| machines.class(best).0.to_owned());
             let sent = self.forward.sent_since(site, advert.at);
             let view = known.view.with_sent(&name, sent);
-            let silence = Some(self.config.timing.silence);
+            let silence = Some(self.cx.config.timing.silence);
             let waits = match judge(Engine::default(), &view, &request, silence) {
                 Verdict::Now { .. } => false,
                 Verdict::Wait { .. } => true,
@@ -59,7 +62,10 @@ impl Site {
                 waits,
             })
         };
-        self.adverts(job.vo).filter_map(place).collect()
+        self.vos
+            .adverts(self.cx.id, job.vo)
+            .filter_map(place)
+            .collect()
     }
 
     /// The class that a sender wants for a job, if it is still free here.
@@ -69,7 +75,7 @@ impl Site {
         wanted: &str,
         places: &[Place],
     ) -> Option<String> {
-        let own = self.id.to_string();
+        let own = self.cx.id.to_string();
         let could_start = |place: &&Place| place.site == own && !place.waits;
         places.iter().find(could_start)?;
         let free = self.vos.get(&vo)?.advert.live()?;
@@ -77,7 +83,7 @@ impl Site {
             Some(free) => *free >= u64::from(job.cpus),
             // Of which machines are free it knows nothing, but that some are. Others name no class but its own.
             None => {
-                let own = &self.config.charging.prices.machines;
+                let own = &self.cx.config.charging.prices.machines;
                 wanted.is_empty() || (free.classes.is_empty() && own.contains_key(wanted))
             }
         };

@@ -11,6 +11,10 @@ use fairmesh_model::{ContentHash, MonoTime, SiteId, WallTime};
 use super::ForwardStats;
 use super::rows::{Entry, is_open};
 use super::wire::End;
+use crate::config::SiteConfig;
+use crate::forward::rows::row;
+use crate::store::Write;
+use crate::time::Clock;
 
 /// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each. Larger ones of other members
 /// count for several ([`Entry::places`]).
@@ -56,7 +60,7 @@ pub(crate) struct Forwarding {
     pub(super) rates: BTreeMap<SiteId, (MonoTime, u32)>,
     /// CPUs that were sent to sites, and when: their adverts do not show them yet.
     pub(super) recent: Vec<(SiteId, WallTime, u64)>,
-    pub(super) house_at: MonoTime,
+    pub(super) gc_at: MonoTime,
     pub(super) ends_at: MonoTime,
     pub(super) stats: ForwardStats,
 }
@@ -83,6 +87,12 @@ impl Forwarding {
             restored.index(job);
         }
         restored
+    }
+
+    /// What the owner agrees to has changed.
+    pub(crate) fn follow_consent(&mut self, config: &SiteConfig) {
+        let accepted = config.accepted();
+        self.machine.accept(accepted);
     }
 
     pub(super) fn insert(&mut self, job: ContentHash, mut entry: Entry) {
@@ -141,6 +151,18 @@ impl Forwarding {
         }
     }
 
+    /// The rows of all jobs that are remembered: nobody else holds them.
+    pub(crate) fn rows(&self) -> Vec<Write> {
+        let jobs = self.jobs.iter();
+        jobs.filter_map(|(job, entry)| self.row(*job, entry))
+            .collect()
+    }
+
+    pub(super) fn row(&self, job: ContentHash, entry: &Entry) -> Option<Write> {
+        let kept = self.machine.kept(&job.to_string())?;
+        Some(row(job, Some((kept, entry))))
+    }
+
     /// Whether one more job of a sender would be more than is remembered.
     pub(super) fn is_full(&self, of: Option<SiteId>) -> bool {
         let filled = self.filled.get(&of).copied().unwrap_or_default();
@@ -168,6 +190,11 @@ impl Forwarding {
     }
 }
 
+/// Whether nobody is to begin with a job any more: where it was handed in it is forgotten a day later.
+pub(super) fn has_ended(entry: &Entry, clock: &Clock) -> bool {
+    clock.standing.may_forget() && entry.until <= clock.own.wall
+}
+
 impl Entry {
     /// Whose room in the table it takes.
     fn sender(&self) -> Option<SiteId> {
@@ -183,7 +210,7 @@ mod tests {
     use fairmesh_model::VoId;
 
     use super::*;
-    use crate::forward::Withdrawal;
+    use crate::forward::rows::Withdrawal;
 
     #[test]
     fn a_job_takes_the_room_of_whoever_sent_it_first_until_it_is_forgotten() {

@@ -13,24 +13,9 @@ use fairmesh_model::{ContentHash, Now, SiteId};
 use super::calls::{ForwardAnswer, ForwardReply};
 use super::rows::Withdrawal;
 use super::wire::End;
-use crate::site::Site;
+use crate::forward::handler::ForwardHandler;
 
-/// A job that the batch system here has, and whose user takes it back.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Withdrawn {
-    /// Its name in the mesh.
-    pub id: ContentHash,
-    /// A number that tells its visits to this site apart.
-    pub visit: u8,
-    /// Its user's name for it, and whose it is.
-    pub key: String,
-    /// Whose it is.
-    pub user: String,
-    /// The batch system's name for it.
-    pub batch: String,
-}
-
-impl Site {
+impl ForwardHandler<'_> {
     /// The user takes a job back that he has handed in here.
     pub(super) fn withdraw_job(&mut self, now: Now, job: ContentHash) -> ForwardReply {
         let entry = self.forward.jobs.get(&job);
@@ -84,22 +69,5 @@ impl Site {
             entry.end = Some(End::withdrawn(Vec::new()));
         }
         self.keep_job(&job.to_string());
-    }
-
-    /// Jobs that the batch system here has, and whose users take them back.
-    pub fn to_withdraw(&self) -> impl Iterator<Item = Withdrawn> + '_ {
-        self.forward.to_withdraw.iter().filter_map(|id| {
-            let entry = self.forward.jobs.get(id)?;
-            let Some(End::Submitted { batch, .. }) = &entry.end else {
-                return None;
-            };
-            Some(Withdrawn {
-                id: *id,
-                visit: self.forward.machine.kept(&id.to_string())?.ttl,
-                key: entry.key.clone(),
-                user: entry.user.clone(),
-                batch: batch.clone(),
-            })
-        })
     }
 }

@@ -13,9 +13,22 @@ use fairmesh_gossip::Replica;
 use fairmesh_model::{SiteId, Span, WindowLength};
 use fairmesh_usage::{Capacity, PathId, Slice, Table, Total};
 
-use super::steps::{Step, entries};
 use super::{Forms, Published, Update, gross, net, sums_of, totals};
 use crate::moved::{Moved, moved};
+
+/// Bytes of a table that take as long as an entry that is swept: half a cell, whose account may be new here.
+const ENTRY_BYTES: usize = 4;
+
+/// What a step has done.
+#[derive(Debug)]
+pub(crate) enum Step {
+    /// This is to be applied.
+    Counted(Update),
+    /// This is to be summed up beside the site.
+    Sum(Box<Sum>),
+    /// Tables were read, or nothing could be done yet.
+    Nothing,
+}
 
 /// The day.
 #[derive(Debug)]
@@ -212,4 +225,9 @@ impl Published {
             retired,
         }
     }
+}
+
+/// As how many entries so many bytes of tables count.
+pub(super) fn entries(bytes: usize) -> usize {
+    bytes.div_ceil(ENTRY_BYTES).max(1)
 }

@@ -15,12 +15,9 @@ use fairmesh_gossip::{PartKey, Replica};
 use fairmesh_model::SiteId;
 use fairmesh_usage::{Capacity, Slice, Table};
 
-use super::large::{Large, Sum};
-use super::{Forms, Published, Update};
+use super::large::{Large, Step, entries};
+use super::{Forms, Published};
 use crate::kinds::{usage_key, usage_slice};
-
-/// Bytes of a table that take as long as an entry that is swept: half a cell, whose account may be new here.
-const ENTRY_BYTES: usize = 4;
 
 /// Whose turn it is.
 #[derive(Debug, Default)]
@@ -40,17 +37,6 @@ impl Turns {
         let next = self.last.and_then(|last| after(last).next());
         next.or_else(|| self.ready.first()).copied()
     }
-}
-
-/// What a step has done.
-#[derive(Debug)]
-pub(crate) enum Step {
-    /// This is to be applied.
-    Counted(Update),
-    /// This is to be summed up beside the site.
-    Sum(Box<Sum>),
-    /// Tables were read, or nothing could be done yet.
-    Nothing,
 }
 
 impl Published {
@@ -229,9 +215,4 @@ fn fill(tables: &mut Vec<(Slice, usize)>, room: usize) -> (Vec<Slice>, usize) {
         rest = rest.saturating_sub(entries);
     }
     (taken, rest)
-}
-
-/// As how many entries so many bytes of tables count.
-pub(super) fn entries(bytes: usize) -> usize {
-    bytes.div_ceil(ENTRY_BYTES).max(1)
 }

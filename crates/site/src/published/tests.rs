@@ -5,12 +5,13 @@ use fairmesh_model::{
     AccountPath, HashSecret, Incarnation, SigningKey, VoId, WallTime, Window, WindowLength,
 };
 use fairmesh_usage::cut;
-use proptest::prelude::*;
 
 use super::large::Large;
 use super::*;
-use crate::kinds::{SiteKinds, usage_key};
+use crate::checks::SiteKinds;
+use crate::kinds::usage_key;
 use crate::moved::Moved;
+use proptest::prelude::*;
 
 const LENGTH: WindowLength = WindowLength::HOUR;
 

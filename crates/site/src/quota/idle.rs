@@ -6,48 +6,24 @@
 //!
 //! Invariant: where the owner has not opened his machines, or nothing was heard of them lately, none is idle.
 
-use std::collections::BTreeMap;
-
-use fairmesh_model::{AccountPath, Millis, Now, VoId};
+use fairmesh_model::{AccountPath, Now, VoId};
 use fairmesh_quota::decision::Machines;
 
 use crate::identity::Account;
-use crate::site::Site;
+use crate::quota::calls::Asking;
+use crate::quota::query::QuotaQuery;
 
-/// Cores that waiting jobs ask for, by the account whose credit covers them; `None` of those held to no quota.
-pub(crate) type Waits = BTreeMap<Option<(VoId, AccountPath)>, u64>;
-
-/// What a job asks for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Asking {
-    pub(super) cores: u32,
-    pub(super) wall: Millis,
-}
-
-impl Site {
-    /// Whose credit a waiting job would spend.
-    pub(crate) fn credit_of(
-        &self,
-        now: Now,
-        account: Option<&Account>,
-    ) -> Option<(VoId, AccountPath)> {
-        let account = account?;
-        let vo = account.vo.filter(|vo| self.has_quota(Some(*vo)))?;
-        let grants = self.vos[&vo].quota.ledger.grants();
-        let deepest = grants.accounts(&account.path, now.wall).next();
-        Some((vo, deepest.unwrap_or_else(|| account.path.clone())))
-    }
-
+impl QuotaQuery<'_> {
     /// Whether the job's machines would stand idle.
     pub(super) fn would_idle(&self, now: Now, account: &Account, job: Asking) -> bool {
-        let owner = account.vo.and_then(|vo| self.config.quotas.get(&vo));
+        let owner = account.vo.and_then(|vo| self.cx.config.quotas.get(&vo));
         let Some(rules) = owner.and_then(|owner| owner.idle) else {
             return false;
         };
-        let Some(machines) = self.machines(now) else {
+        let Some(machines) = self.sources.machines(self.cx, self.vos, now) else {
             return false;
         };
-        let own = self.credit_of(now, Some(account));
+        let own = self.vos.credit_of(now, Some(account));
         let is_within = |credit: &Option<(VoId, AccountPath)>| match credit {
             None => true,
             Some((vo, path)) => {
@@ -56,7 +32,8 @@ impl Site {
             }
         };
         let is_wanted = self
-            .waits(now)
+            .sources
+            .waits(&self.cx.config, now)
             .any(|(credit, cores)| *cores > 0 && *credit != own && is_within(credit));
         let free = machines.free.saturating_sub(self.sources.given());
         Machines {

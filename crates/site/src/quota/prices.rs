@@ -6,16 +6,13 @@
 
 use std::sync::Arc;
 
-use fairmesh_model::{
-    AccountPath, CoreMillis, Factor, Importance, Now, SiteId, UsageRecord, VoId, WallTime, mutant,
-    mutated,
-};
+use fairmesh_model::{AccountPath, Now, VoId, mutant, mutated};
 use fairmesh_quota::Funded;
-use fairmesh_quota::price::{Pricing, charge, load, of_job};
+use fairmesh_quota::price::Pricing;
 
-use crate::charge::rate;
-use crate::identity::Account;
-use crate::site::Site;
+use crate::describe::describe;
+use crate::parts::Parts;
+use crate::quota::handler::QuotaHandler;
 
 /// Which entries of the site's tree are within their quotas, in the VOs for which the owner wants these in front.
 #[derive(Debug, Clone, Default)]
@@ -45,140 +42,39 @@ impl Bands {
     }
 }
 
-/// What a job would cost.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Quote {
-    /// If it runs as long as it asks to.
-    pub cost: CoreMillis,
-    /// The price of that, with the fee for importance.
-    pub price: Factor,
-    /// Since when the site asks what it asks, by its own clock; `None` where that is the usual price.
-    pub since: Option<WallTime>,
-}
-
-impl Site {
+impl Parts {
     /// Who is within his quota.
     pub fn bands(&self) -> Bands {
-        let view = self.view();
+        let view = &self.shares.tree.view;
         let of_vo = self.vos.iter().filter_map(|(vo, held)| {
             let funded = held.quota.funded.as_ref()?;
             Some((view.mounts().get(vo)?.clone(), Arc::clone(funded)))
         });
         Bands(of_vo.collect())
     }
+}
 
-    /// What a site asks of a VO's jobs, and since when; `None` of the usual price.
-    pub fn price_at(&self, vo: VoId, site: SiteId) -> Option<(Factor, WallTime)> {
-        let held = self.vos.get(&vo)?;
-        match site == self.id {
-            true => held
-                .quota
-                .posted()
-                .map(|posted| (posted.price, posted.since)),
-            false => held.published.description(site)?.price,
-        }
-    }
-
-    /// What a job of usual importance that spends an account costs here now, × its charge.
-    pub fn price_of(&self, vo: VoId, account: &AccountPath, now: Now) -> Factor {
-        let (vo, path) = (Some(vo), account.clone());
-        let (price, _) =
-            self.quoted_price(now, &Account { vo, path }, Importance::default(), self.id);
-        price
-    }
-
-    /// What `site` would charge for a job that runs as long as its record says, at the price that it asks now as
-    /// far as is known.
-    ///
-    /// # Errors
-    /// Why nobody can say, or why it could not run there.
-    pub fn quote(
-        &self,
-        now: Now,
-        record: &UsageRecord,
-        importance: Importance,
-        site: SiteId,
-    ) -> Result<Quote, String> {
-        record.validate().map_err(|error| error.to_string())?;
-        let account = self.config.identity.resolve(record);
-        let account = account.ok_or("no identity rule says who it belongs to")?;
-        let vo = account.vo;
-        let rules = self.rules(vo, now.wall);
-        let told;
-        let charging = if site == self.id {
-            self.check_capacity(vo, record)?;
-            &self.config.charging
-        } else {
-            told = vo.and_then(|vo| self.charging_at(vo, site));
-            told.as_ref()
-                .ok_or("the site has published nothing about its machines to the VO")?
-        };
-        let rate = rate(record, &rules, charging).map_err(|error| error.to_string())?;
-        let usual = CoreMillis(rate.counters(record.end.since(record.start)).charge);
-        let (price, since) = self.quoted_price(now, &account, importance, site);
-        Ok(Quote {
-            cost: charge(usual, price, Factor::ONE),
-            price,
-            since,
-        })
-    }
-
-    /// What a job of an account would cost at a site, × its charge, and since when the site asks that.
-    fn quoted_price(
-        &self,
-        now: Now,
-        account: &Account,
-        importance: Importance,
-        site: SiteId,
-    ) -> (Factor, Option<WallTime>) {
-        let vo = account.vo.filter(|vo| self.has_quota(Some(*vo)));
-        let Some(vo) = vo else {
-            return (Factor::ONE, None);
-        };
-        let posted = self.price_at(vo, site);
-        let asked = posted.map_or(Factor::ONE, |(price, _)| price);
-        let since = posted.map(|(_, since)| since);
-        let grants = self.vos[&vo].quota.ledger.grants();
-        let credit = grants.accounts(&account.path, now.wall).next();
-        let terms = credit.and_then(|credit| grants.terms_for(&credit, &account.path, now.wall));
-        let least = self.least_price(vo);
-        let price = terms.map_or(asked, |(_, terms)| of_job(asked, importance, terms, least));
-        (price, since)
-    }
-
-    /// What a price does not fall below because a job is unimportant. Other sites' is taken to be this one's.
-    pub(super) fn least_price(&self, vo: VoId) -> Factor {
-        let owner = self.config.quotas.get(&vo);
-        owner.map_or(Pricing::Fixed.least(), |owner| owner.pricing.least())
-    }
-
+impl QuotaHandler<'_> {
     /// Looks at the hour and at the load; a new price is published.
     pub(super) fn post_price(&mut self, now: Now, vo: VoId) {
-        let owner = self.config.quotas.get(&vo);
+        let owner = self.cx.config.quotas.get(&vo);
         let pricing = owner.map_or(Pricing::Fixed, |owner| owner.pricing.clone());
         let load = match pricing {
-            Pricing::Load(_) => self.load(now),
+            Pricing::Load(_) => self.query().load(now),
             Pricing::Fixed | Pricing::Calendar(_) => None,
         };
-        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         quota.poster.look(now, &pricing, load);
         if quota.posted() != quota.described && !mutated!(PriceUndescribed) {
-            self.describe(vo);
+            describe(&self.cx.config, self.own, self.vos, vo);
         }
-    }
-
-    /// Cores that run jobs or are waited for, over all.
-    fn load(&self, now: Now) -> Option<Factor> {
-        let machines = self.machines(now)?;
-        let busy = machines.total.saturating_sub(machines.free);
-        load(busy.saturating_add(machines.waiting), machines.total)
     }
 
     /// Looks who has anything left.
     pub(super) fn follow_funded(&mut self, now: Now, vo: VoId) {
-        let owner = self.config.quotas.get(&vo);
+        let owner = self.cx.config.quotas.get(&vo);
         let wants = owner.is_some_and(|owner| owner.bands && !owner.is_off);
-        let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+        let quota = &mut self.vos.listed(vo).quota;
         if !wants || !quota.is_on {
             quota.funded = None;
             return;

@@ -14,12 +14,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::Shared;
 use fairmesh_model::{Millis, MonoTime, Now, SiteId, VoId, mutated};
-use fairmesh_quota::{Offer, SliceId};
+use fairmesh_quota::Offer;
 
-use crate::event::{Channel, Effect};
 use crate::quota::Quota;
+use crate::quota::handler::QuotaHandler;
+use crate::quota::rounds::{Question, Round};
 use crate::requests::{WITNESS, framed, numbered, unframed};
-use crate::site::Site;
+use crate::tickets::Channel;
+use crate::vos::Vos;
 
 /// Longest frame: a few hashes and numbers.
 const BYTES_MAX: usize = 512;
@@ -39,64 +41,17 @@ const ROUNDS_MAX: usize = 8;
 /// once, and nobody would have been asked.
 const QUESTIONS_MAX: usize = 32;
 
-/// What is asked about at present.
-pub(super) type Rounds = BTreeMap<(SiteId, SliceId), Round>;
-
-/// One offer, and who has not witnessed it yet.
-#[derive(Debug)]
-pub(super) struct Round {
-    offer: Offer,
-    /// Until when members are waited for; none before all have been asked.
-    until: Option<MonoTime>,
-    ask_at: MonoTime,
-    /// How many rounds of the sender there were when it began, and when: those of fewer come first.
-    turn: (usize, MonoTime),
-    open: BTreeMap<SiteId, Asked>,
-}
-
-/// Whether a member was asked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Asked {
-    /// Not yet.
-    Never,
-    /// With this number; it has not answered.
-    As(u64),
-    /// It has not witnessed, and is asked again.
-    Before,
-}
-
-impl Round {
-    /// When there is something to do.
-    pub(super) fn wakeup(&self) -> MonoTime {
-        if self.open.is_empty() {
-            return MonoTime(0);
-        }
-        let next = self.next();
-        let is_idle = self.open.values().any(|asked| *asked == next);
-        let ask_at = is_idle.then_some(self.ask_at);
-        let due = ask_at.into_iter().chain(self.until).min();
-        due.unwrap_or(self.ask_at)
-    }
-
-    /// Who is asked next: all once, before anybody is asked again.
-    fn next(&self) -> Asked {
-        match self.until {
-            None => Asked::Never,
-            Some(_) => Asked::Before,
-        }
-    }
-}
-
-impl Site {
+impl QuotaHandler<'_> {
     /// Asks about what was sent to this site, and takes what was witnessed.
     pub(super) fn advance_witnesses(&mut self, now: Now, vo: VoId) {
-        let held = self.vos.get_mut(&vo).expect("it was listed");
+        let held = self.vos.listed(vo);
         let has_offers = std::mem::take(&mut held.quota.has_offers);
         let is_due = |round: &Round| now.mono >= round.wakeup();
         if !has_offers && !held.quota.rounds.values().any(is_due) {
             return;
         }
         let members = self
+            .peers
             .gossip
             .peers()
             .filter(|site| held.replica.is_member(*site));
@@ -109,17 +64,17 @@ impl Site {
         }
         self.ask_witnesses(now, vo);
         if !over.is_empty() {
-            let quota = &mut self.vos.get_mut(&vo).expect("it was listed").quota;
+            let quota = &mut self.vos.listed(vo).quota;
             quota.has_news = true;
-            self.keep_quota(vo);
+            self.rights().keep_quota(vo);
         }
     }
 
     /// Asks those who have not been asked, or not for a while, of some rounds.
     fn ask_witnesses(&mut self, now: Now, vo: VoId) {
-        let rounds = &mut self.vos.get_mut(&vo).expect("it was listed").quota.rounds;
+        let rounds = &mut self.vos.listed(vo).quota.rounds;
         let all = rounds.values().flat_map(|round| round.open.values());
-        let under_way = all.filter(|asked| matches!(asked, Asked::As(_))).count();
+        let under_way = all.filter(|asked| matches!(asked, Question::As(_))).count();
         let mut room = QUESTIONS_MAX.saturating_sub(under_way);
         let due = rounds.values_mut().filter(|round| now.mono >= round.ask_at);
         let mut due: Vec<&mut Round> = due.collect();
@@ -130,23 +85,17 @@ impl Site {
             let idle = round.open.iter_mut().filter(|(_, asked)| **asked == next);
             for (to, asked) in idle.take(room) {
                 room -= 1;
-                self.next_want += 1;
-                let id = numbered(WITNESS, self.next_want);
-                *asked = Asked::As(id);
+                self.quotas.last_want += 1;
+                let id = numbered(WITNESS, self.quotas.last_want);
+                *asked = Question::As(id);
                 let bytes = framed(WITNESS, &(vo, &round.offer));
-                self.effects.push(Effect::Ask { to: *to, id, bytes });
+                self.cx.ask(*to, id, bytes);
             }
-            if round.until.is_none() && !round.open.values().any(|asked| *asked == Asked::Never) {
+            if round.until.is_none() && !round.open.values().any(|asked| *asked == Question::Never)
+            {
                 round.until = Some(now.mono.after(WAIT_MAX));
             }
         }
-    }
-
-    /// A connection has ended: its member is not waited for.
-    pub(crate) fn ask_no_more(&mut self, peer: SiteId) {
-        let all = self.vos.values_mut();
-        let rounds = all.flat_map(|held| held.quota.rounds.values_mut());
-        rounds.for_each(|round| _ = round.open.remove(&peer));
     }
 
     /// A member asks whether this site witnesses what that one was sent. Who takes no part in the VO takes nothing
@@ -158,12 +107,12 @@ impl Site {
             held.is_none_or(|held| !held.is_founded() || held.quota.ledger.witnesses(from, &offer))
         });
         let bytes = framed(WITNESS, &witnesses);
-        self.effects.push(Effect::Answer { channel, bytes });
+        self.cx.answer(channel, bytes);
     }
 
     /// A member has answered, or has not. One of an earlier release, which answers something else, is not waited for.
     pub(crate) fn take_witnessed(&mut self, from: SiteId, id: u64, bytes: Option<&[u8]>) {
-        let is_asked = |round: &&mut Round| round.open.get(&from) == Some(&Asked::As(id));
+        let is_asked = |round: &&mut Round| round.open.get(&from) == Some(&Question::As(id));
         for held in self.vos.values_mut() {
             let rounds = &mut held.quota.rounds;
             let Some(round) = rounds.values_mut().find(is_asked) else {
@@ -171,17 +120,26 @@ impl Site {
             };
             match bytes.map(|bytes| unframed(WITNESS, bytes, BYTES_MAX)) {
                 Some(Some(false)) if !mutated!(RefusalWitnesses) => {
-                    round.open.insert(from, Asked::Before);
-                    self.gossip.probe(from);
+                    round.open.insert(from, Question::Before);
+                    self.peers.gossip.probe(from);
                 }
                 Some(_) => _ = round.open.remove(&from),
-                None => _ = round.open.insert(from, Asked::Before),
+                None => _ = round.open.insert(from, Question::Before),
             }
             // There is room for another question.
             let waiting = rounds.values_mut().filter(|round| round.until.is_none());
             waiting.for_each(|round| round.ask_at = MonoTime(0));
             return;
         }
+    }
+}
+
+impl Vos {
+    /// A connection has ended: its member is not waited for.
+    pub(crate) fn cancel_requests(&mut self, peer: SiteId) {
+        let all = self.values_mut();
+        let rounds = all.flat_map(|held| held.quota.rounds.values_mut());
+        rounds.for_each(|round| _ = round.open.remove(&peer));
     }
 }
 
@@ -216,7 +174,7 @@ impl Quota {
             let can_say = |site: &SiteId| *site != offer.from && !self.ledger.is_distrusted(*site);
             let others = members.iter().filter(|site| can_say(site));
             let others = others.filter(|_| !mutated!(WitnessesUnasked));
-            let open: BTreeMap<_, _> = others.map(|site| (*site, Asked::Never)).collect();
+            let open: BTreeMap<_, _> = others.map(|site| (*site, Question::Never)).collect();
             if open.is_empty() {
                 alone.push(offer);
                 continue;

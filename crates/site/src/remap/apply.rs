@@ -5,68 +5,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, Counters, Incarnation, Now, Span, VoId, WallTime, cbor};
-use serde::{Deserialize, Serialize};
+use fairmesh_model::{Counters, Now, Span, VoId, cbor};
 
-use super::{Moved, Remap};
+use super::Remap;
+use super::change::Moved;
 use crate::audit::AuditEntry;
-use crate::correct::lacks_words;
-use crate::event::Ticket;
 use crate::identity::Account;
-use crate::report::Reporting;
-use crate::site::{Site, Unmapped};
+use crate::jobs::Unmapped;
+use crate::parts::{Own, Vos};
+use crate::refund::{MOVED_PREFIX, Relocation, lacks_words};
+use crate::report::JobHandler;
+use crate::reporting::Reporting;
 use crate::store::{Table, Write, origin_key};
-
-/// Usage that moved between two accounts in one change.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Relocation {
-    /// The VO that was credited; `None` for the site's own accounts.
-    #[serde(rename = "v")]
-    pub from_vo: Option<VoId>,
-    /// The account that was credited.
-    #[serde(rename = "p")]
-    pub from: AccountPath,
-    /// The VO that was charged.
-    #[serde(rename = "u")]
-    pub to_vo: Option<VoId>,
-    /// The account that was charged.
-    #[serde(rename = "q")]
-    pub to: AccountPath,
-    /// How many jobs.
-    #[serde(rename = "j")]
-    pub jobs: u64,
-    /// What was credited, core-milliseconds.
-    #[serde(rename = "c")]
-    pub credit: u64,
-    /// What was charged, core-milliseconds.
-    #[serde(rename = "d")]
-    pub charge: u64,
-    /// The incarnation of this site that did it.
-    #[serde(rename = "i")]
-    pub incarnation: Incarnation,
-    /// When, by this site's clock.
-    #[serde(rename = "a")]
-    pub at: WallTime,
-    /// Who did it.
-    #[serde(rename = "b")]
-    pub by: String,
-    /// Why.
-    #[serde(rename = "w")]
-    pub why: String,
-}
-
-/// What the key of such a row begins with. Those of corrections are longer: hashes of jobs.
-const PREFIX: &[u8] = b"moved";
-
-/// Whether a row of the audit is of usage that moved.
-pub(crate) fn is_relocation(key: &[u8]) -> bool {
-    key.len() == PREFIX.len() + 8 + 8 + 4 && key.starts_with(PREFIX)
-}
+use crate::tickets::Ticket;
 
 /// What is added to the cells of a VO, or of the site's own accounts, by span and account.
 type Amounts = BTreeMap<(Option<VoId>, Span), BTreeMap<Account, Counters>>;
 
-impl Site {
+impl JobHandler<'_> {
     /// Moves jobs to other accounts, and answers once it is durable.
     pub(crate) fn take_remap(&mut self, now: Now, ticket: Ticket, change: Remap) {
         let mut report = Reporting::default();
@@ -80,12 +36,12 @@ impl Site {
     }
 
     fn refuses_remap(&self, change: &Remap) -> Option<String> {
-        let is_known = |vo: VoId| self.is_founded(vo);
+        let is_known = |vo: VoId| self.vos.is_founded(vo);
         let mut vos = change.moved.keys();
         let has_left =
             !vos.all(|(from, to)| from.vo.is_none_or(is_known) && to.vo.is_none_or(is_known));
-        let is_old = change.state != self.marks_moved || has_left;
-        self.refuses_all()
+        let is_old = change.state != self.jobs.marks_moved || has_left;
+        self.cx.clock.refuses_all()
             .or_else(|| lacks_words((&change.by, &change.why)))
             .or_else(|| {
                 is_old.then(|| {
@@ -96,7 +52,7 @@ impl Site {
     }
 
     fn move_jobs(&mut self, now: Now, mut change: Remap, report: &mut Reporting) {
-        self.marks_moved += 1;
+        self.jobs.marks_moved += 1;
         let mut amounts = Amounts::new();
         let credited = self.place_credit(now, &change, &mut amounts);
         for ((account, span), counters) in &change.charge {
@@ -108,11 +64,11 @@ impl Site {
         }
         for ((vo, place), added) in &amounts {
             let added = added.iter().map(|(account, counters)| (account, *counters));
-            let writes = self.count_in(*vo, *place, &added.collect());
+            let writes = self.usage().count_in(*vo, *place, &added.collect());
             report.writes.extend(writes);
         }
         for (vo, reach) in &change.reach {
-            report.writes.extend(self.reaches(*vo, *reach));
+            report.writes.extend(self.own.reaches(*vo, *reach));
         }
         report.reported.counted = u64::try_from(change.marks.len()).unwrap_or(u64::MAX);
         report.reported.charge = credited;
@@ -123,9 +79,9 @@ impl Site {
 
     /// Where usage of a span is counted, unless it counts no more.
     fn place_of(&mut self, now: Now, account: &Account, span: Span) -> Option<Span> {
-        let rules = self.rules(account.vo, now.wall);
+        let rules = self.terms().rules(account.vo, now.wall);
         let counts = span.end(rules.window) > rules.horizon;
-        counts.then(|| self.place(account.vo, span))
+        counts.then(|| self.usage().place(account.vo, span))
     }
 
     /// Puts what is credited into the cells that it was charged in, as far as it is there. What is not lies in other cells
@@ -148,8 +104,8 @@ impl Site {
         missing.retain(|_, missing| *missing > 0);
         for (account, mut missing) in missing {
             let (horizon, window) = (
-                self.rules(account.vo, now.wall).horizon,
-                self.window(account.vo),
+                self.terms().rules(account.vo, now.wall).horizon,
+                self.vos.window(&self.cx.config, account.vo),
             );
             let others = self.own.spans(account.vo);
             let others: Vec<Span> = others.filter(|span| span.end(window) > horizon).collect();
@@ -179,15 +135,15 @@ impl Site {
     fn follow_unmapped(&mut self, change: &Remap, report: &mut Reporting) {
         let mut rows = BTreeSet::new();
         for (origin, moved) in &change.mapped {
-            if let Some(seen) = self.unmapped.get_mut(origin) {
+            if let Some(seen) = self.jobs.unmapped.get_mut(origin) {
                 seen.records = seen.records.saturating_sub(moved.jobs);
                 seen.charge = seen.charge.saturating_sub(moved.credit);
                 rows.insert(origin);
             }
         }
         for (origin, (moved, last)) in &change.unmapped {
-            if self.lists_unmapped(origin) {
-                let seen = self.unmapped.entry(origin.clone()).or_default();
+            if self.jobs.lists_unmapped(origin) {
+                let seen = self.jobs.unmapped.entry(origin.clone()).or_default();
                 *seen = Unmapped {
                     records: seen.records.saturating_add(moved.jobs),
                     charge: seen.charge.saturating_add(moved.charge),
@@ -198,13 +154,18 @@ impl Site {
         }
         for origin in rows {
             let key = origin_key(origin);
-            let write = match self.unmapped.get(origin).filter(|seen| seen.records > 0) {
+            let write = match self
+                .jobs
+                .unmapped
+                .get(origin)
+                .filter(|seen| seen.records > 0)
+            {
                 Some(seen) => {
                     let row = (origin, seen.records, seen.charge, seen.last);
                     Write::set(Table::Unmapped, key, cbor::to_vec(&row))
                 }
                 None => {
-                    self.unmapped.remove(origin);
+                    self.jobs.unmapped.remove(origin);
                     Write::delete(Table::Unmapped, key)
                 }
             };
@@ -234,9 +195,9 @@ impl Site {
                 why: change.why.clone(),
             };
             let key = [
-                PREFIX,
+                MOVED_PREFIX,
                 &incarnation.0.to_be_bytes(),
-                &self.marks_moved.to_be_bytes(),
+                &self.jobs.marks_moved.to_be_bytes(),
                 &number.to_be_bytes(),
             ]
             .concat();
@@ -244,35 +205,30 @@ impl Site {
             report
                 .writes
                 .push(Write::set(Table::Audit, key.clone(), row));
-            self.tell_of_move(&relocation);
-            self.relocations.insert(key, relocation);
+            tell_of_move(self.vos, self.own, &relocation);
+            self.jobs.relocations.insert(key, relocation);
         }
     }
+}
 
-    /// Tells members of the VO that is credited, with the next head. Where the usage went they learn only if that is
-    /// theirs, too.
-    pub(crate) fn tell_of_move(&mut self, moved: &Relocation) {
-        let Some(vo) = moved.from_vo.filter(|_| moved.credit > 0) else {
-            return;
-        };
-        let place = match moved.to_vo == moved.from_vo {
-            true => moved.to.to_string(),
-            false => "an account outside this VO".to_owned(),
-        };
-        let entry = AuditEntry {
-            path: moved.from.clone(),
-            by: moved.by.clone(),
-            why: format!("moved to {place}: {}", moved.why),
-            incarnation: moved.incarnation,
-            at: moved.at,
-            jobs: moved.jobs,
-            charge: moved.credit,
-        };
-        self.change_audit(vo, |audit| audit.add_entry(entry));
-    }
-
-    /// Usage that moved here, by when.
-    pub fn relocations(&self) -> impl Iterator<Item = &Relocation> {
-        self.relocations.values()
-    }
+/// Tells members of the VO that is credited, with the next head. Where the usage went they learn only if that is
+/// theirs, too.
+pub(crate) fn tell_of_move(vos: &mut Vos, own: &mut Own, moved: &Relocation) {
+    let Some(vo) = moved.from_vo.filter(|_| moved.credit > 0) else {
+        return;
+    };
+    let place = match moved.to_vo == moved.from_vo {
+        true => moved.to.to_string(),
+        false => "an account outside this VO".to_owned(),
+    };
+    let entry = AuditEntry {
+        path: moved.from.clone(),
+        by: moved.by.clone(),
+        why: format!("moved to {place}: {}", moved.why),
+        incarnation: moved.incarnation,
+        at: moved.at,
+        jobs: moved.jobs,
+        charge: moved.credit,
+    };
+    vos.change_audit(own, vo, |audit| audit.add_entry(entry));
 }

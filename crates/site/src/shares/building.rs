@@ -11,7 +11,7 @@ use fairmesh_fairshare::{EntrySpec, TreeSpec, WeightTable};
 use fairmesh_model::{AccountPath, HashSecret, HistoryRule, VoId, WallTime, mutant};
 use fairmesh_policy::{CompiledTree, InForce, VoPolicies, compile};
 
-use super::{History, Tree, references_at};
+use super::tree::{History, Tree, references_at};
 use crate::config::SiteConfig;
 use crate::view::{Divided, View};
 use crate::vo::kept_windows;

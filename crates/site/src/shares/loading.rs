@@ -15,13 +15,14 @@ use fairmesh_fairshare::{EntryId, Reach, UsageItem};
 use fairmesh_gossip::Shared as _;
 use fairmesh_model::{SiteId, Span, VoId, WallTime, mutant, mutated};
 
-use super::Tree;
+use super::tree::Tree;
 use crate::identity::Account;
 use crate::moved::moved;
 use crate::own::Own;
 use crate::published::Published;
 use crate::running::Running;
 use crate::vo::Vo;
+use crate::vos::Vos;
 
 /// Where usage comes from: counted here for a VO or locally, published by a member, or running here.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -45,10 +46,8 @@ pub(crate) struct Fed<'a> {
     pub(crate) own: &'a Own,
     /// What runs here.
     pub(crate) running: &'a Running,
-    /// What members published.
-    pub(crate) vos: &'a mut BTreeMap<VoId, Vo>,
-    /// VOs that the owner has left.
-    pub(crate) left: &'a BTreeMap<VoId, Vo>,
+    /// What members published, and the VOs that the owner has left.
+    pub(crate) vos: &'a mut Vos,
 }
 
 impl Loading {
@@ -58,13 +57,13 @@ impl Loading {
         let founded = fed
             .vos
             .iter()
-            .chain(fed.left)
+            .chain(&fed.vos.left)
             .filter(|(_, vo)| vo.is_founded());
         let own = founded.map(|(id, _)| Some(*id)).chain([None]);
         for vo in own {
             pending.insert(Source::Own(vo), fed.own.spans(vo).collect());
         }
-        for (id, vo) in &mut *fed.vos {
+        for (id, vo) in fed.vos.iter_mut() {
             // Places are those of the tree that is fed from now on.
             if !mutated!(PlacesOutliveTree) {
                 vo.published.paths.clear_places();
@@ -174,7 +173,7 @@ fn item(entry: EntryId, span: Span, charge: u64, reach: Reach) -> UsageItem {
 }
 
 fn own_items(tree: &mut Tree, fed: &Fed<'_>, vo: Option<VoId>, span: Span) -> Vec<UsageItem> {
-    let held = vo.and_then(|vo| fed.vos.get(&vo).or_else(|| fed.left.get(&vo)));
+    let held = vo.and_then(|vo| fed.vos.get(&vo).or_else(|| fed.vos.left.get(&vo)));
     let bounds = held.map(Vo::bounds);
     let sums = fed.own.sums_in(vo, &BTreeSet::from([span]), bounds);
     let sums = sums.into_iter().flat_map(|((span, path), counters)| {

@@ -11,7 +11,8 @@ use fairmesh_usage::{Paths, Table as UsageTable};
 use serde_bytes::ByteBuf;
 
 use super::*;
-use crate::kinds::{SiteKinds, usage_slice};
+use crate::checks::SiteKinds;
+use crate::kinds::usage_slice;
 use crate::store::parse_ledger_row;
 
 /// Four windows a day.

@@ -7,21 +7,22 @@ use std::collections::BTreeMap;
 use fairmesh_broker::forward::Event as Arrived;
 use fairmesh_model::{ContentHash, Millis, Now, SiteId};
 
+use super::rows;
 use super::table::{About, Asked};
 use super::wire::{ENDS_MAX, Message};
-use super::{ForwardStats, rows};
-use crate::site::{KEEP_HOUSE_AFTER, Site};
+use crate::forward::handler::ForwardHandler;
+use crate::time::GC_GRACE;
 
 /// How long after its offer has ended a job is remembered: as far as two clocks may be apart.
 const REMEMBERED: Millis = Millis::from_secs(86_400);
 
 /// How often it is looked for what has ended.
-const HOUSE: Millis = Millis::from_secs(10);
+const GC_EVERY: Millis = Millis::from_secs(10);
 
 /// How often a member is asked what became of a job.
 const ASK_AGAIN: Millis = Millis::from_secs(5);
 
-impl Site {
+impl ForwardHandler<'_> {
     pub(crate) fn advance_forward(&mut self, now: Now) {
         if self.forward.jobs.is_empty() {
             return;
@@ -38,9 +39,9 @@ impl Site {
             self.forward.ends_at = now.mono.after(ASK_AGAIN);
             self.ask_for_ends(now);
         }
-        if now.mono >= self.forward.house_at {
-            self.forward.house_at = now.mono.after(HOUSE);
-            self.keep_forward_house(now);
+        if now.mono >= self.forward.gc_at {
+            self.forward.gc_at = now.mono.after(GC_EVERY);
+            self.collect_garbage(now);
         }
     }
 
@@ -68,12 +69,12 @@ impl Site {
     }
 
     /// Gives up what nobody answers for, and lets go of what nobody takes any more.
-    fn keep_forward_house(&mut self, now: Now) {
-        let timeout = self.config.timing.request_timeout;
+    fn collect_garbage(&mut self, now: Now) {
+        let timeout = self.cx.config.timing.request_timeout;
         let forward = &mut self.forward;
         let is_young = |asked: &Asked| now.mono < asked.at.after(timeout).after(timeout);
         forward.asks.retain(|_, asked| is_young(asked));
-        let silence = self.config.timing.silence;
+        let silence = self.cx.config.timing.silence;
         forward
             .recent
             .retain(|(_, at, _)| now.wall.since(*at) <= silence);
@@ -82,8 +83,8 @@ impl Site {
             .rates
             .retain(|_, (began, _)| now.mono < began.after(minute));
         // By a clock that may be wrong nothing is given up or forgotten.
-        let is_early = now.mono < self.started.mono.after(KEEP_HOUSE_AFTER);
-        if is_early || !self.standing.may_forget() {
+        let is_early = now.mono < self.cx.clock.started.mono.after(GC_GRACE);
+        if is_early || !self.cx.clock.standing.may_forget() {
             return;
         }
         let open = forward
@@ -102,15 +103,7 @@ impl Site {
             self.step(now, Arrived::Expired(job.to_string()), None);
         }
         let gone = old.iter().map(|job| rows::row(*job, None)).collect();
-        self.persist(gone);
+        self.cx.persist(gone);
         old.into_iter().for_each(|job| self.forward.forget(job));
-    }
-
-    /// Counters for the metrics.
-    pub fn forward_stats(&self) -> ForwardStats {
-        ForwardStats {
-            waiting: self.forward.open.len() as u64,
-            ..self.forward.stats
-        }
     }
 }

@@ -1,0 +1,168 @@
+//! What time brings to quotas, and what members ask for and answer.
+
+use std::collections::BTreeSet;
+
+use fairmesh_model::{CoreMillis, Millis, MonoTime, Now, SiteId, VoId, mutated};
+use fairmesh_quota::Want;
+
+use super::wire;
+use crate::advert::sources::Sources;
+use crate::parts::{Cx, Own, Peers, Quotas, Shares, Vos};
+use crate::quota::ASK_AGAIN;
+use crate::quota::query::QuotaQuery;
+use crate::quota::rights::RightsHandler;
+use crate::quota::rounds::Round;
+use crate::requests::{WANT, numbered};
+use crate::tickets::Channel;
+
+/// How often a ledger looks at the time, and at what it lacks.
+const TICK: Millis = Millis::from_secs(1);
+
+/// Shortest time between two transfers to one member: each is a write and a head.
+const GIVE_AGAIN: Millis = Millis(250);
+
+/// Decides holds, asks members for rights and gives them rights.
+pub(crate) struct QuotaHandler<'a> {
+    pub(crate) cx: &'a mut Cx,
+    pub(crate) own: &'a mut Own,
+    pub(crate) vos: &'a mut Vos,
+    pub(crate) shares: &'a Shares,
+    pub(crate) sources: &'a mut Sources,
+    pub(crate) quotas: &'a mut Quotas,
+    pub(crate) peers: &'a mut Peers,
+}
+
+impl QuotaHandler<'_> {
+    pub(super) fn rights(&mut self) -> RightsHandler<'_> {
+        RightsHandler::new(self.cx, self.own, self.vos)
+    }
+
+    pub(super) fn query(&self) -> QuotaQuery<'_> {
+        QuotaQuery {
+            cx: self.cx,
+            vos: self.vos,
+            tree: &self.shares.tree,
+            sources: self.sources,
+        }
+    }
+
+    /// Whatever is due: holds that expire, rights that thaw, requests, and calls that have waited.
+    pub(crate) fn advance_quotas(&mut self, now: Now) {
+        for vo in self.vos.ids() {
+            let held = &self.vos[&vo];
+            let last = held.quota.ticked_at;
+            let is_due = last.is_none_or(|at| now.mono >= at.after(TICK));
+            if is_due && held.charter().is_some() {
+                self.tick_quota(now, vo);
+            }
+            self.advance_witnesses(now, vo);
+            self.answer_waiting(now, vo);
+        }
+    }
+
+    fn tick_quota(&mut self, now: Now, vo: VoId) {
+        let connected: BTreeSet<SiteId> = self.peers.gossip.peers().collect();
+        self.post_price(now, vo);
+        let held = self.vos.listed(vo);
+        let quota = &mut held.quota;
+        let before = quota.ticked_at.replace(now.mono).unwrap_or(now.mono);
+        quota.wall = match self.cx.clock.standing.may_forget() || mutated!(WrongClockExpires) {
+            true => now.wall,
+            false => quota.wall.after(now.mono.since(before)),
+        };
+        let wall = quota.wall;
+        let was_frozen = quota.ledger.is_frozen();
+        quota.ledger.tick(wall);
+        if was_frozen && !quota.ledger.is_frozen() {
+            quota.heard();
+        }
+        if quota.is_on {
+            quota.burns.look(wall, &quota.ledger);
+            quota.asked.retain(|_, at| now.mono < at.after(ASK_AGAIN));
+            quota.given.retain(|_, at| now.mono < at.after(GIVE_AGAIN));
+            for site in quota
+                .ledger
+                .unheard()
+                .filter(|site| connected.contains(site))
+            {
+                self.peers.gossip.probe(site);
+            }
+            let asked = std::mem::take(&mut quota.asked);
+            let can_hear =
+                |site, slice| connected.contains(&site) && !asked.contains_key(&(site, slice));
+            let wants = quota.ledger.wants(wall, can_hear);
+            quota.asked = asked;
+            self.ask_for_rights(now, vo, wants);
+        }
+        self.follow_funded(now, vo);
+        self.rights().keep_quota(vo);
+    }
+
+    pub(super) fn ask_for_rights(&mut self, now: Now, vo: VoId, wants: Vec<(SiteId, Want)>) {
+        for (to, want) in wants {
+            let quota = &mut self.vos.listed(vo).quota;
+            quota.asked.insert((to, want.slice), now.mono);
+            self.quotas.last_want += 1;
+            let id = numbered(WANT, self.quotas.last_want);
+            let bytes = wire::want(vo, &want);
+            self.quotas.stats.asked += 1;
+            self.cx.ask(to, id, bytes);
+        }
+    }
+
+    /// A member asks for rights: it gets what can be spared, which the next head says.
+    pub(crate) fn answer_want(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
+        let given = wire::read_want(bytes).map_or(CoreMillis(0), |(vo, want)| {
+            self.give_rights(now, from, vo, &want)
+        });
+        let bytes = wire::given(given);
+        self.cx.answer(channel, bytes);
+    }
+
+    fn give_rights(&mut self, now: Now, to: SiteId, vo: VoId, want: &Want) -> CoreMillis {
+        let Some(held) = self.vos.get_mut(&vo) else {
+            return CoreMillis(0);
+        };
+        let is_early = held.quota.given.get(&to);
+        let is_early = is_early.is_some_and(|at| now.mono < at.after(GIVE_AGAIN));
+        if is_early || !held.replica.is_member(to) {
+            return CoreMillis(0);
+        }
+        let given = held.quota.ledger.give(now.wall, to, want);
+        if given.0 == 0 {
+            return given;
+        }
+        held.quota.given.insert(to, now.mono);
+        held.quota.is_urgent = true;
+        self.quotas.stats.transfers += 1;
+        self.quotas.stats.sent = self.quotas.stats.sent.saturating_add(given.0);
+        self.rights().keep_quota(vo);
+        given
+    }
+}
+
+impl Vos {
+    /// When a call has waited for long enough, a member is to be asked, or a look at the time is due where there are
+    /// quotas.
+    pub(crate) fn quota_wakeup(&self) -> Option<MonoTime> {
+        let due = self.values().filter_map(|held| {
+            let waits = held.quota.waiting.iter().map(|call| call.until);
+            let ticks = held.quota.ticked_at.filter(|_| held.quota.is_on);
+            let rounds = held.quota.rounds.values().map(Round::wakeup);
+            waits
+                .chain(rounds)
+                .chain(ticks.map(|at| at.after(TICK)))
+                .min()
+        });
+        due.min()
+    }
+
+    /// A member has answered a request for rights: where it had none to spare, others are asked.
+    pub(crate) fn take_given(&mut self, bytes: Option<&[u8]>) {
+        let given = bytes.and_then(wire::read_given).unwrap_or_default();
+        if given.0 == 0 {
+            let vos = self.values_mut();
+            vos.for_each(|held| held.quota.has_news = true);
+        }
+    }
+}
