@@ -22,6 +22,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use clap::Args;
 use fairmesh_model::SiteId;
+use futures::FutureExt as _;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -221,7 +222,7 @@ async fn start(
     let starting = Starting::default();
     let patience = tokio::spawn(say_that_it_starts(starting.clone()));
     let (runtime, told) = (tokio::runtime::Handle::current(), starting.clone());
-    let start = move || runtime.block_on(start_or_show(options, copies, &told));
+    let start = move || runtime.block_on(start_or_show(options, copies, &told).boxed_local());
     let running = tokio::select! {
         running = tokio::task::spawn_blocking(start) => running?,
         () = Signals::end(&mut signals.terminate, &mut signals.interrupt) => leave(&starting),
@@ -311,7 +312,7 @@ async fn start_servers(
     let (threads, socket) = (lookup_threads()?, config.sockets.lookup.clone());
     let source = serving.clone();
     let bound = async move { LookupServer::bind(&socket, source, lookup_config).await };
-    let lookup = threads.spawn(bound).await??;
+    let lookup = threads.spawn(bound.boxed()).await??;
     let options = ControlOptions {
         node: running.handle.clone(),
         serving,
@@ -332,10 +333,10 @@ async fn start_servers(
         let bound = PageServer::bind(settings, control.shared()).await;
         let bound = bound.with_context(|| format!("page.listen: {}", settings.listen))?;
         tracing::info!(address = %bound.address()?, "the share page is served");
-        servers.push(tokio::spawn(bound.run(stop.clone())));
+        servers.push(tokio::spawn(bound.run(stop.clone()).boxed()));
     }
-    servers.push(threads.spawn(lookup.run(stop.clone())));
-    servers.push(tokio::spawn(control.run(stop.clone())));
+    servers.push(threads.spawn(lookup.run(stop.clone()).boxed()));
+    servers.push(tokio::spawn(control.run(stop.clone()).boxed()));
     Ok(servers)
 }
 
