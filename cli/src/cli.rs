@@ -18,6 +18,7 @@ use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::lsf::Lsf;
 use fairmesh_schedulers::pbs::Pbs;
+use futures::FutureExt as _;
 
 /// Grid-wide fairshare without a server in the middle.
 #[derive(Debug, Parser)]
@@ -85,6 +86,11 @@ enum Command {
 /// Runs the command that the program was called with.
 #[tokio::main]
 pub async fn main() -> ExitCode {
+    // The runtime polls from several places. Behind a pointer, all commands are compiled once and not once for each.
+    run_command().boxed_local().await
+}
+
+async fn run_command() -> ExitCode {
     // For kernels that give huge pages to everybody; the allocator asks for none. Children inherit this. A kernel without
     // huge pages refuses, which changes nothing.
     let _ = rustix::thread::disable_transparent_huge_pages(true);

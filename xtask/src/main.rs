@@ -38,8 +38,7 @@ fn main() -> ExitCode {
         []
         | ["help" | "--help" | "-h"]
         | [
-            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "mutants"
-                | "house",
+            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "mutants" | "house",
             "--help" | "-h",
         ] => {
             help();

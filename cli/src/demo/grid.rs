@@ -25,6 +25,7 @@ use fairmesh_node::refused::Refused;
 use fairmesh_node::serve::Serving;
 use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig, Timing};
+use futures::FutureExt as _;
 use tempfile::TempDir;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
@@ -169,7 +170,7 @@ impl Grid {
         };
         let control = control::bind(&self.socket(index, "control"), options).await?;
         let (stop, stopped) = watch::channel(false);
-        let mut servers = vec![tokio::spawn(lookup.run(stopped.clone()))];
+        let mut servers = vec![tokio::spawn(lookup.run(stopped.clone()).boxed())];
         if index == 0 {
             let listen = self.page;
             let page = PageSettings {
@@ -179,9 +180,9 @@ impl Grid {
             let page = PageServer::bind(&page, &control).await;
             let page = page.with_context(|| format!("--page {listen}"))?;
             self.page = page.address()?;
-            servers.push(tokio::spawn(page.run(stopped.clone())));
+            servers.push(tokio::spawn(page.run(stopped.clone()).boxed()));
         }
-        servers.push(tokio::spawn(control.run(stopped)));
+        servers.push(tokio::spawn(control.run(stopped).boxed()));
         let node = DemoNode {
             name: self.members[index].name.clone(),
             id: self.members[index].id,

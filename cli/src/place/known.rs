@@ -4,6 +4,7 @@ use anyhow::Context as _;
 use fairmesh_model::Millis;
 use fairmesh_node::control::answer::Grid;
 use fairmesh_schedulers::control::Control;
+use futures::FutureExt as _;
 use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::value::RawValue;
@@ -19,7 +20,7 @@ struct OfNode {
 pub(crate) fn known_by_node(control: &Control, vo: &str) -> anyhow::Result<(Grid, Millis)> {
     let parameters = [("vo", Some(vo))];
     let asked = control.get::<IgnoredAny>("/v1/sites", &parameters);
-    let (_, text) = tokio::runtime::Handle::current().block_on(asked)?;
+    let (_, text) = tokio::runtime::Handle::current().block_on(asked.boxed_local())?;
     let told: OfNode = serde_json::from_str(&text).context("the node's answer")?;
     let grid = Grid::parse(
         &format!("{{\"sites\":{}}}", told.sites),

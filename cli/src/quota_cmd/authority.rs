@@ -8,8 +8,8 @@ use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Ve
 use fairmesh_node::control::answer;
 use fairmesh_node::words::{ID_DIGITS_MIN, is_id, timestamp};
 use fairmesh_policy::VoPolicies;
-use fairmesh_schedulers::control::Control;
 use fairmesh_quota::fit::{Capacity, imbalance};
+use fairmesh_schedulers::control::Control;
 
 use crate::ask::{NodeArgs, unless_refused};
 use crate::init::load_key;

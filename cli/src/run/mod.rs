@@ -39,6 +39,7 @@ use fairmesh_node::serve::Serving;
 use fairmesh_node::sockets::TURNS;
 use fairmesh_node::store::StoreError;
 use fairmesh_node::{control, log};
+use futures::FutureExt as _;
 use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
@@ -222,7 +223,7 @@ async fn start(
     let starting = Starting::default();
     let patience = tokio::spawn(say_that_it_starts(starting.clone()));
     let (runtime, told) = (tokio::runtime::Handle::current(), starting.clone());
-    let start = move || runtime.block_on(start_or_show(options, copies, &told));
+    let start = move || runtime.block_on(start_or_show(options, copies, &told).boxed_local());
     let running = tokio::select! {
         running = tokio::task::spawn_blocking(start) => running?,
         () = Signals::end(&mut signals.terminate, &mut signals.interrupt) => leave(&starting),
@@ -312,7 +313,7 @@ async fn start_servers(
     let (threads, socket) = (lookup_threads()?, config.sockets.lookup.clone());
     let source = serving.clone();
     let bound = async move { LookupServer::bind(&socket, source, lookup_config).await };
-    let lookup = threads.spawn(bound).await??;
+    let lookup = threads.spawn(bound.boxed()).await??;
     let options = ControlOptions {
         node: running.handle.clone(),
         serving,
@@ -333,10 +334,10 @@ async fn start_servers(
         let bound = PageServer::bind(settings, &control).await;
         let bound = bound.with_context(|| format!("page.listen: {}", settings.listen))?;
         tracing::info!(address = %bound.address()?, "the share page is served");
-        servers.push(tokio::spawn(bound.run(stop.clone())));
+        servers.push(tokio::spawn(bound.run(stop.clone()).boxed()));
     }
-    servers.push(threads.spawn(lookup.run(stop.clone())));
-    servers.push(tokio::spawn(control.run(stop.clone())));
+    servers.push(threads.spawn(lookup.run(stop.clone()).boxed()));
+    servers.push(tokio::spawn(control.run(stop.clone()).boxed()));
     Ok(servers)
 }
 

@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fairmesh_model::clean;
+use futures::FutureExt as _;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Bytes;
 use hyper::client::conn::http1;
@@ -182,7 +183,7 @@ impl Control {
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (mut sender, connection) = handshake.map_err(|error| self.broken(error))?;
         // How it ends is seen by the request, too.
-        let connection = tokio::spawn(connection);
+        let connection = tokio::spawn(connection.boxed());
         let answered = async {
             let response = sender
                 .send_request(request)

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{Extension, Router};
+use futures::FutureExt as _;
 use hyper::server::conn::http1;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
@@ -92,7 +93,7 @@ impl ControlServer {
                 }
             })
         };
-        let retry = tokio::spawn(super::refused::retry(Arc::clone(&shared)));
+        let retry = tokio::spawn(super::refused::retry(Arc::clone(&shared)).boxed());
         serve_all(socket, "control.sock", grace, stop, take).await;
         retry.abort();
     }

@@ -11,6 +11,7 @@ use fairmesh_round::{
     FileRead, JOURNAL_BYTES_MAX, Op, Opening, Owner, SIDE, SideState, take_incarnation,
 };
 use fairmesh_site::{Event, Row, SITE_KEY, Site, SiteConfig, Table};
+use futures::FutureExt as _;
 use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 
@@ -138,7 +139,7 @@ pub async fn start_or_show(
     };
     Ok(Running {
         handle,
-        driver: tokio::spawn(driver.run(command_receiver, events, first)),
+        driver: tokio::spawn(driver.run(command_receiver, events, first).boxed()),
         listening,
         is_read_only: is_copy,
     })

@@ -44,6 +44,7 @@ mod tests;
 use std::sync::Arc;
 
 use fairmesh_model::SiteId;
+use futures::FutureExt as _;
 use libp2p::core::transport::TransportError;
 use libp2p::identity::Keypair;
 use tokio::sync::{mpsc, watch};
@@ -145,7 +146,7 @@ pub fn start(
     let (event_sender, event_receiver) = mpsc::channel(config::EVENTS_MAX);
     let (stats_sender, stats_receiver) = watch::channel(Arc::default());
     let driver = driver::Driver::new(&config, site, (swarm, bytes), event_sender, stats_sender);
-    tokio::spawn(driver.run(command_receiver));
+    tokio::spawn(driver.run(command_receiver).boxed());
     let handle = NetworkHandle {
         commands: command_sender,
         stats: stats_receiver,

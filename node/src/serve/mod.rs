@@ -18,6 +18,7 @@ use fairmesh_client::protocol::{self, Who};
 use fairmesh_fairshare::Order;
 use fairmesh_model::{AccountPath, Millis, Now};
 use fairmesh_site::{Bands, Site, View, Words};
+use futures::FutureExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
@@ -75,7 +76,7 @@ impl Serving {
         let mut refresh = refresh::Refresh::new(node, projection, rests_on);
         let (sender, served) = watch::channel(refresh.first().await?);
         let (wanted, requests) = mpsc::channel(WANTED_MAX);
-        let refresher = tokio::spawn(refresh.run(sender, requests));
+        let refresher = tokio::spawn(refresh.run(sender, requests).boxed());
         Ok(Arc::new(Self {
             served,
             wanted,

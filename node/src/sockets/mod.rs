@@ -17,6 +17,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use futures::FutureExt as _;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -68,7 +69,7 @@ pub(crate) async fn serve_all<L: Accepts, F>(
             Some(_) = tasks.join_next() => {}
             accepted = listener.next() => match accepted {
                 Ok(connection) => {
-                    take(connection).map(|connection| tasks.spawn(connection));
+                    take(connection).map(|connection| tasks.spawn(connection.boxed()));
                 }
                 Err(error) => {
                     if let Some(held_back) = trouble.pass(Instant::now()) {
