@@ -31,7 +31,7 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// `fairmesh.doctor/1`: what `fairmesh doctor` found.
+/// `fairmesh.doctor/1`.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoctorBody {
