@@ -19,16 +19,16 @@ use fairmesh_records::{BatchRecord, ChargeRule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::control::{AskError, Control};
 use crate::ended::{finished, note_suspended};
 use crate::job::{Job, State};
 use crate::loops::{Rounds, SourceAway, complain};
 use crate::parts;
 use crate::past;
-use crate::record_log::{LogPlace, LogState};
-use crate::report::{FeedReport, LoopsReport, RoundsReport};
 use crate::{About, LoopSettings, Scheduler, now, now_ms, state};
 pub use cursor::{Cursor, Portion};
+use fairmesh_api::client::{AskError, Control};
+use fairmesh_api::loops::{FeedReport, LoopsReport, RoundsReport};
+use fairmesh_api::record_log::{LogPlace, LogState};
 
 /// Records in one request to the node, and of one portion of a file.
 pub const BATCH_RECORDS: usize = 5_000;

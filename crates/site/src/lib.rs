@@ -80,7 +80,7 @@ pub use forward::{
 pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
 pub use instalments::replaces as replaces_instalments;
 pub use kinds::Description;
-pub use notice::{Notice, Severity};
+pub use notice::Notice;
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};
 pub use quota::{
     Bands, HoldCall, Moved, QuotaAnswer, QuotaCall, QuotaReply, QuotaStats, Quote, read_given,

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use fairmesh_api::loops::LoopsReport;
 use fairmesh_model::{Now, VoId};
-use fairmesh_schedulers::report::LoopsReport;
 use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats, gossip::GossipStats};
 use serde::Deserialize;
 
