@@ -8,10 +8,10 @@ use std::process::{Child, Command, Stdio};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use criterion::{Criterion, Throughput};
+use fairmesh_api::client::Control;
+use fairmesh_api::{AccountingBody, Answer};
 use fairmesh_model::{JobKey, Millis, Origin, Placement, UsageRecord, WallTime};
-use fairmesh_node::control::answer::{AccountingBody, Answer};
 use fairmesh_records::BatchRecord;
-use fairmesh_schedulers::control::Control;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_fairmesh");
 

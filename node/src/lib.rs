@@ -27,6 +27,5 @@ pub mod metrics;
 pub mod page;
 
 pub mod config;
-pub mod finding;
 pub mod log;
 pub mod words;

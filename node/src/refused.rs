@@ -13,6 +13,7 @@ use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use fairmesh_api::WaitingBody;
 use fairmesh_model::{JobKey, Millis, WallTime};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, params};
 
@@ -81,6 +82,16 @@ pub struct Waiting {
     pub since: WallTime,
     /// Why most of them were refused.
     pub reason: String,
+}
+
+impl From<&Waiting> for WaitingBody {
+    fn from(of: &Waiting) -> Self {
+        Self {
+            count: of.count,
+            since_ms: of.since.0,
+            reason: fairmesh_model::clean(&of.reason),
+        }
+    }
 }
 
 /// The store.

@@ -75,7 +75,7 @@ pub const DECODERS: [(&str, Decoder); 57] = [
         serde_json::from_slice::<RunningJob>(bytes).is_ok()
     }),
     ("slurm_report", |bytes| {
-        serde_json::from_slice::<fairmesh_schedulers::report::LoopsReport>(bytes).is_ok()
+        serde_json::from_slice::<fairmesh_api::loops::LoopsReport>(bytes).is_ok()
     }),
     ("share_tree", |bytes| {
         std::str::from_utf8(bytes)

@@ -10,12 +10,10 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use anyhow::bail;
+use fairmesh_api::words::{count, name_or_id, timestamp};
+use fairmesh_api::{AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody};
 use fairmesh_model::{WallTime, clean};
-use fairmesh_node::control::answer::{
-    AdoptionBody, Answer, AuditBody, CorrectionsBody, RefundBody,
-};
 use fairmesh_node::words::number::core_hours;
-use fairmesh_node::words::{count, name_or_id, timestamp};
 
 use super::report::read_options::ReadOptions;
 use super::report::source::Source;

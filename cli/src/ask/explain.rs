@@ -4,9 +4,9 @@
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fairmesh_api::ExplainBody;
 use fairmesh_model::clean;
 use fairmesh_node::config::Config;
-use fairmesh_node::control::answer::ExplainBody;
 use fairmesh_node::words::explanation;
 use fairmesh_node::words::explanation::Whose;
 use fairmesh_schedulers::slurm::standing::{self, InQueue};

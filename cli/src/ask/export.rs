@@ -13,8 +13,8 @@ use fairmesh_records::export::{
 };
 use fairmesh_records::{BatchRecord, Job};
 
+use fairmesh_api::words::count;
 use fairmesh_node::driver::wall_now;
-use fairmesh_node::words::count;
 
 /// Gaps that are told one by one.
 const TOLD_MAX: usize = 5;

@@ -31,10 +31,10 @@ mod totals;
 use std::io::Write;
 use std::path::PathBuf;
 
+use fairmesh_api::client::{AskError, Control};
+use fairmesh_api::words::{age, name_or_id, timestamp, until};
+use fairmesh_api::{Answer, RestsOn, ViewBody};
 use fairmesh_model::{Millis, WallTime};
-use fairmesh_node::control::answer::{Answer, RestsOn, ViewBody};
-use fairmesh_node::words::{age, name_or_id, timestamp, until};
-use fairmesh_schedulers::control::{AskError, Control};
 use serde::de::DeserializeOwned;
 
 use crate::output::{Exit, OutputArgs, Table};
@@ -190,7 +190,7 @@ fn as_of(rests_on: &RestsOn) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairmesh_node::control::answer::{CoverageBody, OldestBody, ViewBody};
+    use fairmesh_api::{CoverageBody, OldestBody, ViewBody};
 
     #[test]
     fn a_table_says_what_it_rests_on() {

@@ -4,9 +4,9 @@
 
 use std::io::Write;
 
+use fairmesh_api::words::name_or_id;
+use fairmesh_api::{PeerBody, PeersBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{PeerBody, PeersBody};
-use fairmesh_node::words::name_or_id;
 
 use super::peers::{NO_PEERS, round_trip};
 use super::{AskArgs, heading};

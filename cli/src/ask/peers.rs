@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::io::Write;
 
+use fairmesh_api::words::{age, name_or_id};
+use fairmesh_api::{PeerBody, PeerState, PeersBody};
 use fairmesh_model::{Millis, clean};
-use fairmesh_node::control::answer::{PeerBody, PeerState, PeersBody};
-use fairmesh_node::words::{age, name_or_id};
 
 use super::{AskArgs, heading};
 use crate::output::{Align, Exit, Table};

@@ -2,9 +2,9 @@
 
 use std::io::Write;
 
+use fairmesh_api::words::{name_or_id, timestamp};
+use fairmesh_api::{PricesBody, SitePricesBody};
 use fairmesh_model::{WallTime, clean};
-use fairmesh_node::control::answer::{PricesBody, SitePricesBody};
-use fairmesh_node::words::{name_or_id, timestamp};
 
 use super::AskArgs;
 use crate::output::{Align, Exit, Table};

@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
+use fairmesh_api::{LevelBody, PriorityBody};
 use fairmesh_client::{Client, FACTOR_MAX, Names, ROWS_OF_ANY_NAMES, Who};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{LevelBody, PriorityBody};
 use fairmesh_node::words::number::percent;
 use serde::Serialize;
 

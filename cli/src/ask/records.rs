@@ -9,14 +9,14 @@
 use std::io::Write;
 
 use anyhow::Context as _;
+use fairmesh_api::words::{count, timestamp};
+use fairmesh_api::{
+    Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
+};
 use fairmesh_model::WallTime;
 use fairmesh_model::record::fitting;
 use fairmesh_node::config::quantity::{parse_duration, parse_moment};
-use fairmesh_node::control::answer::{
-    Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
-};
 use fairmesh_node::driver::wall_now;
-use fairmesh_node::words::{count, timestamp};
 use fairmesh_records::export::ApelSite;
 use fairmesh_records::summary::kwh;
 use fairmesh_records::{BatchRecord, Dimension};

@@ -6,10 +6,10 @@
 
 use std::io::Write;
 
+use fairmesh_api::words::{count, timestamp};
+use fairmesh_api::{AccountBody, Answer, RemapBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{AccountBody, Answer, RemapBody};
 use fairmesh_node::words::number::core_hours;
-use fairmesh_node::words::{count, timestamp};
 
 use super::records::moment;
 use super::{AskArgs, heading, unless_refused};

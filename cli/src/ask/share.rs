@@ -9,10 +9,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
+use fairmesh_api::client::AskError;
+use fairmesh_api::{Answer, ShareBody, SharesBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{Answer, ShareBody, SharesBody};
 use fairmesh_node::words::number::{core_seconds, factor, fraction};
-use fairmesh_schedulers::control::AskError;
 
 use super::columns::{self, Column};
 use super::{AskArgs, heading};

@@ -4,12 +4,12 @@
 
 use std::io::Write;
 
+use fairmesh_api::finding::{Code, Finding};
+use fairmesh_api::words::{age, count, name_or_id, timestamp, until};
+use fairmesh_api::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
+use fairmesh_model::Severity;
 use fairmesh_model::{Millis, WallTime, clean};
-use fairmesh_node::control::answer::{SnapshotBody, StatusBody, VoBody, WithoutLineBody};
-use fairmesh_node::finding::{Code, Finding};
 use fairmesh_node::words::number::{core_hours, percent};
-use fairmesh_node::words::{age, count, name_or_id, timestamp, until};
-use fairmesh_site::Severity;
 
 use super::peers::{NO_PEERS, peer_summary};
 use super::{AskArgs, heading};

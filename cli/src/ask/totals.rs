@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use fairmesh_node::control::answer::{SummaryBody, TotalsBody};
+use fairmesh_api::{SummaryBody, TotalsBody};
 
 use super::columns::{self, Column};
 use crate::output::OutputArgs;

@@ -2,10 +2,10 @@
 
 use std::io::Write;
 
+use fairmesh_api::words::{name_or_id, timestamp};
+use fairmesh_api::{CountersBody, UnmappedBody, UsageBody};
 use fairmesh_model::{WallTime, clean};
-use fairmesh_node::control::answer::{CountersBody, UnmappedBody, UsageBody};
 use fairmesh_node::words::number::core_hours;
-use fairmesh_node::words::{name_or_id, timestamp};
 
 use super::{AskArgs, heading};
 use crate::output::{Align, Exit, Table};

@@ -14,13 +14,13 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::Context as _;
+use fairmesh_api::client::Control;
 use fairmesh_node::config::Config;
 use serde_json::{Value, json};
 
 use crate::doctor::{Examined, LookArgs, examine};
 use crate::init::write_new;
 use crate::output::{Exit, write_json};
-use fairmesh_schedulers::control::Control;
 use names::Names;
 
 /// How long the log may take, in seconds, as `timeout` takes it.

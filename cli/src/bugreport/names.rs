@@ -6,9 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use fairmesh_api::client::{AskError, Control};
 use fairmesh_node::config::{Config, Writer};
 use fairmesh_schedulers::NAMES;
-use fairmesh_schedulers::control::{AskError, Control};
 use serde_json::Value;
 
 /// Where the node says whom it knows: the question, and what of the answer is a name.

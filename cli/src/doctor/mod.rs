@@ -15,13 +15,13 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr as _;
 
 use anyhow::Context as _;
+use fairmesh_api::client::Control;
+use fairmesh_api::finding::{Code, DoctorBody, Finding};
+use fairmesh_api::{Answer, StatusBody};
+use fairmesh_model::Severity;
 use fairmesh_model::SigningKey;
 use fairmesh_node::config::{Config, Uids, uids};
-use fairmesh_node::control::answer::{Answer, StatusBody};
-use fairmesh_node::finding::{Code, DoctorBody, Finding};
-use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::slurm::SlurmdbdAway;
-use fairmesh_site::Severity;
 
 use crate::ask::AskArgs;
 use crate::init::load_key;

@@ -2,14 +2,12 @@
 //!
 //! Deliberately not here: what the node finds of itself, its VOs and its peers (`control/health`).
 
-use fairmesh_node::control::answer::{
-    AccountUsageBody, Answer, NamesakesBody, StatusBody, VoBody, WithoutLineBody,
-};
+use fairmesh_api::client::Control;
+use fairmesh_api::finding::{Code, Finding};
+use fairmesh_api::words::name_or_id;
+use fairmesh_api::{AccountUsageBody, Answer, NamesakesBody, StatusBody, VoBody, WithoutLineBody};
+use fairmesh_model::Severity;
 use fairmesh_node::control::namesakes::finding;
-use fairmesh_node::finding::{Code, Finding};
-use fairmesh_node::words::name_or_id;
-use fairmesh_schedulers::control::Control;
-use fairmesh_site::Severity;
 
 use crate::ask::status;
 
@@ -82,7 +80,7 @@ pub(crate) async fn namesakes(control: &Control) -> Option<Finding> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use fairmesh_node::control::answer::NodeBody;
+    use fairmesh_api::NodeBody;
 
     fn status() -> StatusBody {
         StatusBody {

@@ -14,9 +14,9 @@ use std::io::Write;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use fairmesh_api::client::Control;
+use fairmesh_api::{Answer, ForwardBody, ForwardedBody, TriedBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{Answer, ForwardBody, ForwardedBody, TriedBody};
-use fairmesh_schedulers::control::Control;
 
 use crate::ask::{AskArgs, NodeArgs};
 use crate::output::Exit;

@@ -12,12 +12,10 @@ use std::process::Child;
 use std::time::Duration;
 
 use anyhow::{Context as _, bail};
+use fairmesh_api::client::{AskError, Control};
+use fairmesh_api::{Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody};
 use fairmesh_broker::queue::Status;
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{
-    Answer, ForwardSettledBody, HereBody, HereJobBody, SettledAsk, WithdrawnBody,
-};
-use fairmesh_schedulers::control::{AskError, Control};
 
 use super::RunArgs;
 use crate::output::Exit;

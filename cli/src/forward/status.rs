@@ -2,8 +2,8 @@
 
 use std::io::Write;
 
+use fairmesh_api::ForwardBody;
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::ForwardBody;
 
 use super::{StatusArgs, tried};
 use crate::ask::unless_refused;

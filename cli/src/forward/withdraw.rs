@@ -3,10 +3,10 @@
 use std::io::Write;
 
 use anyhow::bail;
+use fairmesh_api::client::Control;
+use fairmesh_api::words::ID_DIGITS_MIN;
+use fairmesh_api::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{Answer, ForwardBody, ForwardedBody, WithdrawAsk};
-use fairmesh_node::words::ID_DIGITS_MIN;
-use fairmesh_schedulers::control::Control;
 
 use super::{WithdrawArgs, follow};
 use crate::ask::unless_refused;

@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::Write;
 
+use fairmesh_api::finding::Code;
 use fairmesh_node::config::Config;
 use fairmesh_node::config::gridengine::GridEngineTable;
-use fairmesh_node::finding::Code;
 use fairmesh_schedulers::gridengine::{GridEngine, GridEngineSettings, VERIFIER, WANTED};
 
 use crate::schedulers::command::System;

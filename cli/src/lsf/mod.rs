@@ -6,9 +6,9 @@
 use std::fs::File;
 use std::io::Write;
 
+use fairmesh_api::finding::Code;
 use fairmesh_node::config::Config;
 use fairmesh_node::config::lsf::LsfTable;
-use fairmesh_node::finding::Code;
 use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::lsf::{Lsf, LsfSettings};
 

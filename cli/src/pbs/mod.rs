@@ -7,9 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::io::Write;
 
+use fairmesh_api::finding::Code;
 use fairmesh_node::config::Config;
 use fairmesh_node::config::pbs::PbsTable;
-use fairmesh_node::finding::Code;
 use fairmesh_schedulers::Scheduler as _;
 use fairmesh_schedulers::pbs::{HOOK, Pbs, PbsSettings};
 

@@ -9,9 +9,9 @@ use fairmesh_site::RUN_BYTES_MAX;
 use serde::Deserialize;
 use toml::Spanned;
 
+use fairmesh_api::{ForwardAsk, PlaceAsk, RequireAsk};
 use fairmesh_node::config::quantity::{RawDuration, RawFactor};
 use fairmesh_node::config::{FileError, Source};
-use fairmesh_node::control::answer::{ForwardAsk, PlaceAsk, RequireAsk};
 use fairmesh_node::control::{wish, wishes};
 
 #[derive(Deserialize)]

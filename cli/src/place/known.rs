@@ -1,9 +1,9 @@
 //! How the sites of a VO stand, by what a node knows.
 
 use anyhow::Context as _;
+use fairmesh_api::Grid;
+use fairmesh_api::client::Control;
 use fairmesh_model::Millis;
-use fairmesh_node::control::answer::Grid;
-use fairmesh_schedulers::control::Control;
 use futures::FutureExt as _;
 use serde::Deserialize;
 use serde::de::IgnoredAny;

@@ -16,12 +16,12 @@ mod submit;
 use std::io::Write;
 use std::path::PathBuf;
 
+use fairmesh_api::Grid;
 use fairmesh_broker::{
     Chooser, Engine, Known, Ranking, Request, Selector, SiteView, Verdict, rank,
 };
 use fairmesh_cluster::Seed;
 use fairmesh_model::Millis;
-use fairmesh_node::control::answer::Grid;
 
 pub(crate) use known::known_by_node;
 

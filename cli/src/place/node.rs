@@ -4,8 +4,8 @@
 
 use std::io::Write;
 
+use fairmesh_api::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{Answer, ForwardAsk, PlaceAsk, PlaceBody, PlacedBody};
 use fairmesh_node::words::number::core_hours;
 
 use super::report::{self, seconds};

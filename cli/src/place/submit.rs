@@ -5,8 +5,8 @@
 
 use std::io::Write;
 
+use fairmesh_api::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{Answer, ForwardAsk, ForwardBody, ForwardedBody};
 
 use super::PlaceArgs;
 use crate::ask::unless_refused;

@@ -6,12 +6,12 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
+use fairmesh_api::words::timestamp;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationSlice, CoreMillis, Factor, PartOf, QuotaMode, Settlement,
 };
 use fairmesh_node::config::quantity::{RawFactor, RawMoment, RawPercent};
 use fairmesh_node::config::{FileError, Source};
-use fairmesh_node::words::timestamp;
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -5,6 +5,7 @@
 
 use std::fmt::Write;
 
+use fairmesh_api::words::timestamp;
 use fairmesh_model::{
     Charter, Discounts, DistanceError, HistoryRule, MemberSite, Millis, SiteId, UsageMode,
     WindowLength,
@@ -13,7 +14,6 @@ use fairmesh_node::config::charging::{RawDiscounts, RawRule};
 use fairmesh_node::config::history::RawHistory;
 use fairmesh_node::config::quantity::{RawDuration, RawMoment, parse_mebibytes};
 use fairmesh_node::config::{FileError, Source};
-use fairmesh_node::words::timestamp;
 use serde::Deserialize;
 use toml::Spanned;
 

@@ -15,12 +15,12 @@ use anyhow::{Context as _, bail};
 use fairmesh_fairshare::EntryKind;
 use fairmesh_model::{AccountPath, Distance, Share};
 use fairmesh_policy::{CompiledTree, PlanShare};
-use fairmesh_schedulers::control::Control;
 use serde::Serialize;
 
 use crate::ask::NodeArgs;
 use crate::doctor::namesakes;
 
+use fairmesh_api::client::Control;
 use fairmesh_node::config::ProjectionName;
 use fairmesh_node::words::number::core_hours;
 

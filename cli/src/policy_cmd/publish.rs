@@ -10,11 +10,10 @@ use std::io::{IsTerminal as _, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
+use fairmesh_api::client::{Control, documents};
+use fairmesh_api::{Answer, SharesBody, StatusBody, UsageBody};
 use fairmesh_model::{AccountPath, VoId};
-use fairmesh_node::control::answer;
-use fairmesh_node::control::answer::{Answer, SharesBody, StatusBody, UsageBody};
 use fairmesh_policy::{DocumentKind, DocumentRef, HighestSeen, VoPolicies};
-use fairmesh_schedulers::control::Control;
 
 use super::document::PolicyDocument;
 use super::lost::{Lost, lost};
@@ -45,7 +44,7 @@ pub(super) async fn run(args: &PublishArgs, out: &mut dyn Write) -> anyhow::Resu
         return Ok(Exit::Failure);
     }
     for (file, document) in &documents {
-        let published = answer::documents::publish(&control, document.bytes().to_vec()).await;
+        let published = documents::publish(&control, document.bytes().to_vec()).await;
         let published = published.with_context(|| {
             let name = document.name();
             format!("{file}: {name} was not taken")
@@ -65,7 +64,7 @@ pub(crate) async fn may_publish(
     yes: bool,
     out: &mut dyn Write,
 ) -> anyhow::Result<bool> {
-    let held = answer::documents::held(control).await?;
+    let held = documents::held(control).await?;
     let falls = falls(&held, documents)?;
     for document in &falls {
         writeln!(

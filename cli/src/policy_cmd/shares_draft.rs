@@ -5,10 +5,10 @@
 
 use std::fmt::Write;
 
+use fairmesh_api::words::timestamp;
 use fairmesh_model::{AccountPath, SharePolicy};
 use fairmesh_node::config::Source;
 use fairmesh_node::config::quantity::RawMoment;
-use fairmesh_node::words::timestamp;
 use fairmesh_policy::{parse_draft, to_toml};
 use serde::Deserialize;
 use serde::de::IgnoredAny;

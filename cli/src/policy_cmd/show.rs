@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::path::PathBuf;
 
-use fairmesh_node::words::{timestamp, until};
+use fairmesh_api::words::{timestamp, until};
 
 use super::allocation_draft::allocation_toml;
 use super::charter_draft::charter_toml;

@@ -11,10 +11,10 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
+use fairmesh_api::client::documents;
+use fairmesh_api::words::until;
 use fairmesh_model::{Charter, Millis, Signed, SigningKey, Verified, VoId, clean};
 use fairmesh_node::config::quantity::parse_duration;
-use fairmesh_node::control::answer;
-use fairmesh_node::words::until;
 use fairmesh_policy::{DocumentKind, HighestSeen, VoPolicies};
 
 use super::clock;
@@ -47,7 +47,7 @@ pub(super) fn valid(text: &str) -> Result<Millis, String> {
 pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let key = load_key(&args.key)?;
     let control = args.node.control();
-    let all = by_vo(&answer::documents::held(&control).await?);
+    let all = by_vo(&documents::held(&control).await?);
     let signs = |policies: &VoPolicies| {
         let role = policies.snapshot_role();
         role.is_some_and(|role| role.keys.contains(&key.key_id()))
@@ -71,7 +71,7 @@ pub(super) async fn run(args: &SnapshotArgs, out: &mut dyn Write) -> anyhow::Res
                 continue;
             }
         };
-        let published = answer::documents::publish(&control, snapshot.bytes().to_vec()).await;
+        let published = documents::publish(&control, snapshot.bytes().to_vec()).await;
         let published = published.with_context(|| format!("VO {name}: the snapshot was not taken"));
         if ask::unless_refused(published)?.is_none() {
             exit = Exit::Failure;

@@ -6,10 +6,10 @@
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
+use fairmesh_api::words::timestamp;
 use fairmesh_model::{ContentHash, Named, Snapshot};
 use fairmesh_node::config::quantity::RawMoment;
 use fairmesh_node::config::{FileError, Source};
-use fairmesh_node::words::timestamp;
 use serde::Deserialize;
 use toml::Spanned;
 

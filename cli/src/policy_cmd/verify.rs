@@ -8,7 +8,7 @@ use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::{Context as _, ensure};
-use fairmesh_node::words::until;
+use fairmesh_api::words::until;
 use fairmesh_policy::{Adopted, VoPolicies};
 
 use super::clock;

@@ -7,12 +7,12 @@ use std::process::Child;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use fairmesh_api::Grid;
 use fairmesh_broker::Sla;
 use fairmesh_broker::queue::{
     Effect, Limits, Manager, Phase, Planning, QueuedJob, Status, attempt_name,
 };
 use fairmesh_cluster::{Seed, Stream};
-use fairmesh_node::control::answer::Grid;
 use fairmesh_node::driver::wall_now;
 
 use super::attempt::{Asking, Attempt, answer, status};

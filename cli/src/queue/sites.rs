@@ -5,9 +5,9 @@
 
 use std::time::SystemTime;
 
+use fairmesh_api::Grid;
 use fairmesh_broker::SiteView;
 use fairmesh_model::Millis;
-use fairmesh_node::control::answer::Grid;
 
 use super::RunArgs;
 use crate::emulate::read_as;

@@ -4,12 +4,12 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, bail};
+use fairmesh_api::client::Control;
+use fairmesh_api::client::documents;
+use fairmesh_api::words::{ID_DIGITS_MIN, is_id, timestamp};
 use fairmesh_model::{AccountPath, Allocation, Charter, Millis, Share, Signed, Verified, clean};
-use fairmesh_node::control::answer;
-use fairmesh_node::words::{ID_DIGITS_MIN, is_id, timestamp};
 use fairmesh_policy::VoPolicies;
 use fairmesh_quota::fit::{Capacity, imbalance};
-use fairmesh_schedulers::control::Control;
 
 use crate::ask::{NodeArgs, unless_refused};
 use crate::init::load_key;
@@ -125,7 +125,7 @@ async fn publish(
     allocation: &Signed<Allocation>,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
-    let published = answer::documents::publish(control, allocation.bytes().to_vec());
+    let published = documents::publish(control, allocation.bytes().to_vec());
     let Some(said) = unless_refused(published.await)? else {
         return Ok(Exit::Failure);
     };
@@ -140,7 +140,7 @@ pub(super) async fn find(
     control: &Control,
     which: &str,
 ) -> anyhow::Result<Option<Verified<Allocation>>> {
-    let held = answer::documents::held(control).await;
+    let held = documents::held(control).await;
     match unless_refused(held)? {
         Some(held) => named(&held, which),
         None => Ok(None),

@@ -5,9 +5,9 @@
 
 use std::time::Duration;
 
+use fairmesh_api::client::Control;
+use fairmesh_api::{Answer, HoldBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{Answer, HoldBody};
-use fairmesh_schedulers::control::Control;
 pub(crate) use fairmesh_schedulers::slurm::quota::{UNLIMITED_S, wall_s};
 use serde_json::Value;
 

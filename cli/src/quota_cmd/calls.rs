@@ -2,11 +2,11 @@
 
 use std::io::Write;
 
+use fairmesh_api::words::{age, name_or_id};
+use fairmesh_api::{Answer, HoldBody, QuotesBody, SettledBody};
 use fairmesh_model::{Millis, clean};
 use fairmesh_node::config::quantity::parse_duration;
-use fairmesh_node::control::answer::{Answer, HoldBody, QuotesBody, SettledBody};
 use fairmesh_node::words::number::core_hours;
-use fairmesh_node::words::{age, name_or_id};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 

@@ -3,12 +3,10 @@
 
 use std::io::Write;
 
+use fairmesh_api::words::{name_or_id, timestamp};
+use fairmesh_api::{QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody};
 use fairmesh_model::{WallTime, clean};
-use fairmesh_node::control::answer::{
-    QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody,
-};
 use fairmesh_node::words::number::core_hours;
-use fairmesh_node::words::{name_or_id, timestamp};
 
 use crate::ask::{AskArgs, heading, unless_refused};
 use crate::output::{Align, Exit, Table};

@@ -21,13 +21,13 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use clap::Args;
+use fairmesh_api::finding::Finding;
 use fairmesh_model::SiteId;
 use fairmesh_node::config::{Config, Uids, uids};
 use fairmesh_node::control::{ControlLimits, ControlOptions, ControlSettings};
 use fairmesh_node::driver::{
     NodeHandle, NodeOptions, NodeTask, Running, Starting, SystemClock, start_or_show,
 };
-use fairmesh_node::finding::Finding;
 use fairmesh_node::log::say;
 use fairmesh_node::lookup::{LookupConfig, LookupServer};
 use fairmesh_node::network::NetworkConfig;

@@ -8,9 +8,9 @@
 use std::collections::BTreeSet;
 use std::io::Write;
 
+use fairmesh_api::{Answer, PriorityBody, StatusBody, VoBody};
 use fairmesh_client::Scale;
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{Answer, PriorityBody, StatusBody, VoBody};
 use fairmesh_schedulers::{Scheduler, sync};
 
 use super::Pair;

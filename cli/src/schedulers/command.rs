@@ -10,10 +10,10 @@ use std::path::PathBuf;
 use std::pin::Pin;
 
 use clap::{Args, Subcommand};
+use fairmesh_api::finding::Code;
 use fairmesh_model::Millis;
 use fairmesh_node::config::Config;
 use fairmesh_node::config::schedulers::Table;
-use fairmesh_node::finding::Code;
 use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
 use fairmesh_schedulers::loops::Beside;

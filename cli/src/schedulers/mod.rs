@@ -13,9 +13,9 @@ use std::path::PathBuf;
 
 use anyhow::Context as _;
 use clap::Args;
+use fairmesh_api::client::Control;
 use fairmesh_model::Millis;
 use fairmesh_node::config::Config;
-use fairmesh_schedulers::control::Control;
 use fairmesh_schedulers::feed::Feed;
 use fairmesh_schedulers::loops::Beside;
 use fairmesh_schedulers::slurm::Slurm;

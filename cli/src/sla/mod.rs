@@ -11,8 +11,8 @@ mod stand;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
+use fairmesh_api::Grid;
 use fairmesh_model::Millis;
-use fairmesh_node::control::answer::Grid;
 
 use crate::ask::NodeArgs;
 use crate::emulate::read_as;

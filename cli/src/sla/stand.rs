@@ -4,9 +4,9 @@
 
 use std::io::Write;
 
+use fairmesh_api::Grid;
 use fairmesh_broker::{Engine, Request, Sign, SiteView, Standing, engine};
 use fairmesh_model::{Millis, clean};
-use fairmesh_node::control::answer::Grid;
 use serde::Serialize;
 
 use super::{ShowArgs, percent};

@@ -7,8 +7,8 @@ use std::path::Path;
 
 use fairmesh_schedulers::slurm::quota::{Starting, describe, exempted, forget, put_back};
 
+use fairmesh_api::client::Control;
 use fairmesh_node::config::slurm::OnSilence;
-use fairmesh_schedulers::control::Control;
 use serde_json::Value;
 
 use super::Place;

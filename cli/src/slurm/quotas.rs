@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use fairmesh_node::control::answer::{Answer, QuotaBody};
+use fairmesh_api::{Answer, QuotaBody};
 use fairmesh_schedulers::slurm::cluster::Cluster;
 
 use super::{Place, setup};

@@ -4,10 +4,10 @@
 
 use std::io::Write;
 
+use fairmesh_api::finding::Finding;
+use fairmesh_api::words::{age, name_or_id};
+use fairmesh_api::{PeerBody, ShareBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{PeerBody, ShareBody};
-use fairmesh_node::finding::Finding;
-use fairmesh_node::words::{age, name_or_id};
 use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};

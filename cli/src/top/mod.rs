@@ -11,7 +11,8 @@ use std::io::{IsTerminal as _, Write};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use fairmesh_node::control::answer::{Answer, SharesBody, StatusBody};
+use fairmesh_api::client::Control;
+use fairmesh_api::{Answer, SharesBody, StatusBody};
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::KeyCode;
 use tokio::signal::unix::{SignalKind, signal};
@@ -21,7 +22,6 @@ use tokio::time::{Instant, sleep_until, timeout};
 use crate::ask::{NodeArgs, heading};
 use crate::output::terminal::{is_plain, read_keys};
 use crate::output::{Exit, OutputArgs};
-use fairmesh_schedulers::control::Control;
 use model::{Key, Seen, Top};
 
 /// Time between two looks, while answers are quick.

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_model::{WallTime, clean};
 
-use fairmesh_node::control::answer::{ShareBody, StatusBody};
-use fairmesh_node::words::timestamp;
+use fairmesh_api::words::timestamp;
+use fairmesh_api::{ShareBody, StatusBody};
 
 /// Most events that are kept.
 const EVENTS_MAX: usize = 500;
@@ -196,8 +196,8 @@ fn events(before: &StatusBody, now: &StatusBody) -> Vec<String> {
     let over = had.difference(&has);
     events.extend(over.map(|(code, text)| format!("over: {text} [{code}]")));
     let reachable = |status: &StatusBody| -> BTreeMap<String, bool> {
-        let name = |peer: &fairmesh_node::control::answer::PeerBody| {
-            fairmesh_node::words::name_or_id(peer.name.as_deref(), &peer.site)
+        let name = |peer: &fairmesh_api::PeerBody| {
+            fairmesh_api::words::name_or_id(peer.name.as_deref(), &peer.site)
         };
         let peers = status.peers.iter();
         peers.map(|peer| (name(peer), peer.reachable)).collect()
@@ -217,7 +217,7 @@ fn events(before: &StatusBody, now: &StatusBody) -> Vec<String> {
         let vos = status.vos.iter();
         vos.map(|vo| {
             (
-                fairmesh_node::words::name_or_id(vo.name.as_deref(), &vo.vo),
+                fairmesh_api::words::name_or_id(vo.name.as_deref(), &vo.vo),
                 vo.charter_version,
             )
         })

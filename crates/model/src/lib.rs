@@ -18,6 +18,7 @@ pub mod hashing;
 pub mod ids;
 pub mod importance;
 pub mod path;
+pub mod severity;
 pub mod time;
 pub mod units;
 pub mod visible;
@@ -43,6 +44,7 @@ pub use ids::{AllocationId, ContentHash, Incarnation, KeyId, Seq, SiteId, Stream
 pub use importance::Importance;
 pub use path::AccountPath;
 pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, Terms, UsageRecord};
+pub use severity::Severity;
 pub use signed::{Document, DocumentError, Role, Signed, SigningKey, Verified};
 pub use time::{Millis, MonoTime, Now, WallTime};
 pub use units::{CoreMillis, Counters, Share};

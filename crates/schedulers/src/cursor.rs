@@ -6,11 +6,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
+use fairmesh_api::record_log::LogPlace;
 use fairmesh_records::{BatchRecord, Format, Options};
 use serde::{Deserialize, Serialize};
 
 use crate::follow::{self, FilePosition, Reader};
-use crate::record_log::LogPlace;
 
 /// How far the feed has come.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

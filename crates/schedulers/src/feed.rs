@@ -12,12 +12,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
+use fairmesh_api::client::{AskError, Control};
+use fairmesh_api::loops::{FeedReport, LoopsReport, RoundsReport};
+use fairmesh_api::record_log::{LogPlace, LogState};
 use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord};
 use fairmesh_records::{BatchRecord, ChargeRule};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest as _, Sha256};
 
-use crate::control::{AskError, Control};
 pub use crate::cursor::{Cursor, Portion};
 use crate::ended::{finished, note_suspended};
 pub use crate::follow::BATCH_RECORDS;
@@ -25,8 +27,6 @@ use crate::job::{Job, State};
 use crate::loops::{Rounds, SourceAway, complain};
 use crate::parts;
 use crate::past;
-use crate::record_log::{LogPlace, LogState};
-use crate::report::{FeedReport, LoopsReport, RoundsReport};
 use crate::{About, LoopSettings, Scheduler, now, now_ms, state};
 
 /// Accounts whose waiting jobs the node is told of, at most: as many as it takes.

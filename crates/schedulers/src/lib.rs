@@ -17,11 +17,8 @@ pub mod plan;
 pub mod sync;
 
 pub mod command;
-pub mod control;
 pub mod job;
 pub mod past;
-pub mod record_log;
-pub mod report;
 pub mod state;
 
 pub mod condor;
@@ -41,11 +38,11 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use fairmesh_api::client::Control;
 use fairmesh_client::Scale;
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_records::ChargeRule;
 
-use control::Control;
 use feed::{Cursor, Portion};
 use job::Job;
 use plan::Update;

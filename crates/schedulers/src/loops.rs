@@ -16,10 +16,10 @@ use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use crate::control::{AskError, Control};
 use crate::millis;
-use crate::record_log::LogState;
-use crate::report::{LoopsReport, RoundsReport, Trouble};
+use fairmesh_api::client::{AskError, Control};
+use fairmesh_api::loops::{LoopsReport, RoundsReport, Trouble};
+use fairmesh_api::record_log::LogState;
 
 /// What a round may still take when somebody wants the loops to stop.
 const STOP_MAX: Duration = Duration::from_secs(2);

@@ -6,9 +6,8 @@
 
 use std::time::Duration;
 
+use fairmesh_api::client::{AskError, Control};
 use serde::Deserialize;
-
-use crate::control::{AskError, Control};
 
 /// How long a loop waits: most sites answer within a second, and where none does nothing can have come back from it.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);

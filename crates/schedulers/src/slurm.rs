@@ -23,13 +23,13 @@ use fairmesh_records::{Format, Options, Zone};
 use serde::Deserialize;
 
 use crate::command::{CommandError, Commands};
-use crate::control::Control;
 use crate::feed::{BATCH_RECORDS, Cursor, Portion};
 use crate::follow::Reader;
 use crate::job::Job;
 use crate::plan::Update;
 use crate::{About, LoopSettings, Refusal, Scheduler, capacity, now_ms};
 use cluster::{Cluster, Finished};
+use fairmesh_api::client::Control;
 
 /// Why the loop sets no site factors beside the plug-in.
 pub const PLUGIN_SETS_FACTORS: &str = "the plug-in site_factor/fairmesh sets the site factors of this cluster, and two \

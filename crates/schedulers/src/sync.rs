@@ -13,12 +13,12 @@ use anyhow::Context as _;
 use fairmesh_client::{Client, ClientError, FACTOR_MAX, Names, ROWS_OF_ANY_NAMES, Who};
 use fairmesh_model::record::fitting;
 
-use crate::control::Control;
 use crate::job::{Job, State};
 use crate::loops::{Rounds, complain};
 use crate::plan::{Update, Waiting, plan};
-use crate::report::{LoopsReport, RoundsReport, SyncReport};
 use crate::{LoopSettings, Scheduler, now_ms};
+use fairmesh_api::client::Control;
+use fairmesh_api::loops::{LoopsReport, RoundsReport, SyncReport};
 
 /// How long the node may take over a batch.
 const LOOKUP_MAX: Duration = Duration::from_secs(10);

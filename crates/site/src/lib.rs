@@ -98,7 +98,7 @@ pub use forward::{ForwardRules, ForwardStats};
 pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
 pub use instalments::replaces as replaces_instalments;
 pub use kinds::Description;
-pub use notice::{Notice, Severity};
+pub use notice::Notice;
 pub use parts::Parts;
 pub use query::{Health, Holding, PeerStatus, UsageCell, Viewed, VoStatus};
 pub use quota::QuotaStats;

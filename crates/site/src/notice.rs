@@ -7,18 +7,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use fairmesh_model::{Incarnation, Millis, MonoTime, SiteId, VoId, WallTime};
-
-/// How much it matters.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Severity {
-    /// Good to know.
-    Info,
-    /// Look at it this week.
-    Warning,
-    /// Look at it today.
-    Error,
-}
+use fairmesh_model::{Incarnation, Millis, MonoTime, Severity, SiteId, VoId, WallTime};
 
 /// Something that changed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

@@ -6,11 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::{Factor, HistoryRule, VoId};
-use fairmesh_site::{Rule, Severity};
+use fairmesh_api::finding::{Code, Finding};
+use fairmesh_model::{Factor, HistoryRule, Severity, VoId};
+use fairmesh_site::Rule;
 
 use super::{Config, Writer};
-use crate::finding::{Code, Finding};
 use crate::privacy::What;
 
 impl Config {

@@ -5,12 +5,11 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_model::AccountPath;
-use fairmesh_site::Severity;
+use fairmesh_api::finding::{Code, Finding};
+use fairmesh_model::{AccountPath, Severity};
 
 use super::Config;
 use crate::config::OtherSums;
-use crate::finding::{Code, Finding};
 
 impl Config {
     /// Levels that do not add up to 100, and rules that lead to accounts without a line.

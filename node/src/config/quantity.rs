@@ -93,7 +93,7 @@ impl Source<'_> {
             .filter(|_| length.0.is_multiple_of(one));
         windows.ok_or_else(|| {
             let problem = format!("`{}` is not a whole number of windows", raw.get_ref());
-            let help = format!("a window is {}", crate::words::age(window.millis()));
+            let help = format!("a window is {}", fairmesh_api::words::age(window.millis()));
             self.wrong(key, raw, problem).with_help(help)
         })
     }

@@ -13,7 +13,7 @@ use axum::http::request::Parts;
 use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
-use fairmesh_schedulers::control::HOST;
+use fairmesh_api::client::HOST;
 use rustix::process::geteuid;
 use tokio::sync::watch;
 

@@ -13,6 +13,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse as _, Response};
+use fairmesh_api::{AccountCharge, AccountingBody};
 use fairmesh_model::record::NAME_BYTES_MAX;
 use fairmesh_model::{JobKey, SiteId, UsageRecord, clean};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
@@ -20,7 +21,6 @@ use fairmesh_site::{Account, Estimate, QuotaCall, Site};
 use serde::Deserialize;
 
 use super::access::{Peer, check_writer, may_read_all};
-use super::answer::{AccountCharge, AccountingBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::feed::Feed;

@@ -17,6 +17,7 @@ use axum::http::StatusCode;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::response::{IntoResponse, Response};
+use fairmesh_api::{Answer, RestsOn};
 use futures::StreamExt as _;
 use serde::Serialize;
 use tokio::io::Interest;
@@ -24,7 +25,6 @@ use tokio::net::UnixStream;
 use tokio::sync::{mpsc, watch};
 
 use super::Shared;
-use super::answer::{Answer, RestsOn};
 use super::error::ApiError;
 use crate::sockets::Turn;
 

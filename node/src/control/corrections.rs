@@ -11,6 +11,9 @@
 use axum::Extension;
 use axum::body::Body;
 use axum::response::IntoResponse;
+use fairmesh_api::{
+    AccountBody, AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenBackBody,
+};
 use fairmesh_model::{JobKey, SiteId, UsageRecord, VoId, WallTime, clean};
 use fairmesh_policy::DocumentRef;
 use fairmesh_records::{BatchRecord, ChargeRule, RECORD_BYTES_MAX};
@@ -18,9 +21,6 @@ use fairmesh_site::{Adoption, AuditEntry, BroughtBy, Refund, Relocation, Site};
 use serde::Deserialize;
 
 use super::access::Peer;
-use super::answer::{
-    AccountBody, AdoptionBody, AuditBody, CorrectionsBody, RefundBody, TakenBackBody,
-};
 use super::error::ApiError;
 use super::extract::Params;
 use super::feed::Feed;

@@ -9,6 +9,7 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use fairmesh_api::{DocumentBody, DocumentsBody, PublishedBody};
 use fairmesh_model::{
     AccountPath, Allocation, Charter, ContentHash, Now, SharePolicy, Signed, SiteId, Snapshot,
     VoId, WallTime, clean,
@@ -19,7 +20,6 @@ use serde::Deserialize;
 
 use super::State;
 use super::access::Peer;
-use super::answer::{DocumentBody, DocumentsBody, PublishedBody};
 use super::beside::{Beside, Wanted};
 use super::corrections::attributed;
 use super::error::ApiError;

@@ -7,9 +7,9 @@ use std::fmt::Display;
 use axum::Json;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use fairmesh_api::ErrorBody;
 use fairmesh_model::clean;
 
-use super::answer::ErrorBody;
 use crate::driver::Gone;
 
 /// A request that failed.

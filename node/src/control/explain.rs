@@ -12,13 +12,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::response::Response;
+use fairmesh_api::{CauseBody, CauseOfSite, ComparisonBody, ExplainBody, LevelBody};
 use fairmesh_fairshare::explain::{Comparison, Standing, explain};
 use fairmesh_fairshare::{EntryId, history};
 use fairmesh_model::{AccountPath, Origin, SiteId};
 use fairmesh_site::{Site, SiteUsage, WeighedUsage};
 use serde::Deserialize;
 
-use super::answer::{CauseBody, CauseOfSite, ComparisonBody, ExplainBody, LevelBody};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Params, Wanted as Whom};

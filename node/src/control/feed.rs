@@ -10,13 +10,13 @@ use std::time::Duration;
 
 use axum::body::{Body, BodyDataStream, Bytes};
 use axum::http::StatusCode;
+use fairmesh_api::{Refusal, ReportBody};
 use fairmesh_model::{WallTime, clean};
 use fairmesh_site::Reported;
 use futures::StreamExt as _;
 use serde::de::DeserializeOwned;
 
 use super::Shared;
-use super::answer::{Refusal, ReportBody};
 use super::error::ApiError;
 use super::lines::{Line, Lines};
 use super::text::not_a_record;

@@ -11,6 +11,11 @@ use axum::Extension;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
+use fairmesh_api::words::is_id;
+use fairmesh_api::{
+    ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
+    TriedBody, WithdrawAsk, WithdrawnBody,
+};
 use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId, clean};
 use fairmesh_site::{
     Account, Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
@@ -19,10 +24,6 @@ use fairmesh_site::{
 use serde::Deserialize;
 
 use super::access::{Peer, is_writer};
-use super::answer::{
-    ForwardAsk, ForwardBody, ForwardSettledBody, ForwardedBody, HereBody, HereJobBody, SettledAsk,
-    TriedBody, WithdrawAsk, WithdrawnBody,
-};
 use super::error::ApiError;
 use super::extract::{Params, json};
 use super::rests_on::{answer, site_name};
@@ -30,7 +31,6 @@ use super::usage::find_vo;
 use super::{Shared, State};
 use crate::control::requirements;
 use crate::privacy::{Sight, What};
-use crate::words::is_id;
 
 /// Largest job: what it runs, and its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;

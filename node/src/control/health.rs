@@ -5,15 +5,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{Millis, WallTime};
-use fairmesh_site::{Severity, Site};
+use fairmesh_api::finding::{Code, Finding};
+use fairmesh_api::words::{self, age, timestamp, until};
+use fairmesh_api::{PeerBody, PeerState, VoBody};
+use fairmesh_model::{Millis, Severity, WallTime};
+use fairmesh_site::Site;
 
-use super::answer::{PeerBody, PeerState, VoBody};
+use super::notice::finding_code;
 use crate::driver::Disk;
-use crate::finding::{Code, Finding};
 use crate::log::LogLosses;
 use crate::refused::Waiting;
-use crate::words::{self, age, timestamp, until};
 
 /// From when on before its end a document's expiry is told.
 const EXPIRY_NAMED: Millis = Millis::from_secs(30 * 86_400);
@@ -29,7 +30,7 @@ pub(super) fn of_site(site: &Site, names: &BTreeMap<String, String>) -> Vec<Find
     // What a policy lacks is asked of the VO: a notice tells what it lacked once.
     let own = site
         .notices()
-        .map(|told| (Code::of(told), told))
+        .map(|told| (finding_code(told), told))
         .filter(|(code, _)| ![Code::PolicyWarning, Code::PolicySnapshot].contains(code))
         .map(|(code, told)| Finding::new(code, told.severity(), &told.to_string()));
     let tree = site.compiled().warnings.iter();

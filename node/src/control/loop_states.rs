@@ -6,12 +6,10 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::Millis;
-use fairmesh_schedulers::report::{LoopsReport, RoundsReport, Trouble};
-use fairmesh_site::Severity;
-
-use crate::finding::{Code, Finding};
-use crate::words::{self, age};
+use fairmesh_api::finding::{Code, Finding};
+use fairmesh_api::loops::{LoopsReport, RoundsReport, Trouble};
+use fairmesh_api::words::{self, age};
+use fairmesh_model::{Millis, Severity};
 
 /// What a report may take in addition: the loop waits for the node for half of it.
 const GRACE: Millis = Millis::from_secs(10);

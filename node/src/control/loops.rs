@@ -10,9 +10,9 @@ use std::time::Instant;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
+use fairmesh_api::loops::LoopsReport;
+use fairmesh_api::record_log::LogState;
 use fairmesh_model::{Millis, clean};
-use fairmesh_schedulers::record_log::LogState;
-use fairmesh_schedulers::report::LoopsReport;
 
 use super::State;
 use super::error::ApiError;
@@ -165,7 +165,7 @@ pub(super) async fn post(
 mod tests {
     use std::time::Duration;
 
-    use fairmesh_schedulers::report::{FeedReport, RoundsReport};
+    use fairmesh_api::loops::{FeedReport, RoundsReport};
 
     use super::*;
 

@@ -10,8 +10,6 @@
 //! `answer` holds the wire types, which `ask` reads; one file per group of endpoints makes them.
 //! Deliberately not here: priorities for schedulers (`lookup`), tables (`ask`).
 
-pub mod answer;
-
 mod access;
 mod beside;
 mod connections;
@@ -33,6 +31,7 @@ mod explain;
 mod forward;
 mod health;
 pub mod namesakes;
+mod notice;
 mod peers;
 mod place;
 mod prices;

@@ -11,17 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use axum::response::Response;
-use fairmesh_model::{AccountPath, Now, SiteId, VoId, clean};
-use fairmesh_site::{Account, KnownUsage, Severity, Site, View};
+use fairmesh_api::finding::{Code, Finding};
+use fairmesh_api::{NamesakeBody, NamesakesBody};
+use fairmesh_model::{AccountPath, Now, Severity, SiteId, VoId, clean};
+use fairmesh_site::{Account, KnownUsage, Site, View};
 
-use super::answer::{NamesakeBody, NamesakesBody};
 use super::beside::Beside;
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
 use super::rests_on::site_names;
 use super::{Shared, State};
 use crate::driver::Gone;
-use crate::finding::{Code, Finding};
 use crate::privacy::{Sight, What};
 
 /// Accounts that one answer names: more are counted.

@@ -6,11 +6,11 @@ use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
 use axum::response::IntoResponse;
+use fairmesh_api::{PeerBody, PeerState, PeersBody};
 use fairmesh_gossip::Exchanges;
 use fairmesh_model::{Millis, Now, SiteId, clean};
 use fairmesh_site::{PeerStatus, Site, Timing};
 
-use super::answer::{PeerBody, PeerState, PeersBody};
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
 use super::rests_on::answer;

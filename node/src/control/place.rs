@@ -8,6 +8,10 @@ use std::sync::Arc;
 
 use axum::body::Body;
 use axum::response::IntoResponse;
+use fairmesh_api::{
+    MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, SlaBody,
+    StandingBody,
+};
 use fairmesh_broker::utility::{Class, Matching, Utility, Wishes};
 use fairmesh_broker::weigh::weigh;
 use fairmesh_broker::{Chooser, Engine, Known, Ranked, Ranking, Request, Selector, Verdict, rank};
@@ -23,10 +27,6 @@ use fairmesh_site::{
     Account, Advert, AdvertAnswer, AdvertCall, Occupancy, Site, WAITING_MAX, Words,
 };
 
-use super::answer::{
-    MetBody, OccupancyAsk, OccupancyBody, PlaceAsk, PlaceBody, PlacedBody, RefusedBody, SlaBody,
-    StandingBody,
-};
 use super::error::ApiError;
 use super::extract::json;
 use super::priority::fraction;

@@ -3,18 +3,18 @@
 //! Invariant: all that is told was signed by the site that it speaks of, this one among them.
 
 use axum::response::IntoResponse;
+use fairmesh_api::words::is_id;
+use fairmesh_api::{HostsBody, MachineBody, PricesBody, QosBody, QueueBody, SitePricesBody};
 use fairmesh_model::{Now, SiteId, VoId, clean};
 use fairmesh_site::Site;
 use serde::Deserialize;
 
 use super::State;
-use super::answer::{HostsBody, MachineBody, PricesBody, QosBody, QueueBody, SitePricesBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::{answer, site_name};
 use super::text::all_clean;
 use super::usage::find_vos;
-use crate::words::is_id;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -3,6 +3,7 @@
 //! Deliberately not here: thousands of them at once, which is what `lookup.sock` is for.
 
 use axum::response::IntoResponse;
+use fairmesh_api::PriorityBody;
 use fairmesh_fairshare::{EntryId, EntryKind, Order};
 use fairmesh_model::{AccountPath, Origin, Share};
 use fairmesh_site::{Account, View, Words};
@@ -10,7 +11,6 @@ use serde::Deserialize;
 
 use super::State;
 use super::access::hidden;
-use super::answer::PriorityBody;
 use super::error::ApiError;
 use super::extract::{Params, Wanted, parse_path};
 use super::rests_on::answer;

@@ -10,6 +10,10 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use fairmesh_api::{
+    HoldBody, QuotaAccountBody, QuotaBody, QuotaPartBody, QuotaSliceBody, QuoteBody, QuotesBody,
+    SettledBody,
+};
 use fairmesh_model::record::RUN_MAX;
 use fairmesh_model::{
     AccountPath, Allocation, AllocationId, CoreMillis, Importance, JobKey, Millis, Now, Origin,
@@ -24,10 +28,6 @@ use serde::de::DeserializeOwned;
 
 use super::State;
 use super::access::hidden;
-use super::answer::{
-    HoldBody, QuotaAccountBody, QuotaBody, QuotaPartBody, QuotaSliceBody, QuoteBody, QuotesBody,
-    SettledBody,
-};
 use super::error::ApiError;
 use super::extract::{Params, parse_path, whole};
 use super::rests_on::{answer, site_name};
@@ -457,8 +457,8 @@ fn mode_by_owner(site: &Site, vo: VoId) -> bool {
     owner.is_some_and(|owner| owner.is_off || owner.mode.is_some())
 }
 
-pub(super) fn totals_body(totals: &Totals) -> super::answer::QuotaTotalsBody {
-    super::answer::QuotaTotalsBody {
+pub(super) fn totals_body(totals: &Totals) -> fairmesh_api::QuotaTotalsBody {
+    fairmesh_api::QuotaTotalsBody {
         granted_core_ms: totals.granted.to_string(),
         passed_on_core_ms: totals.passed_on.to_string(),
         lacking_core_ms: totals.lacking.to_string(),

@@ -13,6 +13,10 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::response::Response;
+use fairmesh_api::{
+    QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody,
+    QuotaUserBody,
+};
 use fairmesh_model::{
     AccountPath, Allocation, CoreMillis, Counters, JobKey, Now, Signed, SiteId, VoId, WallTime,
     clean,
@@ -24,10 +28,6 @@ use serde::Deserialize;
 
 use super::State;
 use super::access::Peer;
-use super::answer::{
-    QuotaDocumentBody, QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransferBody,
-    QuotaUserBody,
-};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::Params;

@@ -15,13 +15,13 @@ use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
+use fairmesh_api::{RefusedJobBody, RefusedJobsBody, RejectsBody, WaitingBody};
 use fairmesh_model::{JobKey, UsageRecord, VoId, WallTime, clean};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX};
 use fairmesh_site::Reported;
 use serde::Deserialize;
 
 use super::accounting;
-use super::answer::{RefusedJobBody, RefusedJobsBody, RejectsBody, WaitingBody};
 use super::error::ApiError;
 use super::extract::{Params, json};
 use super::feed::Feed;

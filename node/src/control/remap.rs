@@ -13,13 +13,13 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::http::StatusCode;
 use axum::response::IntoResponse;
+use fairmesh_api::{AccountBody, LeftBody, MoveBody, RemapBody, UncoveredBody};
 use fairmesh_model::{AccountPath, JobKey, UsageRecord, VoId, WallTime, clean};
 use fairmesh_records::ChargeRule;
 use fairmesh_site::{Account, Fate, JobMark, MOVES_MAX, MovedSums, Remap, Remapper, Site};
 use serde::Deserialize;
 
 use super::access::Peer;
-use super::answer::{AccountBody, LeftBody, MoveBody, RemapBody, UncoveredBody};
 use super::corrections::attributed;
 use super::error::ApiError;
 use super::extract::Params;

@@ -3,13 +3,13 @@
 use std::collections::BTreeMap;
 
 use axum::Json;
+use fairmesh_api::words::timestamp;
+use fairmesh_api::{Answer, CoverageBody, OldestBody, RestsOn, ViewBody};
 use fairmesh_model::{Millis, Now, Share, SiteId, clean};
 use fairmesh_site::{Coverage, Site};
 
 use super::Shared;
-use super::answer::{Answer, CoverageBody, OldestBody, RestsOn, ViewBody};
 use super::error::ApiError;
-use crate::words::timestamp;
 
 /// A JSON answer of schema `fairmesh.<what>/1`.
 pub(super) fn answer<T>(what: &str, rests_on: RestsOn, body: T) -> Json<Answer<T>> {

@@ -11,13 +11,13 @@ use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
+use fairmesh_api::{LevelBody, RestsOn, ShareBody, SharesBody};
 use fairmesh_fairshare::explain::{LevelExplanation, levels};
 use fairmesh_fairshare::{EntryId, EntryKind, Order, Snapshot};
 use fairmesh_model::{AccountPath, Origin, Share, VoId};
 use fairmesh_site::View;
 use serde::Deserialize;
 
-use super::answer::{LevelBody, RestsOn, ShareBody, SharesBody};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Page, Params, Wanted as Whom, parse_path};

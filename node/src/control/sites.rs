@@ -3,6 +3,7 @@
 //! Invariant: what is written is read by `fairmesh place --grid` as the same view, but for ages, which are rounded up.
 
 use axum::response::IntoResponse;
+use fairmesh_api::{GridDiskBody, GridSiteBody, GridStandingBody, SitesBody};
 use fairmesh_broker::disk::DiskRoom;
 use fairmesh_broker::{Sign, SiteView, Standing};
 use fairmesh_model::{Now, Share, clean};
@@ -11,7 +12,6 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::State;
-use super::answer::{GridDiskBody, GridSiteBody, GridStandingBody, SitesBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::rests_on::answer;
@@ -90,10 +90,10 @@ fn number(digits: String) -> Box<RawValue> {
 mod tests {
     use std::collections::BTreeMap;
 
+    use fairmesh_api::Grid;
     use fairmesh_model::{Factor, Millis};
 
     use super::*;
-    use crate::control::answer::Grid;
 
     #[test]
     fn a_view_is_read_back_by_who_reads_files() {

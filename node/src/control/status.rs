@@ -6,13 +6,14 @@ use std::time::Instant;
 
 use axum::Extension;
 use axum::response::IntoResponse;
+use fairmesh_api::finding::Finding;
+use fairmesh_api::{HeadBody, NodeBody, RestsOn, SnapshotBody, StatusBody, VoBody};
 use fairmesh_model::{Now, WallTime, clean};
 use fairmesh_policy::Vouched;
 use fairmesh_site::{Site, Viewed, VoStatus};
 use serde::Deserialize;
 
 use super::access::Peer;
-use super::answer::{HeadBody, NodeBody, RestsOn, SnapshotBody, StatusBody, VoBody};
 use super::error::ApiError;
 use super::extract::Params;
 use super::peers::{Found, elapsed};
@@ -21,7 +22,6 @@ use super::rests_on::{answer, rests_on};
 use super::text::all_clean;
 use super::without_line::without_line;
 use super::{Shared, State, health, loop_states};
-use crate::finding::Finding;
 use crate::log;
 use crate::privacy::{Sight, What};
 

@@ -7,16 +7,16 @@ use std::path::PathBuf;
 
 use axum::body::{Body, HttpBody as _};
 use axum::response::Response;
+use fairmesh_api::client::{AskError, Control, HOST};
+use fairmesh_api::{AccountingBody, Answer, PriorityBody, ReportBody, StatusBody};
 use fairmesh_model::{HistoryRule, SigningKey, WindowLength};
 use fairmesh_policy::parse_tree;
-use fairmesh_schedulers::control::{AskError, Control, HOST};
 use fairmesh_site::{IdentityMap, Pattern, Rule, SiteConfig};
 use futures::FutureExt as _;
 use hyper::service::Service as _;
 use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinHandle;
 
-use super::answer::{AccountingBody, Answer, PriorityBody, ReportBody, StatusBody};
 use super::*;
 use crate::config::ProjectionName;
 use crate::driver::{NodeOptions, SystemClock, start};
@@ -310,9 +310,9 @@ async fn what_makes_no_sense_is_refused_in_words() {
         assert!(!error.contains('\x1b'), "{error:?}");
     }
     let published =
-        crate::control::answer::documents::publish(&world.control, b"no document".to_vec()).await;
+        fairmesh_api::client::documents::publish(&world.control, b"no document".to_vec()).await;
     assert!(published.is_err(), "nonsense was published");
-    let large = crate::control::answer::documents::publish(&world.control, vec![0; 5 << 20]).await;
+    let large = fairmesh_api::client::documents::publish(&world.control, vec![0; 5 << 20]).await;
     assert!(large.is_err(), "a document beyond the limit was taken");
     world.end().await;
 }
@@ -574,8 +574,8 @@ async fn a_job_that_is_refused_for_good_is_listed_until_it_counts() {
             world.control.get("/v1/status", &[]).await.expect("answers");
         status.body
     };
-    let listed = async || -> answer::RefusedJobsBody {
-        let (listed, _): (Answer<answer::RefusedJobsBody>, _) = world
+    let listed = async || -> fairmesh_api::RefusedJobsBody {
+        let (listed, _): (Answer<fairmesh_api::RefusedJobsBody>, _) = world
             .control
             .get("/v1/refused", &[])
             .await

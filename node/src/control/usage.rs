@@ -8,21 +8,21 @@ use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use axum::response::{IntoResponse, Response};
+use fairmesh_api::words::is_id;
+use fairmesh_api::{
+    CountersBody, LedgerBody, NamedCounters, OriginBody, OthersCounters, UnmappedBody,
+    UnmappedOrigin, UsageBody,
+};
 use fairmesh_model::{AccountPath, Counters, Now, SiteId, VoId, clean};
 use fairmesh_site::{Account, KnownUsage, Site, View, VoStatus};
 use serde::Deserialize;
 
 use super::State;
-use super::answer::{
-    CountersBody, LedgerBody, NamedCounters, OriginBody, OthersCounters, UnmappedBody,
-    UnmappedOrigin, UsageBody,
-};
 use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Nothing, Page, Params, parse_path};
 use super::rests_on::{answer, site_names};
 use crate::privacy::{Sight, What};
-use crate::words::is_id;
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -2,11 +2,11 @@
 //!
 //! Invariant: a wish is of a kind that a class of machines can have, and what is wrong is named.
 
+use fairmesh_api::RequireAsk;
 use fairmesh_broker::utility::{Choice, Requirement, Wish, Wishes};
 use fairmesh_model::{Factor, Millis};
 
 use crate::config::quantity::{parse_duration, parse_mebibytes};
-use crate::control::answer::RequireAsk;
 
 /// Kinds of wishes.
 const KINDS: &str = "os, arch, tag, cpus, memory, disk, speed or time";

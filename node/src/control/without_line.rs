@@ -3,10 +3,10 @@
 //! Invariant: figures are those of the order that look-ups are answered from; an account is named only to a reader
 //! who may see its usage. Deliberately not here: whether that is a fault (`doctor`).
 
+use fairmesh_api::{AccountUsageBody, WithoutLineBody};
 use fairmesh_fairshare::{Others, Snapshot, others};
 use fairmesh_model::Share;
 
-use super::answer::{AccountUsageBody, WithoutLineBody};
 use crate::privacy::{Sight, What};
 
 /// Accounts of one level that an answer names.

@@ -3,9 +3,9 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use fairmesh_model::Seq;
+use fairmesh_model::{Seq, Severity};
 use fairmesh_round::{Op, Step};
-use fairmesh_site::{Effect, HeadId, Severity};
+use fairmesh_site::{Effect, HeadId};
 
 use super::room::Arrivals;
 use super::{Driver, Observation};

@@ -16,10 +16,10 @@ use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, SyncSender, channel, s
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
 
+use fairmesh_api::words::timestamp;
 use tracing_subscriber::fmt::MakeWriter;
 
 use crate::driver::wall_now;
-use crate::words::timestamp;
 
 pub use journal::Lines;
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_api::{PeerState, StatusBody};
 use fairmesh_model::Now;
 use fairmesh_site::Site;
 use prometheus_client::metrics::family::Family;
@@ -15,7 +16,6 @@ use strum::VariantArray as _;
 
 use super::Sample;
 use super::registry::{FloatGauge, Labels, float_gauges, gauges, signed};
-use crate::control::answer::{PeerState, StatusBody};
 
 /// Codes that alerts are made of.
 const CODES: [&str; 15] = [

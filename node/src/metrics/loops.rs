@@ -3,7 +3,7 @@
 //! Invariant: ages go on growing when a loop is silent, as they are counted from its last good round;
 //! what was never heard is not there. Deliberately not here: the loops (`fairmesh-schedulers`).
 
-use fairmesh_schedulers::report::{FeedReport, LoopsReport, SyncReport};
+use fairmesh_api::loops::{FeedReport, LoopsReport, SyncReport};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::registry::{Registry, Unit};
@@ -100,7 +100,7 @@ fn age(registry: &mut Registry, name: &str, help: &str, since_ms: Option<u64>, n
 
 #[cfg(test)]
 mod tests {
-    use fairmesh_schedulers::report::RoundsReport;
+    use fairmesh_api::loops::RoundsReport;
 
     use super::super::registry::render;
     use super::*;

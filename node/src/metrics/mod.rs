@@ -19,9 +19,9 @@ use std::sync::Arc;
 use axum::extract::State;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::IntoResponse;
+use fairmesh_api::loops::LoopsReport;
 use fairmesh_gossip::GossipStats;
 use fairmesh_model::{Now, VoId};
-use fairmesh_schedulers::report::LoopsReport;
 use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats};
 use serde::Deserialize;
 

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use axum::body::Body;
 use axum::http::header;
 use axum::response::{IntoResponse, Response};
+use fairmesh_api::words::timestamp;
 use fairmesh_fairshare::{EntryId, Order};
 
 use super::gather::Seen;
 use super::sites;
 use super::usage::Behind;
 use crate::control::fraction;
-use crate::words::timestamp;
 
 /// Entries of one piece: some 100 kB.
 const PIECE: usize = 2_000;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_api::words::until;
 use fairmesh_model::{VoId, WallTime, clean};
 use fairmesh_policy::DocumentKind;
 use maud::{Markup, html};
@@ -10,7 +11,6 @@ use super::gather::Seen;
 use super::html::{csv_link, date};
 use crate::control;
 use crate::driver::{Gone, NodeHandle};
-use crate::words::until;
 
 /// From when on before its end a document is marked.
 const SOON_MS: u64 = 30 * 86_400_000;

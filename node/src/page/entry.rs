@@ -1,8 +1,9 @@
 //! The page of an entry of the share tree: where it stands and why, who competes with it, what it used, when and
 //! where, and what is below it. The root's is the front page, with notices, sites and documents.
 
+use fairmesh_api::client::encoded;
+use fairmesh_api::words::name_or_id;
 use fairmesh_fairshare::EntryId;
-use fairmesh_schedulers::control::encoded;
 use maud::{Markup, html};
 
 use super::figures::{Figures, hours, percent};
@@ -13,7 +14,6 @@ use super::usage::{Behind, Usage};
 use super::{chart, documents, icicle, sites};
 use crate::control::explained;
 use crate::words::explanation::{Whose, comparison_words, level_words, reason};
-use crate::words::name_or_id;
 
 /// Entries that are named before and behind one that competes with them.
 const RIVALS_MAX: usize = 6;

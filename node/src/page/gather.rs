@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 
 use axum::body::Bytes;
 use axum::http::StatusCode;
+use fairmesh_api::finding::Finding;
+use fairmesh_api::{RestsOn, StatusBody};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::Refused;
 use super::documents::Document;
 use super::usage::Usage;
-use crate::control::answer::{RestsOn, StatusBody};
 use crate::control::namesakes::{self, Held};
 use crate::control::{Moment, Shared, status};
-use crate::finding::Finding;
 use crate::privacy::What;
 
 /// How long what the node says of itself is shown as now.

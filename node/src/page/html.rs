@@ -5,12 +5,12 @@
 
 use axum::http::{StatusCode, header};
 use axum::response::IntoResponse;
+use fairmesh_api::client::encoded;
+use fairmesh_api::words::{age, timestamp};
 use fairmesh_model::{Millis, WallTime};
-use fairmesh_schedulers::control::encoded;
 use maud::{DOCTYPE, Markup, html};
 
 use super::gather::Seen;
-use crate::words::{age, timestamp};
 
 /// A page as an answer.
 pub(super) fn answer(page: Markup) -> impl IntoResponse {

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
+use fairmesh_api::finding::Finding;
+use fairmesh_api::words::{age, name_or_id};
+use fairmesh_api::{PeerBody, PeerState};
 use fairmesh_model::Millis;
 use maud::{Markup, html};
 
 use super::gather::Seen;
 use super::html::csv_link;
-use crate::control::answer::{PeerBody, PeerState};
-use crate::finding::Finding;
-use crate::words::{age, name_or_id};
 
 /// A site as it is shown.
 pub(super) struct Row {

@@ -3,8 +3,8 @@
 //! Invariant: whatever the number of entries, only the rows of one page are written; ordering them takes one pass and
 //! a sort, on the thread that makes the page.
 
+use fairmesh_api::client::encoded;
 use fairmesh_fairshare::EntryId;
-use fairmesh_schedulers::control::encoded;
 use maud::{Markup, html};
 use serde::Deserialize;
 

@@ -24,9 +24,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 
+use fairmesh_api::record_log::LogState;
 use fairmesh_model::{Millis, WallTime};
 use fairmesh_records::BatchRecord;
-use fairmesh_schedulers::record_log::LogState;
 use rusqlite::Connection;
 use tokio::sync::{oneshot, watch};
 

@@ -10,7 +10,7 @@ use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use fairmesh_schedulers::record_log::{LogStart, LogState};
+use fairmesh_api::record_log::{LogStart, LogState};
 use rusqlite::{Connection, ErrorCode, OpenFlags};
 
 use super::LogError;

@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use fairmesh_api::record_log::{LogLoss, LogPlace};
 use fairmesh_model::{JobKey, Origin};
 use fairmesh_records::{Dimension, Format, JobState};
-use fairmesh_schedulers::record_log::{LogLoss, LogPlace};
 
 use super::*;
 use crate::driver::wall_now;

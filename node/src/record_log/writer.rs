@@ -11,8 +11,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use fairmesh_api::record_log::LogState;
 use fairmesh_model::WallTime;
-use fairmesh_schedulers::record_log::LogState;
 use rusqlite::Connection;
 use tokio::sync::watch;
 

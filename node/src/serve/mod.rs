@@ -14,6 +14,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use fairmesh_api::RestsOn;
 use fairmesh_client::protocol::{self, Who};
 use fairmesh_fairshare::Order;
 use fairmesh_model::{AccountPath, Millis, Now};
@@ -23,7 +24,6 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
 use crate::config::ProjectionName;
-use crate::control::answer::RestsOn;
 use crate::driver::{Gone, NodeHandle};
 use crate::lookup::{LookupSnapshot, LookupSource};
 

@@ -5,12 +5,12 @@
 
 use std::io::{self, Write};
 
+use fairmesh_api::words::name_or_id;
+use fairmesh_api::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 use fairmesh_model::clean;
 
-use super::name_or_id;
 use super::number::{amount, core_hours, number, percent};
 use crate::config::ProjectionName;
-use crate::control::answer::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 
 /// What the top entries share.
 const THIS_SITE: &str = "this site";

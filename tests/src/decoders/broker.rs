@@ -2,11 +2,10 @@
 //!
 //! Invariant: what was read is used as well, and that must not panic either.
 
+use fairmesh_api::{Grid, PlaceAsk};
 use fairmesh_broker::queue::{Limits, Manager, Record};
 use fairmesh_broker::{Engine, Request, Selector, Sla, judge};
 use fairmesh_model::{Millis, WallTime};
-use fairmesh_node::control::answer::Grid;
-use fairmesh_node::control::answer::PlaceAsk;
 
 /// A usage SLA. What was read is written, and read back as the same.
 ///

@@ -1,9 +1,7 @@
 //! What `fairmesh explain` prints, and whom its arguments mean.
 
 use clap::Parser as _;
-use fairmesh_node::control::answer::{
-    CauseBody, CauseOfSite, ComparisonBody, CountersBody, LevelBody,
-};
+use fairmesh_api::{CauseBody, CauseOfSite, ComparisonBody, CountersBody, LevelBody};
 use fairmesh_node::words::explanation::{level_words, place_sentence, reason, write};
 
 use super::*;

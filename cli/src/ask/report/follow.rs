@@ -14,12 +14,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context as _, bail};
+use fairmesh_api::record_log::{LogPlace, LogState};
 use fairmesh_model::clean;
 use fairmesh_node::driver::wall_now;
 use fairmesh_records::format::DETECT_BYTES_MAX;
 use fairmesh_records::{Format, GridIdentities};
 use fairmesh_schedulers::follow::{FilePosition, Listing, Portion, Reader};
-use fairmesh_schedulers::record_log::{LogPlace, LogState};
 use fairmesh_schedulers::state;
 use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};

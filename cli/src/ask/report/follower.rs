@@ -7,10 +7,10 @@
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use fairmesh_api::loops::{FeedReport, LoopsReport, RoundsReport};
+use fairmesh_api::record_log::LogState;
 use fairmesh_model::clean;
 use fairmesh_node::driver::wall_now;
-use fairmesh_schedulers::record_log::LogState;
-use fairmesh_schedulers::report::{FeedReport, LoopsReport, RoundsReport};
 use fairmesh_schedulers::{loops, past};
 
 use super::Reporting;

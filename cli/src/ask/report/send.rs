@@ -6,11 +6,11 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use fairmesh_api::client::{AskError, Control};
+use fairmesh_api::{AccountingBody, Answer, RejectsBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{AccountingBody, Answer, RejectsBody};
 use fairmesh_node::driver::wall_now;
 use fairmesh_records::{ChargeRule, Format, Job, Skip};
-use fairmesh_schedulers::control::{AskError, Control};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 
 use super::super::no_member;

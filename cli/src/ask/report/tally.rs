@@ -6,11 +6,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write;
 
+use fairmesh_api::words::count;
+use fairmesh_api::{AccountCharge, AccountingBody, Refusal, ReportBody, SummaryBody};
 use fairmesh_model::clean;
-use fairmesh_node::control::answer::{
-    AccountCharge, AccountingBody, Refusal, ReportBody, SummaryBody,
-};
-use fairmesh_node::words::count;
 use fairmesh_node::words::number::core_hours;
 use fairmesh_records::Summary;
 use serde::Serialize;

@@ -8,7 +8,7 @@ use std::hash::BuildHasher as _;
 use std::io::{self, BufRead as _, BufReader};
 use std::path::Path;
 
-use fairmesh_node::control::answer::{RejectsBody, WaitingBody};
+use fairmesh_api::{RejectsBody, WaitingBody};
 use fairmesh_node::driver::wall_now;
 use foldhash::quality::FixedState;
 

@@ -16,12 +16,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
+use fairmesh_api::client::Control;
 use fairmesh_model::record::RUN_MAX;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
 use super::{Slurm, queue};
-use crate::control::Control;
 use crate::job::{Job, State};
 use crate::now_ms;
 

@@ -16,13 +16,13 @@ use axum::Extension;
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use axum::response::Response;
+use fairmesh_api::{Answer, SummaryBody};
 use fairmesh_model::{VoId, WallTime};
 use fairmesh_records::{Dimension, JobState};
 use serde::Deserialize;
 
 use crate::config::quantity::parse_moment;
 use crate::control::access::{Peer, hidden};
-use crate::control::answer::{Answer, SummaryBody};
 use crate::control::beside::{Beside, Pieces, Wanted};
 use crate::control::error::ApiError;
 use crate::control::extract::Params;

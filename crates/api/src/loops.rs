@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 /// The body of `POST /v1/slurm` and its like: either loop, or both. Counters begin with the loop's process.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct LoopsReport {
     /// Priorities into the batch system.
@@ -28,7 +28,7 @@ impl LoopsReport {
 
 /// How the rounds of a loop ended.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct RoundsReport {
     /// Rounds that came to their end.
@@ -55,7 +55,7 @@ pub struct RoundsReport {
 
 /// Rounds that failed one after the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Trouble {
     /// How many.
@@ -68,7 +68,7 @@ pub struct Trouble {
 
 /// `fairmesh slurm sync` and its like.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct SyncReport {
     /// Its rounds.
@@ -91,7 +91,7 @@ pub struct SyncReport {
 
 /// `fairmesh slurm feed` and its like.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct FeedReport {
     /// Its rounds.

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use fairmesh_schedulers::record_log::LogState;
+use crate::record_log::LogState;
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::json;
@@ -205,7 +205,7 @@ fn the_schemas_in_docs_are_those_of_the_answers() {
         ("error.json".to_owned(), text(&written::<ErrorBody>())),
     ];
     let api = ("openapi.json".to_owned(), openapi(&schemas));
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../docs/schemas");
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/schemas");
     let is_written = std::env::var_os("FAIRMESH_WRITE_SCHEMAS").is_some();
     for (name, schema) in schemas.into_iter().chain([api]) {
         let path = folder.join(&name);

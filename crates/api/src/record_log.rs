@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 /// Batches that the log took during one start of the node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct LogStart {
     /// Random: it distinguishes the start from one on a copy of the data folder.
     pub start: i64,
@@ -22,7 +22,7 @@ pub struct LogStart {
 
 /// What the node answers to a report of a loop: the state of its record log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(default)]
 pub struct LogState {
     /// The id of the node's record log. A feed that finds another one than before reports all that its source has

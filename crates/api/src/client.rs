@@ -3,6 +3,8 @@
 //! Invariant: one request, one connection, within a deadline and a size; whatever fails says what to
 //! do next. Deliberately not here: what is asked.
 
+pub mod documents;
+
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;

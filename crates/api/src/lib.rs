@@ -1,18 +1,26 @@
-//! The answers of `control.sock`, as the server writes them and `ask` reads them.
+//! The answers of a node's `control.sock`: one type for each, its JSON and its schema, which the server writes and the
+//! commands and loops read; the client that asks; and the words that both use.
 //!
 //! Invariant: an answer begins with its schema, `fairmesh.<what>/1`; within a version fields are
 //! only added. Amounts that may exceed 2^53, and everything with decimals, are decimal strings; a
 //! share or deviation is a percentage; times are milliseconds since the Unix epoch.
+//! Deliberately not here: making an answer (`node/src/control`) and printing it (`cli`).
+#![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
 use serde::{Deserialize, Serialize};
 
+pub mod client;
+pub mod finding;
+pub mod loops;
+pub mod record_log;
+pub mod words;
+
 mod accounting;
 mod corrections;
-pub mod documents;
 mod forward;
 mod grid;
 mod mesh;
-pub(crate) mod peer_state;
+pub mod peer_state;
 mod place;
 mod prices;
 mod quota;

@@ -2,9 +2,9 @@
 
 use anyhow::Context as _;
 use fairmesh_model::clean;
-use fairmesh_schedulers::control::Control;
 
-use super::{Answer, DocumentsBody, PublishedBody};
+use super::Control;
+use crate::{Answer, DocumentsBody, PublishedBody};
 
 /// Hands a signed document to the node; gives what became of it.
 ///

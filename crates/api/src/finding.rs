@@ -5,13 +5,13 @@
 //! `docs/troubleshooting.md` that says what to do; that page is a part of the program, so there is one text of it.
 //! Deliberately not here: looking (`control/health`, `config/lint`, `doctor`).
 
+use fairmesh_model::Severity;
 use fairmesh_model::clean;
-use fairmesh_site::{Notice, Severity};
 use serde::{Deserialize, Serialize};
 use strum::{EnumString, IntoStaticStr, VariantArray};
 
 /// The page with a section for each code.
-const PAGE: &str = include_str!("../../docs/troubleshooting.md");
+const PAGE: &str = include_str!("../../../docs/troubleshooting.md");
 
 /// What begins the paragraph that says what to do.
 const REMEDY: &str = "Do: ";
@@ -31,7 +31,7 @@ pub struct Finding {
     pub remedy: Option<String>,
 }
 
-/// `fairmesh.doctor/1`: what `fairmesh doctor` found.
+/// `fairmesh.doctor/1`.
 #[derive(Debug, Clone, Serialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct DoctorBody {
@@ -150,26 +150,6 @@ impl Code {
         self.into()
     }
 
-    /// That of a site's notice.
-    pub fn of(notice: &Notice) -> Self {
-        match notice {
-            Notice::Founded { .. } => Self::VoFounded,
-            Notice::Adopted { .. } => Self::DocumentAdopted,
-            Notice::Policy { .. } => Self::PolicyWarning,
-            Notice::Snapshot { .. } => Self::PolicySnapshot,
-            Notice::Refused { .. } => Self::Refused,
-            Notice::ClockOff { .. } => Self::ClockOff,
-            Notice::OwnClockOff { .. } => Self::OwnClockOff,
-            Notice::Forked { .. } => Self::SiteForked,
-            Notice::Twice { .. } => Self::SiteTwice,
-            Notice::Recovered { .. } => Self::CountersRecovered,
-            Notice::OverCapacity { .. } => Self::OverCapacity,
-            Notice::TookBack { .. } => Self::UsageTakenBack,
-            Notice::OverBudget { .. } => Self::OverBudget,
-            Notice::BadRow { .. } => Self::BadRow,
-        }
-    }
-
     /// Its section of the page, without the heading.
     pub fn section(self) -> &'static str {
         sections()
@@ -273,30 +253,5 @@ mod tests {
         let remedy = found.remedy.expect("the page says");
         assert!(remedy.contains("fairmesh netcheck"), "{remedy}");
         assert!(!remedy.contains('\n') && !found.text.contains('\u{1b}'));
-    }
-
-    #[test]
-    fn the_sites_notices_have_the_codes_that_they_call_themselves() {
-        let vo = fairmesh_model::VoId::from_bytes([1; 32]);
-        let notices = [
-            Notice::Recovered { vo },
-            Notice::OverBudget {
-                vo,
-                until: fairmesh_model::WallTime(0),
-            },
-            Notice::BadRow {
-                what: String::new(),
-            },
-            Notice::OwnClockOff {
-                what: String::new(),
-            },
-            Notice::Adopted {
-                vo,
-                what: String::new(),
-            },
-        ];
-        for notice in notices {
-            assert_eq!(Code::of(&notice).name(), notice.code());
-        }
     }
 }

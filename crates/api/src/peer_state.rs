@@ -3,7 +3,7 @@
 //!
 //! Invariant: each state has one row of the table in docs/reference/peers.md, with its level, code and remedy.
 
-use fairmesh_site::Severity;
+use fairmesh_model::Severity;
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantArray};
 
@@ -58,7 +58,7 @@ impl PeerState {
     }
 
     /// As a sentence about several sites begins.
-    pub(crate) fn predicate(self) -> &'static str {
+    pub fn predicate(self) -> &'static str {
         match self {
             Self::InSync => "in sync",
             Self::Exchanging => "exchanging",
@@ -74,7 +74,7 @@ impl PeerState {
     }
 
     /// What an operator reads about it, and how bad it is; nothing where all is well.
-    pub(crate) fn code(self) -> Option<(Code, Severity)> {
+    pub fn code(self) -> Option<(Code, Severity)> {
         Some(match self {
             Self::InSync | Self::Exchanging => return None,
             Self::ThroughOthers => (Code::PeerThroughOthers, Severity::Info),
@@ -99,7 +99,7 @@ impl PeerState {
 mod tests {
     use super::*;
 
-    const PAGE: &str = include_str!("../../../../docs/reference/peers.md");
+    const PAGE: &str = include_str!("../../../docs/reference/peers.md");
 
     #[test]
     fn each_state_has_its_row_in_the_reference() {

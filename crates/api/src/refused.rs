@@ -2,8 +2,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::refused::Waiting;
-
 /// `fairmesh.refused/1`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(test, derive(schemars::JsonSchema))]
@@ -61,14 +59,4 @@ pub struct RejectsBody {
     /// How many, since when, and why; a count of 0 takes the file out of the list.
     #[serde(flatten)]
     pub lines: WaitingBody,
-}
-
-impl From<&Waiting> for WaitingBody {
-    fn from(of: &Waiting) -> Self {
-        Self {
-            count: of.count,
-            since_ms: of.since.0,
-            reason: fairmesh_model::clean(&of.reason),
-        }
-    }
 }

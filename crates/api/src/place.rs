@@ -233,6 +233,10 @@ pub struct OccupancyBody {
     pub is_told: bool,
 }
 
+/// What a number with decimals is in a schema.
+#[cfg(test)]
+type Number = f64;
+
 /// `fairmesh.sites/1`: how the sites of a VO stand by what the node knows, in the form of a GRID.json (percentages are
 /// numbers there). Sites that say nothing of themselves are left out.
 #[derive(Debug, Serialize)]
@@ -261,7 +265,7 @@ pub struct GridSiteBody {
     /// How long a job would wait, if that is told.
     pub wait_s: Option<u64>,
     /// Speed of its slowest machines.
-    #[cfg_attr(test, schemars(with = "f64"))]
+    #[cfg_attr(test, schemars(with = "Number"))]
     pub spec: Box<RawValue>,
     /// How old this is, rounded up.
     pub age_s: Option<u64>,
@@ -272,10 +276,10 @@ pub struct GridSiteBody {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub struct GridStandingBody {
     /// Percent of the epoch.
-    #[cfg_attr(test, schemars(with = "f64"))]
+    #[cfg_attr(test, schemars(with = "Number"))]
     pub epoch_used: Box<RawValue>,
     /// Percent of it that it may use.
-    #[cfg_attr(test, schemars(with = "f64"))]
+    #[cfg_attr(test, schemars(with = "Number"))]
     pub epoch_share: Box<RawValue>,
     /// CPUs that it holds.
     pub burst_used: u64,
