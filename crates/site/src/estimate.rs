@@ -1,6 +1,6 @@
 //! What a report would count, without counting it, here or at another site.
 //!
-//! Invariant: nothing changes; what it says is what [`Site::handle`] would do with the same record at
+//! Invariant: nothing changes; what it says is what [`handle`](crate::Site::handle) would do with the same record at
 //! the same moment, but for records of one job that come together, of which each is judged alone.
 
 use std::collections::BTreeMap;

@@ -14,71 +14,76 @@
 //! handed in) and everything about people (tables, configuration files).
 #![warn(clippy::float_arithmetic, clippy::cast_possible_truncation)]
 
-mod advert;
+// Values.
+mod audit;
 mod charge;
 mod checks;
-mod clocks;
 mod config;
-mod cx;
+mod document;
+mod event;
 mod identity;
 mod kinds;
 mod moved;
 mod notice;
+mod reach;
+mod refund;
 mod store;
+mod tickets;
 mod time;
-mod twin;
 mod view;
+mod work;
 
+// Parts.
+mod adoptions;
+mod advert;
+mod cx;
+mod forward;
+mod inbox;
+mod instalments;
+mod jobs;
+mod mounts;
 mod own;
+mod parts;
+mod peers;
 mod published;
 mod quota;
+mod recovered;
+mod requests;
+mod running;
+mod shares;
 mod vo;
 mod vos;
 
-mod event;
-mod jobs;
-mod members;
-mod parts;
-mod peers;
-mod shares;
-
+// Handlers, which borrow parts.
 mod absorb;
-mod adoptions;
 mod again;
-mod audit;
+mod clocks;
 mod correct;
 mod describe;
-mod document;
 mod documents;
-mod estimate;
-mod forward;
 mod gc;
-mod inbox;
-mod instalments;
-mod mounts;
+mod members;
 mod publish;
-mod query;
-mod questions;
-mod reach;
 mod receive;
 mod reconfigure;
-mod recovered;
-mod refund;
 mod remap;
 mod report;
 mod reporting;
-mod requests;
 mod restore;
-mod running;
 mod running_list;
-mod site;
-mod tables;
 mod terms;
-mod tickets;
 mod trees;
+mod twin;
 mod usage;
+
+// Questions, which read them.
+mod estimate;
+mod query;
+mod questions;
+mod tables;
 mod weighed;
-mod work;
+
+mod site;
 
 pub use adoptions::{Adoption, BroughtBy};
 pub use advert::part::{Advert, read as read_advert};

@@ -6,9 +6,9 @@
 //! its head is signed, a hold before it is answered, a charge with the counters of the usage that it is for.
 //!
 //! A start cannot know whether its store is an old copy, so it spends nothing until every other member has been
-//! heard: until that one holds a head of this start, and this site all heads that it holds ([`RightsHandler::hear`](rights::RightsHandler::hear)).
+//! heard: until that one holds a head of this start, and this site all heads that it holds (`RightsHandler::hear`).
 //!
-//! Invariant: whatever a ledger changes is kept by [`keep_quota`](rights::RightsHandler::keep_quota) within the same event.
+//! Invariant: whatever a ledger changes is kept by `RightsHandler::keep_quota` within the same event.
 //! Deliberately not here: what is decided, and what counts of others (`fairmesh-quota`); a VO without
 //! allocations keeps nothing, asks nobody and says nothing.
 

@@ -232,7 +232,7 @@ impl RestoreHandler<'_> {
         let signed_at = self.vos.values().filter_map(|vo| vo.signed_at(self.cx.id));
         self.cx.clock.last_head_at =
             mutant!(LastHeadForgotten, signed_at.max(), None).unwrap_or_default();
-        doubt_clock(self.cx, &self.vos, now.wall);
+        doubt_clock(self.cx, self.vos, now.wall);
     }
 
     fn restore_proofs(&mut self, now: Now, rows: Vec<KeyValue>) {

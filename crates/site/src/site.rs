@@ -80,7 +80,7 @@ impl Site {
             secret: HashSecret::of(&key),
             now: now.wall,
         };
-        let parts = Parts {
+        let mut parts = Parts {
             own: Own::new(incarnation, config.local_window),
             vos: Vos::new(vos),
             shares: Shares::new(Tree::build(&nothing)),
@@ -104,14 +104,9 @@ impl Site {
                 stats: SiteStats::default(),
             },
         };
-        let mut site = Self { parts };
-        describe_all(
-            &site.parts.cx.config,
-            &mut site.parts.own,
-            &mut site.parts.vos,
-        );
-        site.parts.forward.follow_consent(&site.parts.cx.config);
-        site
+        describe_all(&parts.cx.config, &mut parts.own, &mut parts.vos);
+        parts.forward.follow_consent(&parts.cx.config);
+        Self { parts }
     }
 
     /// A site with a past. `incarnation` is taken unless the past knows one as high.
@@ -149,7 +144,7 @@ impl Site {
         site
     }
 
-    pub(crate) fn quota_handler(&mut self) -> QuotaHandler<'_> {
+    fn quotas(&mut self) -> QuotaHandler<'_> {
         QuotaHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -161,7 +156,7 @@ impl Site {
         }
     }
 
-    pub(crate) fn confirm_handler(&mut self) -> ConfirmHandler<'_> {
+    fn confirms(&mut self) -> ConfirmHandler<'_> {
         ConfirmHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -171,7 +166,7 @@ impl Site {
         }
     }
 
-    pub(crate) fn adverts_handler(&mut self) -> AdvertHandler<'_> {
+    fn adverts(&mut self) -> AdvertHandler<'_> {
         AdvertHandler::new(
             &mut self.parts.cx,
             &mut self.parts.own,
@@ -180,7 +175,7 @@ impl Site {
         )
     }
 
-    pub(crate) fn head_handler(&mut self) -> HeadHandler<'_> {
+    fn heads(&mut self) -> HeadHandler<'_> {
         HeadHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -201,7 +196,7 @@ impl Site {
         }
     }
 
-    fn publisher(&mut self) -> PublishHandler<'_> {
+    fn publishing(&mut self) -> PublishHandler<'_> {
         PublishHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -211,7 +206,7 @@ impl Site {
         }
     }
 
-    fn gc_handler(&mut self) -> GcHandler<'_> {
+    fn garbage(&mut self) -> GcHandler<'_> {
         GcHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -221,7 +216,7 @@ impl Site {
         }
     }
 
-    fn config_handler(&mut self) -> ConfigHandler<'_> {
+    fn configuration(&mut self) -> ConfigHandler<'_> {
         ConfigHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -233,7 +228,7 @@ impl Site {
         }
     }
 
-    fn forward_handler(&mut self) -> ForwardHandler<'_> {
+    fn forwarding(&mut self) -> ForwardHandler<'_> {
         ForwardHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -244,7 +239,7 @@ impl Site {
         }
     }
 
-    fn job_handler(&mut self) -> JobHandler<'_> {
+    fn jobs(&mut self) -> JobHandler<'_> {
         JobHandler {
             cx: &mut self.parts.cx,
             own: &mut self.parts.own,
@@ -255,7 +250,7 @@ impl Site {
         }
     }
 
-    pub(crate) fn usage(&mut self) -> UsageHandler<'_> {
+    fn usage(&mut self) -> UsageHandler<'_> {
         UsageHandler::new(
             &mut self.parts.cx,
             &mut self.parts.own,
@@ -266,67 +261,59 @@ impl Site {
 
     /// Takes an event and says what is to be done.
     pub fn handle(&mut self, now: Now, event: Event) -> Vec<Effect> {
-        watch_own_clock(
-            &mut self.parts.cx,
-            &mut self.parts.own,
-            &self.parts.vos,
-            &mut self.parts.peers.gossip,
-            now,
-        );
+        let Parts {
+            cx,
+            own,
+            vos,
+            peers,
+            ..
+        } = &mut self.parts;
+        watch_own_clock(cx, own, vos, &mut peers.gossip, now);
         match event {
-            Event::Tick => self.parts.cx.notices.expire(now.mono),
-            Event::Connected(peer) => self.parts.peers.gossip.connected(peer),
+            Event::Tick => cx.notices.expire(now.mono),
+            Event::Connected(peer) => peers.gossip.connected(peer),
             Event::Disconnected(peer) => {
-                self.parts
-                    .peers
-                    .gossip
-                    .disconnected(peer, &mut self.parts.vos);
-                self.parts.vos.cancel_requests(peer);
-                self.parts.cx.clear_clock(peer);
+                peers.gossip.disconnected(peer, &mut **vos);
+                vos.cancel_requests(peer);
+                cx.clear_clock(peer);
             }
-            Event::Called(peer) => self.parts.peers.take_caller(&self.parts.vos, peer),
+            Event::Called(peer) => peers.take_caller(vos, peer),
             Event::Pushed {
                 from,
                 vo,
                 bytes,
                 token,
-            } => self.head_handler().take_push(now, from, vo, &bytes, token),
+            } => self.heads().take_push(now, from, vo, &bytes, token),
             Event::Asked {
                 from,
                 bytes,
                 channel,
             } => self.answer(now, from, channel, &bytes),
             Event::Answered { from, id, bytes } => self.answered(now, from, id, bytes.as_deref()),
-            Event::Report { ticket, records } => {
-                self.job_handler().take_report(now, ticket, &records)
-            }
-            Event::Running { ticket, jobs } => self.job_handler().take_running(now, ticket, jobs),
+            Event::Report { ticket, records } => self.jobs().take_report(now, ticket, &records),
+            Event::Running { ticket, jobs } => self.jobs().take_running(now, ticket, jobs),
             Event::Correct { ticket, correction } => {
-                self.job_handler().take_correction(now, ticket, &correction);
+                self.jobs().take_correction(now, ticket, &correction);
             }
-            Event::Remap { ticket, change } => self.job_handler().take_remap(now, ticket, *change),
-            Event::Quota { ticket, call } => self.quota_handler().take_quota(now, ticket, call),
+            Event::Remap { ticket, change } => self.jobs().take_remap(now, ticket, *change),
+            Event::Quota { ticket, call } => self.quotas().take_quota(now, ticket, call),
             Event::Advert { ticket, call } => match call {
                 AdvertCall::Tell(occupancy) => {
-                    self.adverts_handler()
-                        .take_occupancy(now, ticket, occupancy);
+                    self.adverts().take_occupancy(now, ticket, occupancy);
                 }
                 AdvertCall::Confirm { vo, sites } => {
-                    self.confirm_handler()
-                        .ask_to_confirm(now, ticket, vo, sites);
+                    self.confirms().ask_to_confirm(now, ticket, vo, sites);
                 }
             },
             Event::Forward { ticket, call } => {
-                self.forward_handler().take_forward_call(now, ticket, call)
+                self.forwarding().take_forward_call(now, ticket, call)
             }
             Event::Publish { ticket, bytes, by } => self.parts.inbox.hand_in(ticket, by, bytes),
-            Event::Done(Done(Outcome::Read(document))) => {
-                self.head_handler().take_read(now, document)
-            }
+            Event::Done(Done(Outcome::Read(document))) => self.heads().take_read(now, document),
             Event::Done(Done(Outcome::Built(tree))) => self.trees().take_tree(*tree),
             Event::Done(Done(Outcome::Summed(vo, summed))) => self.parts.vos.take_sum(vo, *summed),
-            Event::Reconfigured(config) => self.config_handler().reconfigure(now, *config),
-            Event::Stopping => self.publisher().publish_all(now),
+            Event::Reconfigured(config) => self.configuration().reconfigure(now, *config),
+            Event::Stopping => self.publishing().publish_all(now),
         }
         self.advance(now);
         std::mem::take(&mut self.parts.cx.effects)
@@ -334,33 +321,24 @@ impl Site {
 
     /// When the site has something to do although nothing happens.
     pub fn next_wakeup(&self, now: MonoTime) -> MonoTime {
-        let is_loading = matches!(&self.parts.shares.next, Some(Next::Loading(next)) if next.is_ready(&self.parts.vos));
-        let is_behind = self.parts.vos.values().any(|vo| vo.published.is_ready());
-        if self.parts.shares.tree.is_sweeping
-            || is_loading
-            || is_behind
-            || self.parts.inbox.is_ready()
-        {
+        let next = self.shares.next.as_ref();
+        let is_loading = next
+            .is_some_and(|next| matches!(next, Next::Loading(next) if next.is_ready(&self.vos)));
+        let is_behind = self.vos.values().any(|vo| vo.published.is_ready());
+        if self.shares.tree.is_sweeping || is_loading || is_behind || self.inbox.is_ready() {
             return now;
         }
         // While a document is read nobody is asked for anything.
-        let rests = self.parts.vos.values();
+        let rests = self.vos.values();
         let rests = rests.filter_map(|vo| vo.replica.rests_until());
-        let gossip = self
-            .parts
-            .peers
-            .gossip
-            .next_wakeup()
-            .into_iter()
-            .chain(rests);
-        let gossip = gossip.filter(|_| self.parts.inbox.is_empty());
-        let publishing = publishing_vos(&self.parts.cx, &self.parts.vos).into_iter();
-        let publish = publishing
-            .map(|vo| publish_due_at(&self.parts.cx, &self.parts.own, &self.parts.vos, vo));
+        let gossip = self.peers.gossip.next_wakeup().into_iter().chain(rests);
+        let gossip = gossip.filter(|_| self.inbox.is_empty());
+        let publishing = publishing_vos(&self.cx, &self.vos).into_iter();
+        let publish = publishing.map(|vo| publish_due_at(&self.cx, &self.own, &self.vos, vo));
         publish
             .chain(gossip)
-            .chain(self.parts.vos.quota_wakeup())
-            .chain(self.parts.peers.confirms.wakeup())
+            .chain(self.vos.quota_wakeup())
+            .chain(self.peers.confirms.wakeup())
             .chain([now.after(mutant!(TicksHourly, TICK_MAX, Millis(3_600_000)))])
             .min()
             .expect("not empty")
@@ -369,76 +347,61 @@ impl Site {
     /// A peer asks.
     fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
         match bytes.first() {
-            Some(&WANT) => return self.quota_handler().answer_want(now, from, channel, bytes),
-            Some(&FREE) => {
-                return self
-                    .confirm_handler()
-                    .answer_question(now, from, channel, bytes);
+            Some(&WANT) => self.quotas().answer_want(now, from, channel, bytes),
+            Some(&FREE) => self.confirms().answer_question(now, from, channel, bytes),
+            Some(&JOBS) => self.forwarding().answer_forward(now, from, channel, bytes),
+            Some(&WITNESS) => self.quotas().answer_witness(from, channel, bytes),
+            _ => {
+                let Parts { cx, vos, peers, .. } = &mut self.parts;
+                let response = peers.gossip.answer(now, from, bytes, &*vos);
+                cx.watch_peer(&peers.gossip, now, from);
+                self.heads().follow_agreements(now, from);
+                self.parts.cx.answer(channel, response.to_bytes());
             }
-            Some(&JOBS) => {
-                return self
-                    .forward_handler()
-                    .answer_forward(now, from, channel, bytes);
-            }
-            Some(&WITNESS) => return self.quota_handler().answer_witness(from, channel, bytes),
-            _ => {}
         }
-        let response = self
-            .parts
-            .peers
-            .gossip
-            .answer(now, from, bytes, &self.parts.vos);
-        self.parts
-            .cx
-            .watch_peer(&self.parts.peers.gossip, now, from);
-        self.head_handler().follow_agreements(now, from);
-        let bytes = response.to_bytes();
-        self.parts.cx.answer(channel, bytes);
     }
 
     /// A peer has answered, or has not.
     fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         match id.to_be_bytes()[0] {
             WANT => self.parts.vos.take_given(bytes),
-            FREE => self.confirm_handler().take_confirmed(from, id, bytes),
-            JOBS => self.forward_handler().take_told(now, from, id, bytes),
-            WITNESS => self.quota_handler().take_witnessed(from, id, bytes),
-            _ => self.head_handler().take_answer(now, from, id, bytes),
+            FREE => self.confirms().take_confirmed(from, id, bytes),
+            JOBS => self.forwarding().take_told(now, from, id, bytes),
+            WITNESS => self.quotas().take_witnessed(from, id, bytes),
+            _ => self.heads().take_answer(now, from, id, bytes),
         }
     }
 
     /// Whatever is due by now: rebuild what documents changed, publish, ask, move on in time.
     fn advance(&mut self, now: Now) {
-        self.head_handler().take_in(now);
+        self.heads().take_in(now);
         self.usage().follow_members(now);
         self.trees().feed_shares(now);
-        if self.parts.shares.is_stale && self.parts.shares.next.is_none() {
+        if self.shares.is_stale && self.shares.next.is_none() {
             self.trees().begin_shares(now);
             self.trees().feed_shares(now);
         }
-        if self.parts.peers.are_stale {
-            self.parts
-                .peers
-                .announce(&mut self.parts.cx, &self.parts.vos);
+        if self.peers.are_stale {
+            let Parts { cx, vos, peers, .. } = &mut self.parts;
+            peers.announce(cx, vos);
         }
-        self.quota_handler().advance_quotas(now);
-        self.confirm_handler().advance_confirms(now);
-        self.forward_handler().advance_forward(now);
-        self.publisher().publish_due(now);
+        self.quotas().advance_quotas(now);
+        self.confirms().advance_confirms(now);
+        self.forwarding().advance_forward(now);
+        self.publishing().publish_due(now);
         // What has come and waits is not asked for once more.
-        if self.parts.inbox.is_empty() {
-            for Outgoing { to, id, bytes } in self.parts.peers.gossip.tick(now, &mut self.parts.vos)
-            {
-                self.parts.cx.effects.push(Effect::Ask { to, id, bytes });
+        if self.inbox.is_empty() {
+            let Parts { cx, vos, peers, .. } = &mut self.parts;
+            for Outgoing { to, id, bytes } in peers.gossip.tick(now, vos) {
+                cx.ask(to, id, bytes);
             }
         }
         self.usage().update_silent_members(now);
         self.parts.cx.forget_twin(now.mono);
-        self.gc_handler().collect_garbage(now);
-        let entries_max = self.parts.cx.config.timing.sweep_entries;
-        if !self.parts.shares.tree.advance(now.wall, entries_max)
-            && self.parts.shares.next.is_none()
-        {
+        self.garbage().collect_garbage(now);
+        let entries_max = self.cx.config.timing.sweep_entries;
+        let shares = &mut self.parts.shares;
+        if !shares.tree.advance(now.wall, entries_max) && shares.next.is_none() {
             self.trees().begin_shares(now);
             self.trees().feed_shares(now);
         }

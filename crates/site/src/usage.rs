@@ -57,7 +57,7 @@ impl<'a> UsageHandler<'a> {
         change: impl FnOnce(&mut Own) -> Counted,
     ) -> bool {
         let (bounds, window) = (self.vos.bounds(vo), self.window(vo));
-        let counted = change(&mut self.own);
+        let counted = change(self.own);
         let spans = counted.spans();
         let before = counted.sums_before(bounds);
         let after = self.own.sums_in(vo, &spans, bounds);
@@ -113,11 +113,11 @@ impl<'a> UsageHandler<'a> {
                 others.keys().map(cell).collect()
             }
         };
-        let before = sums(&self.own);
+        let before = sums(self.own);
         for (account, counters) in &others {
             writes.extend(self.own.add(account, place, *counters));
         }
-        let after = sums(&self.own);
+        let after = sums(self.own);
         self.shares
             .move_own(vo, &moved(net(&before), net(&after)), window);
         writes

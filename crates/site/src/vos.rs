@@ -1,4 +1,5 @@
-//! The VOs of a site: those that it takes part in, those that its owner has left, and those whose policies it only reads.
+//! The VOs of a site: those that it takes part in, those that its owner has left, and those of which it only reads
+//! policies.
 
 use std::collections::BTreeMap;
 use std::ops::{Deref, DerefMut};
@@ -71,8 +72,8 @@ impl Vos {
         self.values().all(Shared::is_founded)
     }
 
-    /// Whether a peer has sent what it holds of the earlier incarnations of this site `own`, or holds the same; or there
-    /// is no peer.
+    /// Whether a peer has sent what it holds of the earlier incarnations of this site `own`, or holds the same; or
+    /// there is no peer.
     pub(crate) fn knows_own_past(&self, own: SiteId, vo: VoId) -> bool {
         let held = &self[&vo];
         held.is_alone() || (!held.told_by.is_empty() && !held.replica.is_fetching(own))

@@ -62,7 +62,7 @@ impl Vos {
     }
 }
 
-fn advert_from<'a>(own: SiteId, held: &'a Vo, site: SiteId) -> Option<&'a Advert> {
+fn advert_from(own: SiteId, held: &Vo, site: SiteId) -> Option<&Advert> {
     match site == own {
         true => held.advert.live.as_ref(),
         false => held.published.advert(site),
