@@ -2,7 +2,8 @@
 //!
 //! It builds the simulator with counters (cargo-llvm-cov, nightly, as stable Rust counts no branches), runs seeds, and
 //! writes the tables of `DOCUMENT`: totals of each crate, and of each file the lines that no seed reaches and the
-//! conditions that only ever had one value. Tests of the crates are not in the build, so they count nothing.
+//! conditions that only ever had one value. Tests of the crates are not in the build, so they count nothing. It also
+//! lists the seeds that `cargo xtask test` runs (`selection`).
 //!
 //! Deliberately not here: what seeds draw (`simnet options`), and goals.
 
@@ -12,14 +13,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
+use crate::selection::{self, CRATES};
 use crate::steps::{go, root, target};
 
 const DOCUMENT: &str = "docs/judge.md";
 const BEGIN: &str = "<!-- coverage: begin, written by `cargo xtask coverage` -->\n";
 const END: &str = "<!-- coverage: end -->\n";
-
-/// The crates that make up a simulated site, without those that only hold types.
-const CRATES: [&str; 6] = ["site", "gossip", "quota", "usage", "policy", "round"];
 
 /// Seeds that are run, unless told otherwise.
 const SEEDS: &str = "300";
@@ -33,30 +32,28 @@ struct File {
     conditions: BTreeMap<(u32, String), Vec<u64>>,
 }
 
-/// Runs the seeds and writes the tables.
+/// Runs the seeds and writes the tables, and the seeds that reach the most.
 pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     let seeds = match arguments {
         [] => SEEDS,
         ["--seeds", seeds] => *seeds,
         _ => return Err("cargo xtask coverage takes --seeds N and nothing else".to_owned()),
     };
+    let last: u64 = seeds.parse().map_err(|error| format!("{seeds}: {error}"))?;
+    llvm_cov(&["clean", "--workspace"])?;
+    let build = "run --release --branch --no-report --package simnet -- --version";
+    llvm_cov(&build.split(' ').collect::<Vec<_>>())?;
+    let folder = target().join("llvm-cov-target");
+    let mut runs = Vec::new();
+    for seed in 1..=last {
+        runs.push(selection::run(&folder, seed)?);
+        println!(
+            "seed {seed} of {last}: {} counters",
+            runs[runs.len() - 1].reached.len()
+        );
+    }
+    selection::write(&runs)?;
     let report = target().join("coverage.lcov");
-    let check = [
-        "run",
-        "--release",
-        "--branch",
-        "--no-report",
-        "--package",
-        "simnet",
-        "--",
-        "check",
-        "--seed",
-        "1",
-        "--seeds",
-        seeds,
-        "--keep-going",
-    ];
-    llvm_cov(&check)?;
     let path = report.to_str().ok_or("the target directory is not UTF-8")?;
     llvm_cov(&[
         "report",
@@ -68,6 +65,16 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
     ])?;
     let text = fs::read_to_string(&report).map_err(|error| format!("{path}: {error}"))?;
     write(&files(&text), seeds)
+}
+
+fn commit() -> Result<String, String> {
+    let mut git = Command::new("git");
+    let output = git
+        .args(["rev-parse", "--short=8", "HEAD"])
+        .current_dir(root())
+        .output();
+    let output = output.map_err(|error| format!("cannot start git: {error}"))?;
+    Ok(String::from_utf8_lossy(&output.stdout).trim().to_owned())
 }
 
 fn llvm_cov(arguments: &[&str]) -> Result<(), String> {
@@ -177,8 +184,9 @@ fn write(files: &BTreeMap<String, File>, seeds: &str) -> Result<(), String> {
         return Err("the report has no file of the core".to_owned());
     }
     let mut tables = format!(
-        "Seeds 1 to {seeds} of `simnet check`.\n\n\
-         | crate | lines | reached | branches | taken |\n|---|--:|--:|--:|--:|\n"
+        "Seeds 1 to {seeds} of `simnet check`, at commit {}.\n\n\
+         | crate | lines | reached | branches | taken |\n|---|--:|--:|--:|--:|\n",
+        commit()?
     );
     for krate in CRATES {
         let of = || {

@@ -20,7 +20,9 @@ mod hours;
 mod house;
 mod lacking;
 mod package;
+mod planted;
 mod schedulers;
+mod selection;
 mod setup;
 mod sizes;
 mod steps;
@@ -36,7 +38,7 @@ fn main() -> ExitCode {
         []
         | ["help" | "--help" | "-h"]
         | [
-            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "house",
+            "test" | "bench" | "sizes" | "hours" | "fuzz" | "coverage" | "mutants" | "house",
             "--help" | "-h",
         ] => {
             help();
@@ -51,6 +53,7 @@ fn main() -> ExitCode {
         ["hours", ref options @ ..] => hours::run(options),
         ["fuzz", ref arguments @ ..] => fuzz::run(arguments),
         ["coverage", ref arguments @ ..] => coverage::run(arguments),
+        ["mutants", ref names @ ..] => planted::run(names),
         ["house"] => house::run(),
         // Cargo's, not a contributor's.
         ["beside", program, ref arguments @ ..] => match beside::run(program, arguments) {
@@ -125,6 +128,9 @@ fn help() {
         "cargo xtask coverage              runs seeds and writes docs/judge.md: what of the core they reach (cargo-llvm-cov,"
     );
     println!("                                  nightly); --seeds N");
+    println!(
+        "cargo xtask mutants               plants faults in the tests of the crates; FAULT… chooses"
+    );
     println!(
         "cargo xtask house                 prints lines and circles of each crate, fields of `Site`, why-comments, names"
     );

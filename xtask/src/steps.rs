@@ -13,6 +13,12 @@ use std::time::{Duration, Instant};
 use crate::beside;
 use crate::lacking::{List, is_required};
 
+/// Where the seeds that reach the most are listed, for the step `simnet` (`selection` writes it).
+pub(crate) const SEEDS: &str = "simnet/seeds.txt";
+
+/// Seeds of the commit that follow these.
+const FRESH_SEEDS: &str = "5";
+
 /// One command that has to succeed.
 pub(crate) struct Step {
     /// What `--only` calls it.
@@ -117,8 +123,17 @@ pub(crate) const STEPS: &[Step] = &[
             "check",
             "--no-run",
         ],
-        // Other seeds for every commit.
-        then: &["simnet", "check", "--seeds", "60", "--from-commit", "HEAD"],
+        // Seeds that reach the most, and others for every commit.
+        then: &[
+            "simnet",
+            "check",
+            "--first",
+            SEEDS,
+            "--seeds",
+            FRESH_SEEDS,
+            "--from-commit",
+            "HEAD",
+        ],
         ..CARGO
     },
 ];

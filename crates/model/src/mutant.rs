@@ -6,8 +6,9 @@
 //!
 //! Invariant: without the feature `mutants` nothing can be planted: [`is_planted`] is the constant
 //! `false` and the compiler takes the wrong branch away. With it a fault is planted in one thread,
-//! from [`plant`] until its guard goes, and other threads do not notice. A node's release build is
-//! refused by its own `main.rs` where [`CAN_BE_PLANTED`] is true.
+//! from [`plant`] until its guard goes, and other threads do not notice; `FAIRMESH_PLANTED` plants one in all threads
+//! of a program of tests (`cargo xtask mutants`). A node's release build is refused by its own `main.rs` where
+//! [`CAN_BE_PLANTED`] is true.
 
 /// Whether this build has the switch.
 pub const CAN_BE_PLANTED: bool = cfg!(feature = "mutants");
@@ -22,6 +23,10 @@ pub const fn is_planted(_name: &str) -> bool {
 #[cfg(feature = "mutants")]
 mod switch {
     use std::cell::Cell;
+    use std::sync::LazyLock;
+
+    static PLANTED_IN_ALL: LazyLock<Option<String>> =
+        LazyLock::new(|| std::env::var("FAIRMESH_PLANTED").ok());
 
     thread_local! {
         static PLANTED: Cell<Option<&'static str>> = const { Cell::new(None) };
@@ -52,7 +57,7 @@ mod switch {
 
     /// Whether the fault of that name is planted in this thread.
     pub fn is_planted(name: &str) -> bool {
-        let is_planted = PLANTED.get() == Some(name);
+        let is_planted = PLANTED.get() == Some(name) || PLANTED_IN_ALL.as_deref() == Some(name);
         if is_planted {
             REACHED.set(REACHED.get() + 1);
         }

@@ -37,6 +37,9 @@ pub struct Args {
     /// Take seeds from a commit's hash; `HEAD` is the one that is checked out.
     #[arg(long, value_name = "HASH", value_parser = commit_of)]
     pub from_commit: Option<String>,
+    /// Run the seeds of this file first, one a line: see `cargo xtask coverage`.
+    #[arg(long, value_name = "FILE", requires = "from_commit", conflicts_with = "out", value_parser = listed)]
+    pub first: Option<Listed>,
     /// Sites of each Grid, instead of 2 to 12.
     #[arg(long)]
     pub sites: Option<usize>,
@@ -81,8 +84,24 @@ fn commit_of(words: &str) -> Result<String, std::convert::Infallible> {
     })
 }
 
+/// The seeds of a file, in its order.
+#[derive(Debug, Clone)]
+pub struct Listed(Vec<u64>);
+
+/// Reads a file of seeds, one a line; lines that begin with `#` are comments.
+fn listed(file: &str) -> Result<Listed, String> {
+    let text = std::fs::read_to_string(file).map_err(|error| format!("{file}: {error}"))?;
+    let lines = text.lines().enumerate();
+    let seeds = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    let seeds = seeds.map(|(at, line)| {
+        let seed = line.parse::<u64>();
+        seed.map_err(|error| format!("{file}:{}: {error}", at + 1))
+    });
+    seeds.collect::<Result<_, _>>().map(Listed)
+}
+
 impl Args {
-    /// The numbers of the seeds. Those of a commit are counted from 0.
+    /// The numbers of the seeds. Those of a file are counted from 0, and those of a commit follow.
     fn range(&self) -> anyhow::Result<Range<u64>> {
         let is_range = matches!(self.seeds, Seeds::Range(_));
         anyhow::ensure!(
@@ -90,14 +109,22 @@ impl Args {
             "--seeds says where to begin: leave out --seed"
         );
         let first = if self.from_commit.is_some() { 0 } else { 1 };
-        Ok(self.seeds.from(self.seed.unwrap_or(first)))
+        let numbers = self.seeds.from(self.seed.unwrap_or(first));
+        Ok(numbers.start..numbers.end + self.listed().len() as u64)
+    }
+
+    fn listed(&self) -> &[u64] {
+        self.first.as_ref().map_or(&[], |listed| &listed.0)
     }
 
     fn seed(&self, number: u64) -> Seed {
-        match &self.from_commit {
-            Some(commit) => seeds::of_commit(commit, number),
-            None => Seed(number),
-        }
+        let Some(commit) = &self.from_commit else {
+            return Seed(number);
+        };
+        let listed = self.listed();
+        let seed = listed.get(usize::try_from(number).unwrap_or(usize::MAX));
+        let of_commit = || seeds::of_commit(commit, number - listed.len() as u64);
+        seed.map_or_else(of_commit, |seed| Seed(*seed))
     }
 
     /// What decides the results beside the seeds.

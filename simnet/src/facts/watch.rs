@@ -136,8 +136,8 @@ pub struct Watch {
     inner: Option<Box<dyn Tamper>>,
     garbage: Option<(Stream, u64)>,
     node_of: HashMap<SiteId, usize>,
-    /// Who has just asked which node about which VO.
-    asked: Option<(usize, SiteId, VoId)>,
+    /// The request of a peer that a node handles now.
+    asked: Option<Asked>,
     /// How often in a row a peer has told a node to ask in full, and nothing else.
     in_vain: HashMap<(usize, SiteId), u32>,
     /// The last head of each incarnation that each node has of itself, of each VO: the next one is told in
@@ -234,34 +234,27 @@ impl Watch {
         self.facts.borrow_mut().probes.extend(seen);
     }
 
-    fn note_served(&self, node: usize, bytes: &[u8], site: &Site, vos: &[Vo]) {
-        let Some((_, to, vo)) = self.asked.filter(|(asked, ..)| *asked == node) else {
+    fn note_served(&self, node: usize, bytes: &[u8]) {
+        let Some(asked) = self.asked.as_ref().filter(|asked| asked.node == node) else {
             return;
         };
         let is_refused = bytes.len() < PROBE_BYTES_MAX
             && matches!(Response::from_bytes(bytes), Ok(Response::Refused(_)));
-        if !is_refused {
-            // Almost always the last charter lists whoever asks.
-            let last = vos.iter().find(|of| of.id == vo);
-            let is_listed = last.is_some_and(|vo| vo.charter.claimed().member(to).is_some());
-            let was_listed = || charters(site, vo).any(|charter| charter.member(to).is_some());
-            let is_member =
-                is_listed || lists(site, vo, to) || (has_only_charters(bytes, vo) && was_listed());
-            let served = ServedSeen {
-                node,
-                vo,
-                to,
-                is_member,
-            };
-            self.facts.borrow_mut().served.push(served);
-            if last.is_some_and(|vo| vo.spec.mounts.is_some()) {
-                self.note_read((node, vo, to), bytes, site);
-            }
+        if is_refused {
+            return;
+        }
+        let lists = |charter: &Charter| charter.member(asked.from).is_some();
+        let is_member = asked.is_listed
+            || asked.newest(asked.vo).is_some_and(lists)
+            || (has_only_charters(bytes, asked.vo) && asked.charters(asked.vo).any(lists));
+        asked.note(&self.facts, asked.vo, is_member);
+        if asked.reads {
+            self.note_read(asked, bytes);
         }
     }
 
     /// Documents of another VO in an answer about one that mounts its policy.
-    fn note_read(&self, (node, reader, to): (usize, VoId, SiteId), bytes: &[u8], site: &Site) {
+    fn note_read(&self, asked: &Asked, bytes: &[u8]) {
         let Ok(Response::Pull(answer)) = Response::from_bytes(bytes) else {
             return;
         };
@@ -269,22 +262,16 @@ impl Watch {
             let charter = Signed::<Charter>::parse(document).map(|signed| signed.vo());
             let policy = Signed::<SharePolicy>::parse(document).map(|signed| signed.vo());
             let is_charter = charter.is_ok();
-            let Some(vo) = charter.or(policy).ok().filter(|vo| *vo != reader) else {
+            let Some(vo) = charter.or(policy).ok().filter(|vo| *vo != asked.vo) else {
                 continue;
             };
-            let lists = |charter: &Charter| charter.readers.contains(&reader);
+            let lists = |charter: &Charter| charter.readers.contains(&asked.vo);
             // A reader that is one no more has to learn it from the charter that says so.
-            let is_member = match is_charter {
-                true => charters(site, vo).any(|charter| lists(&charter)),
-                false => newest_charter(site, vo).is_some_and(|newest| lists(&newest)),
+            let is_reader = match is_charter {
+                true => asked.charters(vo).any(lists),
+                false => asked.newest(vo).is_some_and(lists),
             };
-            let served = ServedSeen {
-                node,
-                vo,
-                to,
-                is_member,
-            };
-            self.facts.borrow_mut().served.push(served);
+            asked.note(&self.facts, vo, is_reader);
         }
     }
 
@@ -332,6 +319,66 @@ impl Watch {
     }
 }
 
+/// A peer's request for something of a VO, with the charters by which the node answers it: in the same step it may
+/// adopt others, after its answer.
+struct Asked {
+    node: usize,
+    from: SiteId,
+    vo: VoId,
+    /// Whether the last charter that was signed lists the peer.
+    is_listed: bool,
+    /// Whether the VO mounts policies of others.
+    reads: bool,
+    /// The charters that the node holds, by VO, where the answer may depend on them.
+    charters: BTreeMap<VoId, Vec<Charter>>,
+}
+
+impl Asked {
+    fn from_event(node: usize, event: &Event, site: &Site, vos: &[Vo]) -> Option<Self> {
+        let Event::Asked { from, bytes, .. } = event else {
+            return None;
+        };
+        let (vo, gets_documents) = match Request::from_bytes(bytes).ok()? {
+            Request::Probe(_) => return None,
+            Request::Pull(pull) => (pull.vo, pull.documents.is_some()),
+            Request::Parts { vo, .. } => (vo, false),
+        };
+        let last = vos.iter().find(|held| held.id == vo);
+        let is_listed = last.is_some_and(|vo| vo.charter.claimed().member(*from).is_some());
+        let reads = gets_documents && last.is_some_and(|vo| vo.spec.mounts.is_some());
+        // Almost always the last charter lists the peer, and no VO mounts another's policy.
+        let needed = vos.iter().map(|held| held.id);
+        let needed = needed.filter(|held| if *held == vo { !is_listed } else { reads });
+        Some(Self {
+            node,
+            from: *from,
+            vo,
+            is_listed,
+            reads,
+            charters: needed
+                .map(|vo| (vo, charters(site, vo).collect()))
+                .collect(),
+        })
+    }
+
+    fn charters(&self, vo: VoId) -> impl Iterator<Item = &Charter> {
+        self.charters.get(&vo).into_iter().flatten()
+    }
+
+    fn newest(&self, vo: VoId) -> Option<&Charter> {
+        self.charters(vo).max_by_key(|charter| charter.version)
+    }
+
+    fn note(&self, facts: &SharedFacts, vo: VoId, is_member: bool) {
+        facts.borrow_mut().served.push(ServedSeen {
+            node: self.node,
+            vo,
+            to: self.from,
+            is_member,
+        });
+    }
+}
+
 impl Tamper for Watch {
     fn event(&mut self, node: usize, event: &mut Event) {
         if let Event::Pushed { bytes, .. }
@@ -345,8 +392,11 @@ impl Tamper for Watch {
         if let Some(inner) = &mut self.inner {
             inner.event(node, event);
         }
-        self.asked = asked_of(node, event);
         self.note_word(node, event);
+    }
+
+    fn handles(&mut self, node: usize, event: &Event, site: &Site, vos: &[Vo]) {
+        self.asked = Asked::from_event(node, event, site, vos);
     }
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
@@ -378,6 +428,7 @@ impl Tamper for Watch {
                     }
                 }
                 Effect::Answer { bytes, .. } => {
+                    self.note_served(node, bytes);
                     if bytes.len() < PROBE_BYTES_MAX
                         && let Ok(Response::Probe(probe)) = Response::from_bytes(bytes)
                     {
@@ -385,14 +436,6 @@ impl Tamper for Watch {
                     }
                 }
                 _ => {}
-            }
-        }
-    }
-
-    fn handled(&mut self, node: usize, site: &Site, vos: &[Vo], effects: &[Effect]) {
-        for effect in effects {
-            if let Effect::Answer { bytes, .. } = effect {
-                self.note_served(node, bytes, site, vos);
             }
         }
     }
@@ -410,11 +453,6 @@ impl Tamper for Watch {
     }
 }
 
-/// Whether the newest charter that a site holds lists another.
-fn lists(site: &Site, vo: VoId, other: SiteId) -> bool {
-    newest_charter(site, vo).is_some_and(|charter| charter.member(other).is_some())
-}
-
 /// The charters of a VO that a site holds, as a member or a reader.
 fn charters(site: &Site, vo: VoId) -> impl Iterator<Item = Charter> {
     let read = site.read_documents().filter(move |(of, _)| *of == vo);
@@ -426,10 +464,6 @@ fn charters(site: &Site, vo: VoId) -> impl Iterator<Item = Charter> {
     charters.map(|charter| charter.claimed().clone())
 }
 
-fn newest_charter(site: &Site, vo: VoId) -> Option<Charter> {
-    charters(site, vo).max_by_key(|charter| charter.version)
-}
-
 /// Whether an answer has nothing but charters of a VO.
 fn has_only_charters(answer: &[u8], vo: VoId) -> bool {
     let Ok(Response::Pull(answer)) = Response::from_bytes(answer) else {
@@ -439,18 +473,6 @@ fn has_only_charters(answer: &[u8], vo: VoId) -> bool {
     answer.heads.is_empty()
         && answer.proofs.is_empty()
         && answer.documents.iter().all(|bytes| is_charter(bytes))
-}
-
-/// Who asks which node for something of which VO.
-fn asked_of(node: usize, event: &Event) -> Option<(usize, SiteId, VoId)> {
-    let Event::Asked { from, bytes, .. } = event else {
-        return None;
-    };
-    match Request::from_bytes(bytes).ok()? {
-        Request::Probe(_) => None,
-        Request::Pull(pull) => Some((node, *from, pull.vo)),
-        Request::Parts { vo, .. } => Some((node, *from, vo)),
-    }
 }
 
 /// An answer that says nothing but that it is to be asked in full is shorter.

@@ -1,10 +1,10 @@
 //! What the members of a VO hold stays among them.
 //!
-//! Invariant checked: a node answers questions about a VO to sites that the charter by which it goes
-//! lists, gives former members its charters alone, and refuses all others; and documents of a VO that another mounts go to that one's members where the
-//! charter lists it among its readers. What counts is the charter that it holds when it answers: a
-//! later event of the same round may bring the next. Deliberately not here: who is pushed what, which
-//! the network sees to, and liars, who may say anything to anybody.
+//! Invariant checked: a node answers requests about a VO of the sites that the charter lists. Former members get
+//! charters alone, all others are refused. Documents of a VO whose policy another VO mounts go to the members of
+//! the other VO if the charter lists that VO among its readers. The charter is the newest that the node holds when
+//! the request arrives: the same step may adopt newer ones after the answer. Deliberately not here: pushes, which
+//! the network restricts, and liars, which may send anything to anybody.
 
 use super::{Invariant, Seen, Violation};
 

@@ -92,6 +92,9 @@ impl World {
         }
         let now = self.now_at(node);
         let site = self.nodes[node].site.as_mut().expect("it runs");
+        if let Some(tamper) = &mut self.tamper {
+            tamper.handles(node, &event, site, &self.vos);
+        }
         let mut effects = site.handle(now, event);
         if kind == StepKind::Tick && self.flood.open.is_some() {
             let vos: Vec<VoId> = self.vos.iter().map(|vo| vo.id).collect();
@@ -100,8 +103,6 @@ impl World {
         }
         if let Some(tamper) = &mut self.tamper {
             tamper.effects(node, &mut effects);
-            let site = self.nodes[node].site.as_ref().expect("it runs");
-            tamper.handled(node, site, &self.vos, &effects);
         }
         let SimNode { round, faults, .. } = &mut self.nodes[node];
         faults.owes_journal |= effects.iter().any(has_own_rows);

@@ -27,11 +27,11 @@ pub trait Tamper {
     /// Before a site gets an event.
     fn event(&mut self, _node: usize, _event: &mut Event) {}
 
+    /// When a site gets this event: it answers from what it holds now.
+    fn handles(&mut self, _node: usize, _event: &Event, _site: &Site, _vos: &[Vo]) {}
+
     /// Before a site's effects are carried out.
     fn effects(&mut self, _node: usize, _effects: &mut Vec<Effect>) {}
-
-    /// Behind an event, with what the site holds now, and before the next event of its round.
-    fn handled(&mut self, _node: usize, _site: &Site, _vos: &[Vo], _effects: &[Effect]) {}
 
     /// Before a site is started on its store.
     fn restart(&mut self, _node: usize, _plan: &mut RestartPlan) {}

@@ -1,4 +1,4 @@
-//! The README's five minutes, typed by a test: two real nodes, a VO of two officers, usage, answers,
+//! Two sites and a VO (docs/guides/two-sites.md), typed by a test: two real nodes, a VO of two officers, usage, answers,
 //! a reload; and nonsense on both sockets of a node that goes on answering.
 
 use std::io::{Read as _, Write as _};

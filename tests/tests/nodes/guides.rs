@@ -129,6 +129,11 @@ fn credit_is_granted_and_passed_on_as_the_guides_say() -> anyhow::Result<()> {
 }
 
 #[test]
+fn two_sites_and_a_vo_are_made_as_their_guide_says() -> anyhow::Result<()> {
+    follow(&["guides/two-sites.md"])
+}
+
+#[test]
 fn a_slurm_site_migrates_from_fair_tree_as_its_guide_says() -> anyhow::Result<()> {
     follow(&["guides/fair-tree.md"])
 }
