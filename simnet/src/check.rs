@@ -16,6 +16,7 @@ use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
 use fairmesh_site::Site;
 
+use crate::facts::watch::{Facts, SharedFacts, Watch};
 use crate::invariants::{
     Invariant, LIVENESS, Lag, Liveness, NO_PANIC, SEES_TIME_WITHIN, Seen, Steps, TABLE, Violation,
 };
@@ -30,19 +31,13 @@ mod credit;
 mod heal;
 mod lie;
 pub mod outcome;
-mod owner;
 pub mod pool;
 pub mod seeds;
 pub mod shrink;
 pub mod summary;
-pub mod watch;
 
 use credit::Credit;
-pub(crate) use credit::place;
-pub use credit::{Asked, Booked, Books, Decided};
 pub use outcome::{Failure, Outcome, RunStats};
-pub(crate) use owner::owner_of;
-use watch::{Facts, SharedFacts, Watch};
 
 /// Steps between two checks that cost more.
 const DEEP_EVERY: u64 = 96;

@@ -9,10 +9,78 @@
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 
-use crate::world::StepKind;
-
 /// No node, or no peer.
 pub(crate) const NOBODY: u32 = u32::MAX;
+
+/// What kind of thing happened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum StepKind {
+    /// Time had passed for a site.
+    Tick,
+    /// A session began.
+    Connected,
+    /// A session ended.
+    Disconnected,
+    /// A push arrived.
+    Pushed,
+    /// A request arrived.
+    Asked,
+    /// An answer arrived.
+    Answered,
+    /// A request found no answer.
+    Failed,
+    /// A feed reported usage.
+    Report,
+    /// A feed listed running jobs.
+    Running,
+    /// Somebody handed a document in.
+    Publish,
+    /// Work that a site had handed out was done.
+    Done,
+    /// A configuration was read again.
+    Reconfigured,
+    /// A node was told to stop.
+    Stopping,
+    /// A node was started.
+    Started,
+    /// A node has ended, for whatever reason.
+    Ended,
+    /// A damaged store was set aside.
+    SetAside,
+    /// A planned action was done.
+    Action,
+    /// A batch system asked about a quota.
+    Quota,
+    /// A scheduler said what is free, or a broker asked.
+    Advert,
+}
+
+impl StepKind {
+    /// The word for it in the log.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Tick => "tick",
+            Self::Connected => "connected",
+            Self::Disconnected => "disconnected",
+            Self::Pushed => "pushed",
+            Self::Asked => "asked",
+            Self::Answered => "answered",
+            Self::Failed => "no answer",
+            Self::Report => "report",
+            Self::Running => "running jobs",
+            Self::Publish => "document",
+            Self::Done => "work done",
+            Self::Reconfigured => "reconfigured",
+            Self::Stopping => "told to stop",
+            Self::Started => "started",
+            Self::Ended => "ended",
+            Self::SetAside => "store set aside",
+            Self::Action => "action",
+            Self::Quota => "quota",
+            Self::Advert => "advert",
+        }
+    }
+}
 
 /// One thing that happened.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -123,6 +191,10 @@ fn line(entry: &Entry) -> String {
         let _ = write!(line, "  {} bytes, {:016x}", entry.bytes, entry.hash);
     }
     line
+}
+
+pub(crate) fn number(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(NOBODY)
 }
 
 /// A fast hash of bytes, the same on every machine.

@@ -13,8 +13,8 @@ use std::fmt;
 use fairmesh_model::{AccountPath, SiteId, VoId};
 use fairmesh_site::Site;
 
-use crate::check::Books;
-use crate::check::watch::Facts;
+use crate::facts::Books;
+use crate::facts::watch::Facts;
 use crate::liar::Liar;
 use crate::oracle::Oracle;
 use crate::world::{StepKind, World};

@@ -19,6 +19,7 @@
 //! | [`mutants`] | faults planted on purpose, to show that each invariant finds its own |
 //! | [`campaign`] | runs that are spread over many processes, and putting them together |
 //! | [`check`] | one seed: faults, heal, and the end; and many of them |
+//! | [`facts`] | what a run knows that no node says |
 //! | [`scenario`] | stories written down in TOML |
 //! | [`liar`] | members that lie: what they do, and what must hold |
 //! | [`report`] | what is left of a run that failed |
@@ -50,6 +51,7 @@ pub mod vo;
 pub mod world;
 
 pub mod check;
+pub mod facts;
 pub mod invariants;
 pub mod liar;
 pub mod mutants;

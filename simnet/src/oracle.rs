@@ -24,6 +24,7 @@ pub mod caps;
 pub mod clamp;
 pub mod cost;
 mod documents;
+mod given;
 mod ledger;
 pub mod owner;
 pub mod place;

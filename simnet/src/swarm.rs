@@ -7,24 +7,22 @@
 //! Invariant: options are all that a run depends on beside its seed; they print as TOML and a run
 //! from what was printed is the same run. Deliberately not here: doing it (`check`).
 
-mod credit;
 mod draw;
 mod drawn;
 mod faults;
 mod hunted;
-mod lines;
 mod listed;
 mod load;
 mod options;
 mod pace;
 mod steered;
 
-pub use credit::QuotaOptions;
-pub(crate) use credit::{QuotaStep, plan_credit};
 pub use drawn::Drawn;
 pub(crate) use faults::plan_faults;
-pub use lines::WeightsOption;
 pub(crate) use load::{Feeds, Offer};
+pub use options::credit::QuotaOptions;
+pub(crate) use options::credit::{QuotaStep, plan_credit};
+pub use options::lines::WeightsOption;
 pub use options::{
     ChargingOption, FaultOptions, HistoryOption, LinkOptions, LoadOptions, LocalLevels,
     LocalOptions, ModeOption, Options, TimingOptions, VoOptions,

@@ -32,7 +32,7 @@ pub use counts::Counts;
 pub(crate) use counts::words;
 pub use life::StartError;
 pub use spec::WorldSpec;
-pub use step::{StepInfo, StepKind};
+pub use step::StepInfo;
 pub use tamper::{RestartPlan, Tamper};
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -45,6 +45,7 @@ use fairmesh_site::Site;
 use crate::clock::SiteClock;
 use crate::disk::Disk;
 use crate::event_log::EventLog;
+pub use crate::event_log::StepKind;
 use crate::network::Network;
 use crate::node::SimNode;
 use crate::vo::{OwnerSpec, Vo};

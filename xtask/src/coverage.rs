@@ -13,15 +13,12 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-use crate::selection;
+use crate::selection::{self, CRATES};
 use crate::steps::{go, root, target};
 
 const DOCUMENT: &str = "docs/judge.md";
 const BEGIN: &str = "<!-- coverage: begin, written by `cargo xtask coverage` -->\n";
 const END: &str = "<!-- coverage: end -->\n";
-
-/// The crates that make up a simulated site, without those that only hold types.
-pub(crate) const CRATES: [&str; 6] = ["site", "gossip", "quota", "usage", "policy", "round"];
 
 /// Seeds that are run, unless told otherwise.
 const SEEDS: &str = "300";

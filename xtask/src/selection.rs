@@ -12,18 +12,14 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::Instant;
 
-use crate::coverage::CRATES;
-use crate::steps::{go, root};
+use crate::steps::{SEEDS, go, root};
 
-/// Where the selection is written, and read by the step `simnet`.
-pub(crate) const FILE: &str = "simnet/seeds.txt";
+/// The crates that make up a simulated site, without those that only hold types.
+pub(crate) const CRATES: [&str; 6] = ["site", "gossip", "quota", "usage", "policy", "round"];
 
-/// Time of the selection, as seeds of mean length. With `FRESH` it is a third of the 60 seeds that ran before there
+/// Time of the selection, as seeds of mean length. With `FRESH_SEEDS` it is a third of the 60 seeds that ran before there
 /// was a selection.
 const LISTED: usize = 15;
-
-/// Seeds of the commit that follow, for the step `simnet`.
-pub(crate) const FRESH: &str = "5";
 
 /// One seed's run.
 pub(crate) struct Run {
@@ -128,7 +124,7 @@ pub(crate) fn write(runs: &[Run]) -> Result<(), String> {
     for run in chosen {
         text += &format!("{}\n", run.seed);
     }
-    fs::write(root().join(FILE), text).map_err(|error| format!("{FILE}: {error}"))
+    fs::write(root().join(SEEDS), text).map_err(|error| format!("{SEEDS}: {error}"))
 }
 
 fn select(runs: &[Run], budget: f64) -> Vec<&Run> {

@@ -9,8 +9,9 @@ use std::rc::Rc;
 use fairmesh_model::{HistoryRule, RunningJob, UsageMode, UsageRecord, VoId, WallTime};
 use fairmesh_site::Table;
 
-use super::{Planned, Run, owner_of};
+use super::{Planned, Run};
 use crate::disk::Losses;
+use crate::facts::owner_of;
 use crate::invariants::clocks_were_wrong;
 use crate::oracle::{Amounts, Documents, HeldCells, HeldVos, Recovered, Terms};
 use crate::swarm::Offer;

@@ -2,12 +2,10 @@
 //!
 //! Invariant: the books know nothing of rows: a hold is in them once its site has answered that the job runs,
 //! and a charge once the job's last record was acknowledged.
-//! Deliberately not here: judging (`invariants::quotas`), and what is done when (`swarm::credit`).
+//! Deliberately not here: judging (`invariants::quotas`), and what is done when (`swarm::options::credit`).
 
-mod books;
 mod crowd;
 mod parts;
-mod shown;
 mod terms;
 
 use std::collections::BTreeMap;
@@ -19,15 +17,12 @@ use fairmesh_model::{
 };
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
 
-use super::{Run, owner_of};
+use super::Run;
+use crate::facts::{Asked, Booked, Books, Decided, Freed, is_exempt, owner_of, place, runs};
 use crate::oracle::rights::Place;
 use crate::swarm::{Offer, QuotaStep, VoOptions};
 use crate::vo::{HOUR, allocation, job, path, site_id};
 use crate::world::StepKind;
-
-pub use books::{Asked, Booked, Books, Decided};
-use books::{EXPIRES_AFTER, Freed, is_exempt, runs};
-pub(crate) use shown::place;
 
 /// Cores that a job asks for, at most.
 const CORES_MAX: u64 = 16;

@@ -9,7 +9,8 @@
 use fairmesh_model::Millis;
 use fairmesh_site::{Site, Timing};
 
-use super::{LOOK_EVERY, Liveness, Phase, Run, owner_of};
+use super::{LOOK_EVERY, Liveness, Phase, Run};
+use crate::facts::owner_of;
 use crate::invariants::{Slowest, clocks_were_wrong};
 use crate::oracle::Documents;
 use crate::swarm::VoOptions;

@@ -15,8 +15,8 @@ use fairmesh_model::MonoTime;
 
 use super::run::text;
 use crate::check::Run;
-use crate::check::watch::SharedFacts;
 use crate::event_log::{Entry, EventLog, clock_text};
+use crate::facts::watch::SharedFacts;
 use crate::length::Length;
 use crate::scenario::{
     Acknowledged, Condition, Invariants, Line, Plan, Scenario, run as run_scenario,

@@ -9,7 +9,8 @@ use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
 use plotters::style::{BLACK, Color as _};
 
-use super::page::{Area, Chart, Drawn, Key, NAME_ROW, Page, Symbol, drawn, fitting, wrap, write};
+use super::page::{Chart, Key, NAME_ROW, Page, Symbol, fitting, wrap, write};
+use super::style::{Area, Drawn, drawn};
 use super::style::{colour, draw_dashes, px, stroke};
 use super::{FigureError, Spread, Summary};
 

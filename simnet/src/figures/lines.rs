@@ -8,7 +8,8 @@
 use plotters::element::PathElement;
 use plotters::style::Color as _;
 
-use super::page::{Area, Chart, Drawn, Key, Page, Symbol, drawn, fitting};
+use super::page::{Chart, Key, Page, Symbol, fitting};
+use super::style::{Area, Drawn, drawn};
 use super::style::{colour, draw_dashes, draw_marker, stroke};
 use super::{Figure, FigureError, Series};
 

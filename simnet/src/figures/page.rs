@@ -13,17 +13,16 @@
 use std::ops::Range;
 
 use plotters::chart::{ChartBuilder, ChartContext};
-use plotters::coord::Shift;
 use plotters::coord::cartesian::Cartesian2d;
 use plotters::coord::types::RangedCoordf64;
-use plotters::drawing::{DrawingArea, IntoDrawingArea as _};
+use plotters::drawing::IntoDrawingArea as _;
 use plotters::element::{PathElement, Text};
 use plotters::prelude::SVGBackend;
 use plotters::style::text_anchor::HPos;
 use plotters::style::{BLACK, Color as _, WHITE};
 
 use super::FigureError;
-use super::style::{colour, draw_dashes, draw_marker, px, stroke, text};
+use super::style::{Area, Drawn, colour, draw_dashes, draw_marker, drawn, px, stroke, text};
 
 /// Width of a figure in pixels.
 const WIDTH: i32 = 900;
@@ -54,15 +53,9 @@ const CAPTION_LINES_MAX: usize = 7;
 /// Characters of a legend entry; a longer one is cut.
 const LEGEND_CHARS_MAX: usize = 32;
 
-/// The whole page.
-pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
-
 /// The chart on it.
 pub(super) type Chart<'a> =
     ChartContext<'a, SVGBackend<'a>, Cartesian2d<RangedCoordf64, RangedCoordf64>>;
-
-/// What drawing gives.
-pub(super) type Drawn = Result<(), FigureError>;
 
 /// The texts around a chart, and its ranges.
 pub(super) struct Page<'a> {
@@ -92,10 +85,6 @@ pub(super) enum Symbol {
     Box { group: usize },
     /// Dashes.
     Dashes,
-}
-
-pub(super) fn drawn<E: std::fmt::Display>(result: Result<(), E>) -> Drawn {
-    result.map_err(|error| FigureError::Draw(error.to_string()))
 }
 
 impl Page<'_> {

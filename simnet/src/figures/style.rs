@@ -8,14 +8,22 @@
 
 use std::ops::Range;
 
+use plotters::coord::Shift;
+use plotters::drawing::DrawingArea;
 use plotters::element::PathElement;
-use plotters::prelude::Polygon;
+use plotters::prelude::{Polygon, SVGBackend};
 use plotters::style::text_anchor::{HPos, Pos, VPos};
 use plotters::style::{
     BLACK, Color as _, FontFamily, IntoFont as _, RGBAColor, RGBColor, ShapeStyle, TextStyle, WHITE,
 };
 
-use super::page::{Area, Drawn, drawn};
+use super::FigureError;
+
+/// The whole page.
+pub(super) type Area<'a> = DrawingArea<SVGBackend<'a>, Shift>;
+
+/// What drawing gives.
+pub(super) type Drawn = Result<(), FigureError>;
 
 /// Drawing units of a pixel. The back end has whole units only; smaller ones make smooth lines.
 pub(super) const UNITS: i32 = 4;
@@ -82,6 +90,10 @@ const MARKERS: [&[(i32, i32)]; 7] = [
 /// A length in pixels, in drawing units.
 pub(super) const fn px(pixels: i32) -> i32 {
     pixels * UNITS
+}
+
+pub(super) fn drawn<E: std::fmt::Display>(result: Result<(), E>) -> Drawn {
+    result.map_err(|error| FigureError::Draw(error.to_string()))
 }
 
 pub(super) fn colour(group: usize) -> RGBColor {

@@ -14,7 +14,7 @@ use fairmesh_model::{JobKey, Millis, MonoTime, WallTime};
 use fairmesh_quota::State;
 
 use super::{Invariant, Seen, Violation};
-use crate::check::Booked;
+use crate::facts::Booked;
 use crate::vo::HOUR;
 use crate::world::StepKind;
 

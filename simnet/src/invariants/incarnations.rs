@@ -94,7 +94,7 @@ mod tests {
     use fairmesh_model::WallTime;
 
     use super::*;
-    use crate::check::watch::{Facts, HeadSeen};
+    use crate::facts::watch::{Facts, HeadSeen};
     use crate::liar::Liar;
     use crate::oracle::Oracle;
     use crate::vo::{OwnerSpec, Vo, VoSpec, site_id};
@@ -136,7 +136,7 @@ mod tests {
                 kind: StepKind::Started,
                 facts: &facts,
                 oracle: &Oracle::new(1),
-                books: &crate::check::Books::default(),
+                books: &crate::facts::Books::default(),
                 deep: true,
                 whole: &[true],
                 vos: &[vo.id],

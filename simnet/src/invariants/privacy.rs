@@ -36,7 +36,7 @@ mod tests {
     use fairmesh_site::Event;
 
     use super::*;
-    use crate::check::watch::{SharedFacts, Watch};
+    use crate::facts::watch::{SharedFacts, Watch};
     use crate::oracle::Oracle;
     use crate::vo::{OwnerSpec, Vo, VoSpec, site_id};
     use crate::world::{Action, StepKind, World, WorldSpec};
@@ -91,7 +91,7 @@ mod tests {
             kind: StepKind::Publish,
             facts: &facts.take(),
             oracle: &Oracle::new(SITES),
-            books: &crate::check::Books::default(),
+            books: &crate::facts::Books::default(),
             deep: true,
             whole: &[true; SITES],
             vos: &[vo.id],

@@ -21,7 +21,7 @@ use fairmesh_quota::{Cell, Decider, Grants, Ledger, Mark, Row, SliceId, State, T
 use fairmesh_site::Site;
 
 use super::{Invariant, Seen, Violation};
-use crate::check::Booked;
+use crate::facts::Booked;
 use crate::world::StepKind;
 
 /// For so long after its start a node is looked at after each step: what it lost comes back within that, if at all.

@@ -16,7 +16,7 @@ use fairmesh_quota::{Answer, Verdict};
 use fairmesh_site::QuotaAnswer;
 
 use super::{Invariant, Seen, Violation, clocks_were_wrong};
-use crate::check::{Asked, Booked, Decided, place};
+use crate::facts::{Asked, Booked, Decided, place};
 use crate::oracle::rights::{Expected, Job, Place, Ruling};
 use crate::world::StepKind;
 

@@ -13,7 +13,7 @@ use fairmesh_model::{SiteId, VoId, WindowLength};
 use fairmesh_site::{Effect, Event};
 
 use super::{Forged, How, Liar, Sent, named, wire};
-use crate::check::watch::SharedFacts;
+use crate::facts::watch::SharedFacts;
 use crate::vo::{Vo, site_id};
 use crate::world::{RestartPlan, Tamper};
 

@@ -11,8 +11,6 @@ use std::collections::HashMap;
 use fairmesh_cluster::Stream;
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::world::Counts;
-
 /// A wait after which a lost piece of a reliable exchange is sent again; it doubles each time.
 const RESEND_MS: u64 = 250;
 
@@ -153,27 +151,27 @@ impl Links {
     }
 
     /// Sends `bytes` at `now_ms`: pushes may be lost or doubled, what is `reliable` is sent again
-    /// until it arrives or the exchange has failed.
+    /// until it arrives or the exchange has failed. What goes wrong is counted by its word.
     pub(crate) fn send(
         &mut self,
         (from, to): (usize, usize),
         bytes: usize,
         now_ms: u64,
         reliable: bool,
-        faults: &mut Counts,
+        count: &mut dyn FnMut(&'static str),
     ) -> Arrivals {
         let spec = self.spec(from, to);
         let nothing = Arrivals {
             first: None,
             again: None,
         };
-        let Some(sent_ms) = self.through_queue((from, to), bytes, now_ms, &spec, faults) else {
+        let Some(sent_ms) = self.through_queue((from, to), bytes, now_ms, &spec, count) else {
             return nothing;
         };
         let mut at = sent_ms + spec.latency_ms + self.draw(spec.jitter_ms);
         let mut resends = 0;
         while self.happens(spec.loss_permille) {
-            faults.count("loss");
+            count("loss");
             if !reliable || resends == RESENDS_MAX {
                 return nothing;
             }
@@ -181,7 +179,7 @@ impl Links {
             resends += 1;
         }
         if self.happens(spec.reorder_permille) {
-            faults.count("reordering");
+            count("reordering");
             at += self.draw(spec.reorder_ms_max);
         } else {
             let state = self.state.entry((from, to)).or_default();
@@ -190,7 +188,7 @@ impl Links {
         }
         let twice = !reliable && self.happens(spec.duplicate_permille);
         let again = twice.then(|| {
-            faults.count("duplication");
+            count("duplication");
             at + 1 + self.draw(spec.jitter_ms.max(1_000))
         });
         Arrivals {
@@ -213,7 +211,7 @@ impl Links {
         bytes: usize,
         now_ms: u64,
         spec: &LinkSpec,
-        faults: &mut Counts,
+        count: &mut dyn FnMut(&'static str),
     ) -> Option<u64> {
         if spec.bandwidth_bytes_per_s == 0 {
             return Some(now_ms);
@@ -223,7 +221,7 @@ impl Links {
         let waiting_us = begin_us - now_ms * 1_000;
         let waiting_bytes = waiting_us.saturating_mul(spec.bandwidth_bytes_per_s) / 1_000_000;
         if waiting_bytes > spec.queue_bytes_max {
-            faults.count("clogged");
+            count("clogged");
             return None;
         }
         state.busy_until_us = begin_us + bytes as u64 * 1_000_000 / spec.bandwidth_bytes_per_s;
@@ -246,6 +244,7 @@ impl Links {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::world::Counts;
     use fairmesh_cluster::Seed;
 
     fn links(usual: LinkSpec) -> (Links, Counts) {
@@ -260,7 +259,7 @@ mod tests {
         let (mut links, mut faults) = links(LinkSpec::CALM);
         let mut last = 0;
         for now in 0..500 {
-            let arrivals = links.send((0, 1), 100, now, false, &mut faults);
+            let arrivals = links.send((0, 1), 100, now, false, &mut |word| faults.count(word));
             let at = arrivals.first.expect("nothing is lost");
             assert!(at >= last && at >= now + 10 && arrivals.again.is_none());
             last = at;
@@ -278,7 +277,8 @@ mod tests {
         let mut arrived = [0, 0];
         for now in 0..1_000 {
             for (kind, reliable) in [false, true].into_iter().enumerate() {
-                let arrivals = links.send((0, 1), 100, now, reliable, &mut faults);
+                let arrivals =
+                    links.send((0, 1), 100, now, reliable, &mut |word| faults.count(word));
                 arrived[kind] += u32::from(arrivals.first.is_some());
             }
         }
@@ -295,7 +295,11 @@ mod tests {
         };
         let (mut links, mut faults) = links(spec);
         let at: Vec<Option<u64>> = (0..10)
-            .map(|_| links.send((0, 1), 1_000, 0, true, &mut faults).first)
+            .map(|_| {
+                links
+                    .send((0, 1), 1_000, 0, true, &mut |word| faults.count(word))
+                    .first
+            })
             .collect();
         assert!(at[0].expect("sent") >= 1_000 && at[2].expect("sent") >= 3_000);
         assert_eq!(at[9], None);

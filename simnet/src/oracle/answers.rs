@@ -11,65 +11,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{
-    AccountPath, Counters, Distance, HistoryRule, Share, ShareRule, SiteId, Span, VoId,
-    WindowLength,
-};
+use fairmesh_model::{AccountPath, Distance, Share, ShareRule, VoId};
 use num_bigint::BigInt;
 use num_rational::BigRational;
 
-use super::AccountKey;
 use super::cost::ratio;
 use super::owner::fraction;
 use super::sums::Sums;
-use super::tree::{Target, Tree, Whose};
+use super::tree::{Target, Whose};
 
-/// Usage of an account at a site in a span.
-#[derive(Debug, Clone)]
-pub struct Row {
-    /// Where it was used.
-    pub site: SiteId,
-    /// By whom.
-    pub account: AccountKey,
-    /// When.
-    pub span: Span,
-    /// How much.
-    pub counters: Counters,
-}
-
-/// How usage is weighed, and from when it is looked back.
-#[derive(Debug, Clone, Copy)]
-pub struct Rules {
-    /// The weights.
-    pub history: HistoryRule,
-    /// Windows.
-    pub window: WindowLength,
-    /// The window that usage is seen from.
-    pub reference: u32,
-}
-
-/// What jobs that run at the site which answers count for at its own levels alone: what they have used in
-/// a span, where their VO counts it only when they end; or whole, where its owner counts what runs.
-pub type Running = (AccountKey, Option<Span>, u64);
-
-/// All that answers are made of.
-#[derive(Debug)]
-pub struct Given<'a> {
-    /// Whose answers.
-    pub site: SiteId,
-    /// Targets.
-    pub tree: &'a Tree,
-    /// Usage.
-    pub rows: &'a [Row],
-    /// What running jobs of a site count for in their VO: it is nothing to an owner's levels.
-    pub expected: &'a [(VoId, SiteId, AccountPath, u64)],
-    /// What they count for there.
-    pub running: &'a [Running],
-    /// How the owner weighs.
-    pub local: Rules,
-    /// How each VO weighs. Usage of others weighs nothing: nobody can say in which windows it lies.
-    pub vos: &'a BTreeMap<VoId, Rules>,
-}
+pub use super::given::{Given, Row, Rules, Running};
 
 /// One level of an account.
 #[derive(Debug, Clone, PartialEq, Eq)]

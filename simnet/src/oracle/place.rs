@@ -5,18 +5,10 @@
 //! path, if that is a leaf, and else at the account itself, which is one of the `*` below that entry.
 //! Deliberately not here: whether a former path is allowed to be one.
 
-use std::collections::BTreeMap;
-
 use fairmesh_model::{AccountPath, ShareRule};
 
 use super::AccountKey;
 use super::tree::Tree;
-
-/// Entries by their former paths.
-#[derive(Debug, Clone, Default)]
-pub struct Former {
-    entries: BTreeMap<AccountPath, AccountPath>,
-}
 
 /// Where usage counts.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,18 +22,6 @@ pub enum Place {
         /// The account.
         account: AccountPath,
     },
-}
-
-impl Former {
-    /// An entry says which paths it had. Of two that claim one the lower keeps it.
-    pub fn claim(&mut self, entry: &AccountPath, was: impl Iterator<Item = AccountPath>) {
-        for was in was {
-            let known = self.entries.entry(was).or_insert_with(|| entry.clone());
-            if entry < known {
-                *known = entry.clone();
-            }
-        }
-    }
 }
 
 impl Place {

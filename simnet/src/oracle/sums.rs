@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{AccountPath, Counters, Date, SiteId, Span, VoId};
 
 use super::AccountKey;
-use super::answers::{Given, Row, Rules};
+use super::given::{Given, Row, Rules};
 use super::place::Place;
 use super::weight::{age, weight};
 

@@ -18,7 +18,6 @@ use num_rational::BigRational;
 
 use super::cost::ratio;
 use super::owner::Owner;
-use super::place::Former;
 
 /// What a site holds of a VO, newest versions only.
 #[derive(Debug, Clone)]
@@ -27,6 +26,24 @@ pub struct Held<'a> {
     pub charter: &'a Charter,
     /// The policy in force of each path.
     pub policies: BTreeMap<&'a AccountPath, &'a SharePolicy>,
+}
+
+/// Entries by their former paths.
+#[derive(Debug, Clone, Default)]
+pub struct Former {
+    pub(super) entries: BTreeMap<AccountPath, AccountPath>,
+}
+
+impl Former {
+    /// An entry says which paths it had. Of two that claim one the lower keeps it.
+    pub fn claim(&mut self, entry: &AccountPath, was: impl Iterator<Item = AccountPath>) {
+        for was in was {
+            let known = self.entries.entry(was).or_insert_with(|| entry.clone());
+            if entry < known {
+                *known = entry.clone();
+            }
+        }
+    }
 }
 
 /// By whose usage an entry is compared with its siblings.

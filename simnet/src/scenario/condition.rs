@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::VoId;
 
-use crate::check::watch::SharedFacts;
+use crate::facts::watch::SharedFacts;
 use crate::world::{StepInfo, World};
 
 /// What was acknowledged so far, by VO, in core-milliseconds. Counted by hand from the records, so

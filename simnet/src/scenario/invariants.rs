@@ -7,8 +7,8 @@
 //! Invariant: each is looked at after every step, as in `check`. Deliberately not here: the
 //! invariants themselves (`crate::invariants`).
 
-use crate::check::Books;
-use crate::check::watch::{Facts, SharedFacts};
+use crate::facts::Books;
+use crate::facts::watch::{Facts, SharedFacts};
 use crate::invariants::{Invariant, Seen, TABLE};
 use crate::oracle::Oracle;
 use crate::vo::Vo;

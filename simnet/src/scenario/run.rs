@@ -12,7 +12,7 @@ use super::condition::Condition;
 use super::expect::Expect;
 use super::feed::Feeds;
 use super::{Scenario, Step, What};
-use crate::check::watch::Watch;
+use crate::facts::watch::Watch;
 use crate::length::length;
 use crate::vo::{OwnerSpec, Vo};
 use crate::world::{Action, Counts, World, WorldSpec};

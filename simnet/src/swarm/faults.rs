@@ -9,7 +9,7 @@
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{Distance, Millis};
 
-use super::lines::next_policy;
+use super::options::lines::next_policy;
 use super::{Options, VoOptions};
 use crate::length::Length;
 use crate::network::LinkSpec;

@@ -3,6 +3,8 @@
 //! Invariant: every number is a count, a thousandth, or a time with its unit in its name; there is
 //! no chance here. Deliberately not here: which numbers are drawn (`draw`).
 
+pub(super) mod credit;
+pub(super) mod lines;
 mod rules;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,8 +16,8 @@ use fairmesh_model::{
 use fairmesh_site::{AdvertRules, Charging, Timing};
 use serde::{Deserialize, Serialize};
 
-use super::QuotaOptions;
-use super::lines::{OTHERS, WeightsOption, start_day};
+use self::credit::QuotaOptions;
+use self::lines::{OTHERS, WeightsOption, start_day};
 use crate::liar::{LIAR_CORES, Liar};
 use crate::network::{LinkSpec, NetworkSpec};
 use crate::oracle::Reach;

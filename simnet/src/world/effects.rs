@@ -8,9 +8,8 @@ use std::collections::BTreeSet;
 use fairmesh_model::{SiteId, VoId};
 use fairmesh_site::{Effect, PushToken, Verdict, Work};
 
-use super::round::number;
-use super::{Queued, StepKind, World};
-use crate::event_log::{Entry, NOBODY};
+use super::{Queued, World};
+use crate::event_log::{Entry, NOBODY, StepKind, number};
 use crate::network::{Content, PUSH_BYTES_MAX, Parcel, Payload, wire_length};
 use crate::node::{Flow, Traffic};
 
@@ -121,7 +120,7 @@ impl World {
             wire_length(content, bytes),
             self.now_ms,
             is_reliable,
-            &mut self.faults,
+            &mut |word| self.faults.count(word),
         );
         for at in [arrivals.first, arrivals.again].into_iter().flatten() {
             let parcel = Parcel {

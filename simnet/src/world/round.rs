@@ -11,8 +11,8 @@ use fairmesh_model::{SiteId, VoId};
 use fairmesh_round::{Input, JOURNAL, Op, ROUND_MAX, Step, Unreadable};
 use fairmesh_site::{Effect, Event, Table, Write};
 
-use super::{Queued, StepKind, World};
-use crate::event_log::{Entry, NOBODY, hash_bytes};
+use super::{Queued, World};
+use crate::event_log::{Entry, NOBODY, StepKind, hash_bytes, number};
 use crate::node::{SimNode, StopReason};
 
 /// Who sent it, and the payload's hash.
@@ -236,10 +236,6 @@ fn has_own_rows(effect: &Effect) -> bool {
         )
     };
     matches!(effect, Effect::Persist(writes) if writes.iter().any(is_own))
-}
-
-pub(super) fn number(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(NOBODY)
 }
 
 /// Half of a hash: enough for the log.

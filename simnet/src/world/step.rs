@@ -11,81 +11,12 @@ use fairmesh_site::{Done, Event};
 
 use super::effects::flow_of;
 use super::{Action, Queued, World};
+use crate::event_log::StepKind;
 use crate::network::{Content, Parcel, Payload};
 use crate::node::{Asker, Judging};
 
 /// How often a message that is stuck at a cut tries again, within its session.
 const RETRY_MS: u64 = 1_000;
-
-/// What kind of thing happened.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum StepKind {
-    /// Time had passed for a site.
-    Tick,
-    /// A session began.
-    Connected,
-    /// A session ended.
-    Disconnected,
-    /// A push arrived.
-    Pushed,
-    /// A request arrived.
-    Asked,
-    /// An answer arrived.
-    Answered,
-    /// A request found no answer.
-    Failed,
-    /// A feed reported usage.
-    Report,
-    /// A feed listed running jobs.
-    Running,
-    /// Somebody handed a document in.
-    Publish,
-    /// Work that a site had handed out was done.
-    Done,
-    /// A configuration was read again.
-    Reconfigured,
-    /// A node was told to stop.
-    Stopping,
-    /// A node was started.
-    Started,
-    /// A node has ended, for whatever reason.
-    Ended,
-    /// A damaged store was set aside.
-    SetAside,
-    /// A planned action was done.
-    Action,
-    /// A batch system asked about a quota.
-    Quota,
-    /// A scheduler said what is free, or a broker asked.
-    Advert,
-}
-
-impl StepKind {
-    /// The word for it in the log.
-    pub fn word(self) -> &'static str {
-        match self {
-            Self::Tick => "tick",
-            Self::Connected => "connected",
-            Self::Disconnected => "disconnected",
-            Self::Pushed => "pushed",
-            Self::Asked => "asked",
-            Self::Answered => "answered",
-            Self::Failed => "no answer",
-            Self::Report => "report",
-            Self::Running => "running jobs",
-            Self::Publish => "document",
-            Self::Done => "work done",
-            Self::Reconfigured => "reconfigured",
-            Self::Stopping => "told to stop",
-            Self::Started => "started",
-            Self::Ended => "ended",
-            Self::SetAside => "store set aside",
-            Self::Action => "action",
-            Self::Quota => "quota",
-            Self::Advert => "advert",
-        }
-    }
-}
 
 /// What a step did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

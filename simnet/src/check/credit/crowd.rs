@@ -9,8 +9,8 @@
 
 use fairmesh_model::{Factor, Millis};
 
-use super::{EXPIRES_AFTER, place};
 use crate::check::Run;
+use crate::facts::{EXPIRES_AFTER, place};
 use crate::vo::{DAY, HOUR};
 
 /// Jobs of a crowd beside the first.

@@ -11,8 +11,8 @@ use fairmesh_model::{
 use fairmesh_quota::price::{Hours, Pricing};
 use fairmesh_site::{HoldCall, OwnerQuota, Pattern, SiteConfig};
 
-use super::Asked;
-use crate::check::{Run, owner_of};
+use crate::check::Run;
+use crate::facts::{Asked, EXPIRES_AFTER, owner_of};
 use crate::invariants::clocks_were_wrong;
 use crate::oracle::Documents;
 use crate::oracle::rights::Job;
@@ -152,7 +152,7 @@ impl Run {
             ticket: 0,
             life: place.life(),
             at: now.mono,
-            expires: now.wall.after(super::EXPIRES_AFTER).after(wall),
+            expires: now.wall.after(EXPIRES_AFTER).after(wall),
             job,
             prices,
             call,

@@ -15,7 +15,7 @@ use fairmesh_model::{AccountPath, Millis, Share};
 use fairmesh_quota::decision::band;
 
 use super::Look;
-use crate::check::place;
+use crate::facts::place;
 use crate::invariants::Violation;
 use crate::oracle::answers::Answer;
 use crate::oracle::owner::Owner;

@@ -12,7 +12,7 @@ use fairmesh_model::{AccountPath, Counters, Millis, Share, SiteId, VoId};
 use fairmesh_site::Notice;
 
 use super::{Look, bands, name};
-use crate::check::owner_of;
+use crate::facts::owner_of;
 use crate::invariants::Violation;
 use crate::oracle::answers::{Answer, Given, Level, Row, Rules, answers};
 use crate::oracle::clamp::{beyond, clamped};

@@ -58,7 +58,7 @@ pub struct QuotaOptions {
 
 impl QuotaOptions {
     /// What a seed draws: one of three has quotas.
-    pub(super) fn draw(seed: Seed, minutes: u64) -> Option<Self> {
+    pub(in crate::swarm) fn draw(seed: Seed, minutes: u64) -> Option<Self> {
         let mut random = seed.stream("swarm quotas");
         (random.below(3) == 0).then(|| Self::of(seed, &mut random, minutes))
     }

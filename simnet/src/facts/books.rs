@@ -14,7 +14,7 @@ use crate::vo::{DAY, HOUR};
 
 /// A hold expires so long after its job asked, in addition to the time that the job may run: 30 days in a queue, and
 /// 10 minutes.
-pub(super) const EXPIRES_AFTER: Millis = Millis(30 * DAY.0 + HOUR.0 / 6);
+pub(crate) const EXPIRES_AFTER: Millis = Millis(30 * DAY.0 + HOUR.0 / 6);
 
 /// A job that may run.
 #[derive(Debug, Clone)]
@@ -64,13 +64,13 @@ pub struct Books {
 }
 
 impl Books {
-    pub(super) fn waits(&mut self, asked: Asked, before: Option<Place>) {
+    pub(crate) fn waits(&mut self, asked: Asked, before: Option<Place>) {
         self.began.push((asked.clone(), before));
         self.waiting.push(asked);
     }
 
     /// Forgets what was judged.
-    pub(in crate::check) fn were_judged(&mut self) {
+    pub(crate) fn were_judged(&mut self) {
         self.began.clear();
         self.decided.clear();
     }
@@ -113,7 +113,7 @@ pub struct Decided {
 }
 
 /// The answer, where the job may run and its site remembers it.
-pub(super) fn runs(reply: &QuotaReply) -> Option<Answer> {
+pub(crate) fn runs(reply: &QuotaReply) -> Option<Answer> {
     let Ok(QuotaAnswer::Held { answer, .. }) = reply else {
         return None;
     };
@@ -122,6 +122,6 @@ pub(super) fn runs(reply: &QuotaReply) -> Option<Answer> {
 }
 
 /// Whether the job runs because its owner exempts it.
-pub(super) fn is_exempt(reply: &QuotaReply) -> bool {
+pub(crate) fn is_exempt(reply: &QuotaReply) -> bool {
     matches!(reply, Ok(QuotaAnswer::Held { answer, .. }) if answer.verdict == Verdict::Exempt)
 }

@@ -15,7 +15,7 @@ use crate::vo::{DAY, START};
 use crate::world::{Action, Day, Parts};
 
 /// What accounts without a line weigh together, where they do.
-pub(super) const OTHERS: Weight = Weight::whole(2);
+pub(in crate::swarm) const OTHERS: Weight = Weight::whole(2);
 
 /// What entries of a VO's tree weigh among their siblings.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -58,7 +58,7 @@ impl VoOptions {
     }
 
     /// Former paths of entries.
-    pub(super) fn was(&self) -> BTreeMap<String, Vec<String>> {
+    pub(in crate::swarm) fn was(&self) -> BTreeMap<String, Vec<String>> {
         let groups = if self.renamed { 0..self.groups } else { 0..0 };
         let was = |group| (self.user(group, 0), vec![format!("/g{group}/u0")]);
         groups.map(was).collect()
@@ -66,7 +66,7 @@ impl VoOptions {
 
     /// From when on usage counts: of the first group since yesterday, of one of its users since today, of one of
     /// another group from tomorrow on.
-    pub(super) fn since(&self) -> BTreeMap<String, Date> {
+    pub(in crate::swarm) fn since(&self) -> BTreeMap<String, Date> {
         let last = self.groups - 1;
         let days = [
             ("/g0".to_owned(), start_day(-1)),
@@ -93,14 +93,19 @@ impl WeightsOption {
 }
 
 /// The day on which simulated time begins, and so many days later.
-pub(super) fn start_day(later: i32) -> Date {
+pub(in crate::swarm) fn start_day(later: i32) -> Date {
     let day = u32::try_from(START.0 / DAY.0).expect("a day");
     Date(day.saturating_add_signed(later))
 }
 
 /// Draws what the next version of a VO's policy says: the weights move on by some places, or lines go, move or
 /// begin to count on another day.
-pub(super) fn next_policy(of: &VoOptions, vo: String, node: usize, random: &mut Stream) -> Action {
+pub(in crate::swarm) fn next_policy(
+    of: &VoOptions,
+    vo: String,
+    node: usize,
+    random: &mut Stream,
+) -> Action {
     let lines = of.shares();
     let by = random.index(lines.len());
     let moved = lines.iter().zip(lines.iter().cycle().skip(by));
