@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use fairmesh_gossip::wire::{Probe, Request, Response, Summary};
 use fairmesh_gossip::{HEAD_BYTES_MAX, HEADS_MAX, PartKey};
 use fairmesh_model::{
-    HistoryRule, Incarnation, Millis, RunningJob, Span, UsageMode, WallTime, WindowLength,
+    HistoryRule, Incarnation, Millis, RunningJob, Severity, Span, UsageMode, WallTime, WindowLength,
 };
-use fairmesh_site::{Correction, Effect, Event, Notice, Severity, Table};
+use fairmesh_site::{Correction, Effect, Event, Notice, Table};
 
 use crate::ledger::{Ledger, assert_converged, assert_same, seen, sums};
 use crate::liar::{Liar, offer, usage};
