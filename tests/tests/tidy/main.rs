@@ -81,6 +81,7 @@ const ARROWS: &[(&str, &[&str])] = &[
             "cluster",
             "records",
             "broker",
+            "quota",
             "policy",
             "fairshare",
             "model",
