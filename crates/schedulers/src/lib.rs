@@ -2,7 +2,8 @@
 //!
 //! What is common to all systems is here once: rounds and their deadlines ([`loops`]), what to set ([`plan`]), the
 //! cursor, files that grow ([`follow`]), commands that are run ([`command`]). A system is a [`Scheduler`] and has a
-//! module of its own. The node is seen over its sockets only, `lookup.sock` and `control.sock` ([`fairmesh_api::client`]).
+//! module of its own. The loops reach the node only over its sockets, `lookup.sock` and `control.sock`
+//! ([`fairmesh_api::client`]).
 //!
 //! Invariants: neither loop ends because the batch system or the node is away; no priority is set that does not rest
 //! on an answer of the node; nothing is forgotten before the node has acknowledged it.
