@@ -37,7 +37,7 @@ pub struct Finding {
 pub struct DoctorBody {
     /// What was looked at.
     pub looked_at: Vec<String>,
-    /// Whether nothing needs somebody.
+    /// Whether nothing needs attention.
     pub healthy: bool,
     /// What was found, the worst first.
     pub findings: Vec<Finding>,

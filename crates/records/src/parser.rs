@@ -24,8 +24,8 @@ pub struct Options {
     pub delimiter: Option<String>,
     /// Whether the input may still grow: a last line without its end is then left alone.
     pub growing: bool,
-    /// HTCondor: whether what the schedd has noted of a job's last slot goes before what was provisioned, which the
-    /// job's user may edit, and no queue, kind of machine, count of hosts or disk is read that he may write at
+    /// HTCondor: whether the schedd's note of a job's last slot replaces what was provisioned, which the job's user may
+    /// edit. The reader then ignores the queue, kind of machine, count of hosts and disk that a user may set at
     /// submission.
     pub noted_slots: bool,
 }

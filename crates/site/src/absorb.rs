@@ -26,7 +26,7 @@ impl UsageHandler<'_> {
             .filter_map(|bytes| audit::entries(bytes))
             .flatten()
             .collect();
-        // Whole days, with what was known of them before: a head is told as a difference.
+        // Whole days, with their earlier counters: a head arrives as a difference.
         let days = parts.iter().filter_map(usage_slice);
         let days: BTreeSet<u32> = days.map(|slice| slice.span.day(window)).collect();
         let mut cells = self.published_in(vo, |_, day| days.contains(&day));

@@ -108,6 +108,10 @@ impl Args {
             !is_range || self.seed.is_none(),
             "--seeds says where to begin: leave out --seed"
         );
+        anyhow::ensure!(
+            !is_range || self.first.is_none(),
+            "--first takes a number of seeds, and no range"
+        );
         let first = if self.from_commit.is_some() { 0 } else { 1 };
         let numbers = self.seeds.from(self.seed.unwrap_or(first));
         Ok(numbers.start..numbers.end + self.listed().len() as u64)

@@ -88,7 +88,7 @@ impl<'a> AdvertHandler<'a> {
         self.follow_sources(now);
     }
 
-    /// What runs or waits has changed, or what is said of it.
+    /// The running or waiting jobs have changed, or the rules of the advert.
     pub(crate) fn follow_sources(&mut self, now: Now) {
         let view = self.own_view(now);
         for vo in self.vos.ids() {
@@ -231,7 +231,7 @@ impl<'a> AdvertHandler<'a> {
         })
     }
 
-    /// What the owner promises a VO; nothing binds where he has promised nothing to anybody.
+    /// The owner's promise to a VO. Without promises to any VO, nothing is limited.
     fn promised(&self, vo: VoId) -> Option<SlaEntry> {
         let rules = self.cx.config.advert.as_ref()?;
         let Some(sla) = &rules.sla else {

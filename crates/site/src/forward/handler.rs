@@ -65,10 +65,10 @@ impl ForwardHandler<'_> {
         self.cx.answer(channel, bytes);
     }
 
-    /// What became of a job, for whoever has sent it here.
+    /// The state of a job, for the site that sent it here.
     pub(super) fn end_for(&self, asker: SiteId, job: ContentHash) -> Option<End> {
         let Some(entry) = self.forward.jobs.get(&job) else {
-            // Whoever asks was acknowledged, so this site's store is not what it was.
+            // The sender has an acknowledgement, so this site has lost a part of its store.
             let why = "the site that took it does not know it any more, and may run it";
             return Some(End::Failed {
                 why: why.to_owned(),
@@ -85,7 +85,7 @@ impl ForwardHandler<'_> {
         is_off || self.cx.clock.standing == Standing::BeforeOwnHead
     }
 
-    /// What a sender is told at once; nothing where the state machine answers him.
+    /// The reply to a sender; `None` if the state machine replies later.
     fn take_job(&mut self, now: Now, from: SiteId, channel: Channel, take: Take) -> Option<Told> {
         if self.has_wrong_clock() {
             return Some(Told::Later);
