@@ -63,8 +63,8 @@ impl Delta {
 pub(crate) struct Content {
     pub(crate) parts: Parts,
     gone: BTreeMap<PartKey, Seq>,
-    /// What changed since this seq can be told; before it, only the whole manifest helps.
-    told_since: Seq,
+    /// Oldest seq since which the changed rows are known: a peer with an older head gets the whole manifest.
+    changes_known_since: Seq,
     log: VecDeque<(Seq, Arc<[u8]>)>,
 }
 
@@ -73,7 +73,7 @@ impl Content {
     pub(crate) fn whole(parts: Parts, seq: Seq) -> Self {
         Self {
             parts,
-            told_since: seq,
+            changes_known_since: seq,
             ..Self::default()
         }
     }
@@ -122,7 +122,7 @@ impl Content {
             let mut went: Vec<Seq> = self.gone.values().copied().collect();
             let (_, oldest, _) = went.select_nth_unstable(excess);
             self.gone.retain(|_, seq| seq > oldest);
-            self.told_since = self.told_since.max(*oldest);
+            self.changes_known_since = self.changes_known_since.max(*oldest);
         }
         match delta {
             Some(delta) => self.log.push_back(delta),
@@ -149,7 +149,7 @@ impl Content {
 
     /// Parts that changed and that went since the head of `seq`; `None` where that cannot be told.
     pub(crate) fn rows_since(&self, seq: Seq) -> Option<(Vec<ManifestRow>, Vec<PartKey>)> {
-        if seq < self.told_since {
+        if seq < self.changes_known_since {
             return None;
         }
         let changed = self.parts.iter().filter(|(_, part)| part.since > seq);

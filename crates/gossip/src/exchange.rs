@@ -66,8 +66,8 @@ pub enum Arrival {
     Head(HeadItem),
     /// Parts that the request of that number asked for.
     Parts(RequestId, Vec<Vec<u8>>),
-    /// The peer has told all heads that it held.
-    Told,
+    /// The peer has sent every head that it held and this node lacked.
+    HeadsEnd,
 }
 
 /// What a node holds of a VO, as the exchange with peers sees it.
@@ -322,7 +322,7 @@ impl Gossip {
                 Vec::new()
             }
             (asked @ Asked::Pull { .. }, Some(Response::Pull(answer)))
-                if tells_each_head_once(&answer.heads) =>
+                if has_each_head_once(&answer.heads) =>
             {
                 self.take_pull_answer(from, asked, answer)
             }
@@ -546,21 +546,21 @@ impl Gossip {
         let documents = answer.documents.into_iter().map(Arrival::Document);
         let proofs = answer.proofs.into_iter().map(|(a, b)| Arrival::Proof(a, b));
         let heads = answer.heads.into_iter().map(Arrival::Head);
-        let told = (is_about_heads && !answer.more).then_some(Arrival::Told);
-        let arrivals = documents.chain(proofs).chain(heads).chain(told);
+        let end = (is_about_heads && !answer.more).then_some(Arrival::HeadsEnd);
+        let arrivals = documents.chain(proofs).chain(heads).chain(end);
         arrivals.map(|arrival| (vo, arrival)).collect()
     }
 }
 
 /// Whether no two heads are of one incarnation of a site: an honest peer holds the last of them only.
-fn tells_each_head_once(items: &[HeadItem]) -> bool {
+fn has_each_head_once(items: &[HeadItem]) -> bool {
     let heads = items
         .iter()
         .flat_map(|item| Signed::<Head>::parse(&item.head));
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     heads
         .map(|head| (head.claimed().site, head.claimed().incarnation))
-        .all(|head| told.insert(head))
+        .all(|head| seen.insert(head))
 }
 
 /// What we hold of a VO, in the halves that are to be compared; the vector as a difference from `base`.

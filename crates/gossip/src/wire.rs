@@ -41,17 +41,17 @@ pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 /// What an answer aims at before it is cut, unpacked.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// What a head stands for in an answer beside its content, generously.
+/// Bytes counted for a head in an answer in addition to its content: an upper estimate.
 pub(crate) const HEAD_BYTES: usize = 512;
 
-/// Most heads, documents and proofs in an answer: no honest one has room for more. A document has a signature, and a
-/// site one proof.
-const HEADS_TOLD_MAX: usize = FRAME_BYTES_MAX / HEAD_BYTES;
-const DOCUMENTS_TOLD_MAX: usize = FRAME_BYTES_MAX / 64;
-const PROOFS_TOLD_MAX: usize = CHARTER_SITES_MAX + 1;
+/// Most heads, documents and proofs in an answer: an honest answer has no room for more. A document contains a
+/// signature, and a site has one proof.
+const ANSWER_HEADS_MAX: usize = FRAME_BYTES_MAX / HEAD_BYTES;
+const ANSWER_DOCUMENTS_MAX: usize = FRAME_BYTES_MAX / 64;
+const ANSWER_PROOFS_MAX: usize = CHARTER_SITES_MAX + 1;
 
-/// Most deltas beside a head: those that are remembered have some bytes each.
-const DELTAS_TOLD_MAX: usize = 4_096;
+/// Most deltas of one head: a replica keeps 16 KiB of them, and the shortest takes some bytes.
+const ANSWER_DELTAS_MAX: usize = 4_096;
 
 /// What a row of a manifest stands for where work is counted: a hash that is compared, and a few tree
 /// look-ups.
@@ -141,20 +141,20 @@ pub struct Pull {
 /// A head that the asker lacks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HeadItem {
-    /// Its exact bytes.
+    /// The signed head, in the exact bytes that its site signed.
     #[serde(rename = "h")]
     pub head: ByteBuf,
-    /// What it stands for.
+    /// Its parts, as far as the requester lacks them.
     #[serde(rename = "t")]
-    pub told: Told,
+    pub content: HeadContent,
 }
 
-/// What a head stands for, as far as the asker needs to be told.
+/// The content of a head, in the shortest form that completes what the requester holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
+pub enum HeadContent {
     /// The deltas from the asker's head to this one.
-    Deltas(#[serde(deserialize_with = "bounded::at_most::<_, _, DELTAS_TOLD_MAX>")] Vec<ByteBuf>),
+    Deltas(#[serde(deserialize_with = "bounded::at_most::<_, _, ANSWER_DELTAS_MAX>")] Vec<ByteBuf>),
     /// All parts: the asker holds nothing of the site.
     Whole(
         #[serde(deserialize_with = "bounded::at_most::<_, _, PARTS_MAX>")] Vec<(PartKey, ByteBuf)>,
@@ -189,21 +189,21 @@ pub struct PullAnswer {
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "bounded::documents::<_, DOCUMENTS_TOLD_MAX>"
+        deserialize_with = "bounded::documents::<_, ANSWER_DOCUMENTS_MAX>"
     )]
     pub documents: Vec<ByteBuf>,
     /// Proofs of forks.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "bounded::at_most::<_, _, PROOFS_TOLD_MAX>"
+        deserialize_with = "bounded::at_most::<_, _, ANSWER_PROOFS_MAX>"
     )]
     pub proofs: Vec<(ByteBuf, ByteBuf)>,
     /// Heads.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "bounded::at_most::<_, _, HEADS_TOLD_MAX>"
+        deserialize_with = "bounded::at_most::<_, _, ANSWER_HEADS_MAX>"
     )]
     pub heads: Vec<HeadItem>,
     /// Whether there is more: ask again.
@@ -214,7 +214,7 @@ pub struct PullAnswer {
     pub need_full: bool,
 }
 
-impl Told {
+impl HeadContent {
     /// About as many bytes as it unpacks to.
     pub(crate) fn unpacked_bytes(&self) -> usize {
         match self {

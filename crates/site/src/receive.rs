@@ -316,7 +316,7 @@ impl HeadHandler<'_> {
             // without it, even one of this site's own, is refused for good; so nothing is taken, and a
             // later exchange brings all of it.
             (_, None) => return,
-            (Arrival::Told, Some(held)) => {
+            (Arrival::HeadsEnd, Some(held)) => {
                 held.told_by.insert(from);
                 return;
             }

@@ -9,9 +9,7 @@ use std::path::PathBuf;
 use fairmesh_client::protocol::{
     Accounts, NameBlockBuf, Request, View, Want, Who, encode_answer, encode_request,
 };
-use fairmesh_gossip::wire::{
-    HeadItem, PullAnswer, Push, Request as Asked, Response, Told as HeadTold,
-};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, PullAnswer, Push, Request as Asked, Response};
 use fairmesh_model::{
     AccountPath, ContentHash, Factor, Incarnation, Millis, PriceList, Signed, SiteId, WallTime,
     Window, cbor,
@@ -227,22 +225,22 @@ fn of_gossip(vo: &Vo, heads: &TwoHeads, document: &[u8]) -> Vec<(&'static str, V
     let (name, part) = &heads.part;
     let len = u32::try_from(part.len()).expect("a small part");
     let rows = || vec![(name.clone(), ContentHash::of(part), len)];
-    let told = [
-        HeadTold::Deltas(vec![ByteBuf::from(heads.delta.clone())]),
-        HeadTold::Whole(vec![(name.clone(), ByteBuf::from(part.clone()))]),
-        HeadTold::Since(rows(), vec![name.clone()]),
-        HeadTold::Manifest(rows()),
+    let contents = [
+        HeadContent::Deltas(vec![ByteBuf::from(heads.delta.clone())]),
+        HeadContent::Whole(vec![(name.clone(), ByteBuf::from(part.clone()))]),
+        HeadContent::Since(rows(), vec![name.clone()]),
+        HeadContent::Manifest(rows()),
     ];
     let [first, second] = [&heads.first, &heads.second].map(|head| ByteBuf::from(head.clone()));
     let document = ByteBuf::from(document.to_vec());
-    let item = |told| HeadItem {
+    let item = |content| HeadItem {
         head: second.clone(),
-        told,
+        content,
     };
     let pulled = Response::Pull(PullAnswer {
         documents: vec![document.clone()],
         proofs: vec![(first.clone(), second.clone())],
-        heads: told.map(item).into(),
+        heads: contents.map(item).into(),
         more: true,
         need_full: false,
     });

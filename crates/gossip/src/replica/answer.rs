@@ -13,7 +13,7 @@ use super::{Held, Replica};
 use crate::digest::{Tag, Vector};
 use crate::head::{HEADS_MAX, Head};
 use crate::part::PartKey;
-use crate::wire::{FRAME_BYTES_MAX, HEAD_BYTES, HeadItem, MANIFEST_ROW_BYTES, Told};
+use crate::wire::{FRAME_BYTES_MAX, HEAD_BYTES, HeadContent, HeadItem, MANIFEST_ROW_BYTES};
 
 /// Two contradicting heads, as bytes.
 pub(crate) type ProofBytes = (ByteBuf, ByteBuf);
@@ -39,11 +39,11 @@ impl Replica {
                 if room < HEAD_BYTES {
                     return (items, true);
                 }
-                let (told, bytes) = tell(held, head, theirs, room);
+                let (content, bytes) = content_for(held, head, theirs, room);
                 room = room.saturating_sub(bytes + HEAD_BYTES);
                 items.push(HeadItem {
                     head: ByteBuf::from(head.bytes().to_vec()),
-                    told,
+                    content,
                 });
             }
         }
@@ -145,7 +145,12 @@ fn is_overtaken(held: &Held, theirs: &Vector, site: SiteId, incarnation: Incarna
 }
 
 /// What to say of a head's content, and about how many bytes that takes.
-fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (Told, usize) {
+fn content_for(
+    held: &Held,
+    head: &Verified<Head>,
+    theirs: &Vector,
+    room: usize,
+) -> (HeadContent, usize) {
     let body = head.body();
     let content = &held.contents[&body.incarnation];
     let known = theirs
@@ -154,11 +159,11 @@ fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (To
     if let Some(seq) = known.filter(|seq| *seq < body.seq) {
         if let Some(deltas) = content.deltas_since(seq) {
             let bytes = deltas.iter().map(|delta| delta.len()).sum();
-            return (Told::Deltas(deltas), bytes);
+            return (HeadContent::Deltas(deltas), bytes);
         }
         if let Some((rows, gone)) = content.rows_since(seq) {
             let bytes = (rows.len() + gone.len()) * MANIFEST_ROW_BYTES;
-            return (Told::Since(rows, gone), bytes);
+            return (HeadContent::Since(rows, gone), bytes);
         }
     }
     let first = (body.site, Incarnation(0));
@@ -170,9 +175,9 @@ fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (To
     if !holds_any && bytes <= room {
         let parts = content.parts.iter();
         let parts = parts.map(|(key, part)| (key.clone(), ByteBuf::from(part.bytes.to_vec())));
-        return (Told::Whole(parts.collect()), bytes);
+        return (HeadContent::Whole(parts.collect()), bytes);
     }
     let rows = content.manifest();
     let bytes = rows.len() * MANIFEST_ROW_BYTES;
-    (Told::Manifest(rows), bytes)
+    (HeadContent::Manifest(rows), bytes)
 }

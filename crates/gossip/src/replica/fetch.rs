@@ -324,7 +324,7 @@ mod tests {
     use super::*;
     use crate::part::root_of;
     use crate::replica::Seen;
-    use crate::wire::{HeadItem, Told};
+    use crate::wire::{HeadContent, HeadItem};
 
     /// Counts what was checked.
     #[derive(Default)]
@@ -366,7 +366,7 @@ mod tests {
         };
         let item = HeadItem {
             head: ByteBuf::from(head.bytes().to_vec()),
-            told: Told::Manifest(rows),
+            content: HeadContent::Manifest(rows),
         };
         let taken = replica.take_item(&Any::default(), seen, site, item);
         assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");

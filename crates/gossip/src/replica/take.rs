@@ -21,7 +21,9 @@ use crate::part::{
     overlaid, root_of,
 };
 use crate::refusal::Refusal;
-use crate::wire::{HeadItem, MANIFEST_ROW_BYTES, PUSH_UNPACKED_BYTES_MAX, SIGNED_BYTES, Told};
+use crate::wire::{
+    HeadContent, HeadItem, MANIFEST_ROW_BYTES, PUSH_UNPACKED_BYTES_MAX, SIGNED_BYTES,
+};
 
 /// Most bytes that the deltas beside one head may unpack to: bounds memory and time before its root is
 /// compared. A chain of deltas rewrites some parts again and again; one that is longer is told as the
@@ -139,7 +141,10 @@ impl Replica {
         let site = head.body().site;
         if !self.admit(&head, seen)? {
             // Asked for all of the site, the peer has told what is here: there is no more to ask for.
-            if matches!(item.told, Told::Whole(_) | Told::Manifest(_)) {
+            if matches!(
+                item.content,
+                HeadContent::Whole(_) | HeadContent::Manifest(_)
+            ) {
                 held_of(&mut self.sites, self.history, site).needs_manifest = false;
             }
             return Ok(Absorbed::Known);
@@ -151,19 +156,19 @@ impl Replica {
         if !held.pulled.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
-        let taken = match item.told {
-            Told::Deltas(deltas) => {
+        let taken = match item.content {
+            HeadContent::Deltas(deltas) => {
                 let deltas: Vec<&[u8]> = deltas.iter().map(|delta| delta.as_slice()).collect();
                 let (of, most) = ((from, seen.now.mono), UNPACKED_BYTES_MAX);
                 let taken = self.take_deltas(kinds, of, &head, &deltas, most)?;
                 taken.map_or(Absorbed::Gap, Absorbed::Changed)
             }
-            Told::Whole(parts) => self.take_whole(kinds, &head, parts)?,
-            Told::Since(rows, gone) => {
+            HeadContent::Whole(parts) => self.take_whole(kinds, &head, parts)?,
+            HeadContent::Since(rows, gone) => {
                 let target = self.manifest_after(&head, rows, &gone);
                 self.take_manifest(kinds, seen, from, &head, target)?
             }
-            Told::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
+            HeadContent::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
         };
         self.rest_after(site, &taken, seen.now.mono);
         let held = held_of(&mut self.sites, self.history, site);
@@ -232,7 +237,7 @@ impl Replica {
         let held = site.ok().and_then(|site| self.sites.get(&site));
         let contents = held.into_iter().flat_map(|held| held.contents.values());
         let rows: usize = contents.map(|content| content.parts.len()).sum();
-        SIGNED_BYTES + item.told.unpacked_bytes() + rows * MANIFEST_ROW_BYTES
+        SIGNED_BYTES + item.content.unpacked_bytes() + rows * MANIFEST_ROW_BYTES
     }
 
     /// Whether the head is to be taken now. If it contradicts one that is held, the proof is kept.
@@ -316,12 +321,12 @@ impl Replica {
         let Some(content) = content.filter(|_| is_read) else {
             return Ok(None);
         };
-        let told = match deltas {
+        let delta = match deltas {
             [one] if incarnation == head.body().incarnation => Some((seq, (*one).into())),
             _ => None,
         };
         let taken = match patched(content, &parsed, last) {
-            Some(changes) => self.adopt(kinds, head, Some(incarnation), changes, told),
+            Some(changes) => self.adopt(kinds, head, Some(incarnation), changes, delta),
             None => Ok(None),
         };
         if !matches!(taken, Ok(Some(_))) {
@@ -441,7 +446,7 @@ impl Replica {
         head: &Arc<Verified<Head>>,
         base: Option<Incarnation>,
         mut changes: Changes,
-        told: Option<(Seq, Arc<[u8]>)>,
+        delta: Option<(Seq, Arc<[u8]>)>,
     ) -> Result<Option<Change>, Refusal> {
         let site = head.body().site;
         let empty = Content::default();
@@ -482,7 +487,7 @@ impl Replica {
         if self.fetches.get(&site).is_some_and(is_done) {
             self.fetches.remove(&site);
         }
-        Ok(Some(self.put(head.clone(), base, changes, told)))
+        Ok(Some(self.put(head.clone(), base, changes, delta)))
     }
 
     /// What is held of a site at exactly this head.

@@ -92,7 +92,7 @@ impl Net {
         let replica = &mut peer.vos.get_mut(&VO).expect("there").replica;
         for (_, arrival) in arrivals {
             match arrival {
-                Arrival::Document(_) | Arrival::Told => {}
+                Arrival::Document(_) | Arrival::HeadsEnd => {}
                 Arrival::Proof(a, b) => {
                     replica.take_proof(&a, &b).expect("an honest peer");
                 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, Request, RequestId, Told};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, Request, RequestId};
 use fairmesh_gossip::{
     Absorbed, Gossip, HEAD_BYTES_MAX, Head, Intervals, ManifestRow, PART_BYTES_MAX, PartKey,
 };
@@ -48,8 +48,8 @@ fn told_by(
     };
     let signed = Signed::sign(head, &[&key(of)]).expect("well-formed");
     let head = serde_bytes::ByteBuf::from(signed.bytes().to_vec());
-    let told = Told::Manifest(rows);
-    HeadItem { head, told }
+    let content = HeadContent::Manifest(rows);
+    HeadItem { head, content }
 }
 
 pub(crate) fn gossip_with(peer: SiteId) -> Gossip {

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, PUSH_BYTES_MAX, PullAnswer, Push, Request, Response, Told};
+use fairmesh_gossip::wire::{
+    HeadContent, HeadItem, PUSH_BYTES_MAX, PullAnswer, Push, Request, Response,
+};
 use fairmesh_gossip::{
     Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, HeldRow, KEY_BYTES_MAX, Kinds,
     PART_BYTES_MAX, PARTS_MAX, PartKey, Refusal,
@@ -85,7 +87,7 @@ fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>
     let deltas: Vec<Vec<u8>> = deltas.iter().map(cbor::to_vec).collect();
     let item = HeadItem {
         head: ByteBuf::from(second.clone()),
-        told: Told::Deltas(deltas.iter().cloned().map(ByteBuf::from).collect()),
+        content: HeadContent::Deltas(deltas.iter().cloned().map(ByteBuf::from).collect()),
     };
     let mut taken = vec![b.replica.take_item(&Plain, seen(0), site(0), item)];
     for delta in deltas {
@@ -146,7 +148,7 @@ fn take_beside_a_head_without_changes(deltas: &[AnyDelta]) -> Result<Absorbed, R
         .map(|delta| ByteBuf::from(cbor::to_vec(delta)));
     let item = HeadItem {
         head: ByteBuf::from(last_of(&a).bytes().to_vec()),
-        told: Told::Deltas(deltas.collect()),
+        content: HeadContent::Deltas(deltas.collect()),
     };
     b.replica.take_item(&Plain, seen(1), site(0), item)
 }
@@ -186,22 +188,22 @@ fn lists_that_are_longer_than_any_honest_node_sends_are_not_read() {
         proofs: vec![<(ByteBuf, ByteBuf)>::default(); count],
         ..PullAnswer::default()
     };
-    let heads = |count, told: Told| PullAnswer {
+    let heads = |count, content: HeadContent| PullAnswer {
         heads: vec![
             HeadItem {
                 head: ByteBuf::new(),
-                told
+                content
             };
             count
         ],
         ..PullAnswer::default()
     };
-    let told = |told| Response::Pull(heads(1, told));
-    let empty = || Told::Deltas(Vec::new());
+    let with = |content| Response::Pull(heads(1, content));
+    let empty = || HeadContent::Deltas(Vec::new());
     let name = || PartKey::new(1, &[]);
-    let deltas = |count| told(Told::Deltas(vec![ByteBuf::new(); count]));
-    let whole = |count| told(Told::Whole(vec![(name(), ByteBuf::new()); count]));
-    let gone = |count| told(Told::Since(Vec::new(), vec![name(); count]));
+    let deltas = |count| with(HeadContent::Deltas(vec![ByteBuf::new(); count]));
+    let whole = |count| with(HeadContent::Whole(vec![(name(), ByteBuf::new()); count]));
+    let gone = |count| with(HeadContent::Since(Vec::new(), vec![name(); count]));
     let parts = |count| Response::Parts(vec![ByteBuf::new(); count]);
     for (most, one_more) in [
         (
@@ -270,7 +272,7 @@ fn what_a_peer_has_unpacked_in_vain_is_bounded_by_the_minute_and_others_are_read
     let answer = |node: &mut Node, second: &[u8]| {
         let item = HeadItem {
             head: ByteBuf::from(second.to_vec()),
-            told: Told::Deltas(vec![ByteBuf::from(zeros(512))]),
+            content: HeadContent::Deltas(vec![ByteBuf::from(zeros(512))]),
         };
         let taken = node.replica.take_item(&Plain, seen(0), site(3), item);
         assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
@@ -528,7 +530,7 @@ fn item_of(node: &Node) -> HeadItem {
     let parts = rows.filter_map(|row| Some((row.part?, bytes(row.bytes))));
     HeadItem {
         head: ByteBuf::from(last_of(node).bytes().to_vec()),
-        told: Told::Whole(parts.collect()),
+        content: HeadContent::Whole(parts.collect()),
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, Pull, PullAnswer, Push, Request, Response, Told};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, Pull, PullAnswer, Push, Request, Response};
 use fairmesh_gossip::{Absorbed, Tag, Vector, VectorFrame};
 use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId};
 use serde_bytes::ByteBuf;
@@ -80,13 +80,13 @@ fn a_site_is_asked_for_as_a_whole_until_its_head_is_here_another_way() {
         };
         let parts = a.replica.rows_of_site(site(0)).into_iter();
         let parts = parts.filter_map(|row| Some((row.part?, ByteBuf::from(row.bytes?.to_vec()))));
-        let told = Told::Whole(parts.collect());
-        let whole = HeadItem { head, told };
+        let content = HeadContent::Whole(parts.collect());
+        let whole = HeadItem { head, content };
         let two = a.publish(0, 1, &[(2, Some(b"two"))]);
         let second = a.replica.heads().next().expect("signed").bytes().to_vec();
         let empty = HeadItem {
             head: ByteBuf::from(second),
-            told: Told::Deltas(Vec::new()),
+            content: HeadContent::Deltas(Vec::new()),
         };
         let mut take = |item| node.replica.take_item(&Plain, seen(0), site(2), item);
         assert!(matches!(take(whole.clone()), Ok(Absorbed::Changed(_))));

@@ -4,7 +4,7 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_gossip::wire::{HeadItem, Told};
+use fairmesh_gossip::wire::{HeadContent, HeadItem};
 use fairmesh_gossip::{Absorbed, Replica, Seen};
 use fairmesh_model::{HashSecret, Millis, MonoTime, Now, SigningKey, SiteId, Window};
 use fairmesh_usage::{Paths, Table as UsageTable};
@@ -104,7 +104,7 @@ impl Machine {
                 });
                 let item = HeadItem {
                     head: ByteBuf::from(head.bytes.as_ref().expect("a head").to_vec()),
-                    told: Told::Whole(of.collect()),
+                    content: HeadContent::Whole(of.collect()),
                 };
                 (site, item)
             })
