@@ -29,7 +29,7 @@ use crate::wire::{
     FRAME_BYTES_MAX, HeadItem, Probe, Pull, PullAnswer, Request, RequestId, Response, Summary,
 };
 use clocks::Clocks;
-use peers::{Asked, Peer, Peers};
+use peers::{Peer, Peers, PendingRequest};
 
 /// Most requests for parts under way with one peer: enough to keep a slow line busy, few enough that
 /// what they bring fits into memory.
@@ -200,7 +200,7 @@ impl Gossip {
 
     /// Probes a peer, if it is connected, as soon as nothing else is under way with it.
     pub fn probe(&mut self, peer: SiteId) {
-        self.peers.enqueue(peer, Asked::Probe);
+        self.peers.enqueue(peer, PendingRequest::Probe);
     }
 
     /// The median of the clocks of the connected peers that `counts`; `None` before any of them has said.
@@ -216,7 +216,7 @@ impl Gossip {
     /// A peer can be reached: probe it at once.
     pub fn connected(&mut self, peer: SiteId) {
         self.peers.connect(peer);
-        self.peers.enqueue(peer, Asked::Probe);
+        self.peers.enqueue(peer, PendingRequest::Probe);
     }
 
     /// A peer cannot be reached any more.
@@ -237,7 +237,8 @@ impl Gossip {
 
     /// Something from `peer` showed that it holds more of `vo` than we do.
     pub fn suspect_behind(&mut self, peer: SiteId, vo: VoId) {
-        self.peers.enqueue(peer, Asked::pull(vo, false, true));
+        self.peers
+            .enqueue(peer, PendingRequest::pull(vo, false, true));
     }
 
     /// When [`Gossip::tick`] has something to do at the latest.
@@ -292,7 +293,7 @@ impl Gossip {
         };
         let answer = answer.filter(|_| !mutated!(AnswersUnread));
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
-        let is_probe = asked == Asked::Probe;
+        let is_probe = asked == PendingRequest::Probe;
         let (failures, agreements) = (self.stats.failures, self.stats.agreements);
         let arrivals = self.take_response(now, from, id, (asked, response), vos);
         let has_ended = !is_probe || self.stats.agreements > agreements;
@@ -312,21 +313,21 @@ impl Gossip {
         now: Now,
         from: SiteId,
         id: RequestId,
-        (asked, response): (Asked, Option<Response>),
+        (asked, response): (PendingRequest, Option<Response>),
         vos: &mut BTreeMap<VoId, V>,
     ) -> Vec<(VoId, Arrival)> {
         match (asked, response) {
-            (Asked::Probe, Some(Response::Probe(theirs))) => {
+            (PendingRequest::Probe, Some(Response::Probe(theirs))) => {
                 self.clocks.note(from, theirs.at, now.mono);
                 self.compare(now.mono, from, &theirs.vos, vos);
                 Vec::new()
             }
-            (asked @ Asked::Pull { .. }, Some(Response::Pull(answer)))
+            (asked @ PendingRequest::Pull { .. }, Some(Response::Pull(answer)))
                 if has_each_head_once(&answer.heads) =>
             {
                 self.take_pull_answer(from, asked, answer)
             }
-            (Asked::Parts(vo), Some(Response::Parts(parts))) => {
+            (PendingRequest::Parts(vo), Some(Response::Parts(parts))) => {
                 let parts = parts.into_iter().map(ByteBuf::into_vec).collect();
                 vec![(vo, Arrival::Parts(id, parts))]
             }
@@ -342,10 +343,10 @@ impl Gossip {
         &mut self,
         to: SiteId,
         id: RequestId,
-        asked: &Asked,
+        asked: &PendingRequest,
         vos: &mut BTreeMap<VoId, V>,
     ) {
-        if let Asked::Parts(vo) = asked
+        if let PendingRequest::Parts(vo) = asked
             && let Some(vo) = vos.get_mut(vo)
         {
             vo.replica_mut().unask(id, Some(to));
@@ -381,7 +382,7 @@ impl Gossip {
             let draw = usize::try_from(self.random.next_u32()).expect("32 bits fit");
             if !idle.is_empty() {
                 let peer = idle[draw % idle.len()];
-                self.peers.enqueue(peer, Asked::Probe);
+                self.peers.enqueue(peer, PendingRequest::Probe);
                 probed.push(peer);
             }
         }
@@ -395,7 +396,7 @@ impl Gossip {
     ) -> Option<Outgoing> {
         let mut asked = loop {
             let next = self.peers.dequeue(to)?;
-            let Asked::Pull { vo, unless, .. } = &next else {
+            let PendingRequest::Pull { vo, unless, .. } = &next else {
                 break next;
             };
             let summary = vos.get(vo).map(V::summary);
@@ -404,7 +405,7 @@ impl Gossip {
             }
         };
         let request = match &mut asked {
-            Asked::Pull {
+            PendingRequest::Pull {
                 vo,
                 documents,
                 heads,
@@ -451,12 +452,12 @@ impl Gossip {
                 }
                 self.stats.part_requests += 1;
                 let request = Request::Parts { vo: *vo, wanted };
-                out.push(self.send(now, to, Asked::Parts(*vo), &request));
+                out.push(self.send(now, to, PendingRequest::Parts(*vo), &request));
             }
         }
     }
 
-    fn send(&mut self, now: Now, to: SiteId, asked: Asked, request: &Request) -> Outgoing {
+    fn send(&mut self, now: Now, to: SiteId, asked: PendingRequest, request: &Request) -> Outgoing {
         let id = self.next_request;
         self.next_request += 1;
         let deadline = now.mono.after(self.intervals.request_timeout);
@@ -492,7 +493,8 @@ impl Gossip {
                 }
             }
             if !agreed_here {
-                self.peers.enqueue(from, Asked::pull(*vo, documents, heads));
+                self.peers
+                    .enqueue(from, PendingRequest::pull(*vo, documents, heads));
             }
         }
         self.stats.agreements += u64::from(agreed);
@@ -507,10 +509,10 @@ impl Gossip {
     fn take_pull_answer(
         &mut self,
         from: SiteId,
-        asked: Asked,
+        asked: PendingRequest,
         answer: PullAnswer,
     ) -> Vec<(VoId, Arrival)> {
-        let Asked::Pull {
+        let PendingRequest::Pull {
             vo,
             documents,
             heads,
@@ -520,7 +522,7 @@ impl Gossip {
         else {
             return Vec::new();
         };
-        let mut again = Asked::pull(vo, documents, heads);
+        let mut again = PendingRequest::pull(vo, documents, heads);
         let peer = self.peers.get_mut(from).expect("it has just answered");
         if answer.need_full {
             // Asked once more, in full; a peer that does not know a full one either is not asked again.
@@ -534,7 +536,7 @@ impl Gossip {
             peer.acknowledged.insert(vo, sent);
         }
         if answer.more || mutated!(AsksForEver) {
-            if let Asked::Pull {
+            if let PendingRequest::Pull {
                 unless: go_on_unless,
                 ..
             } = &mut again

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor, mutated};
 use serde_bytes::ByteBuf;
 
-use super::peers::Asked;
+use super::peers::PendingRequest;
 use super::{Gossip, Shared, summaries};
 use crate::digest::{Tag, VECTOR_MAX};
 use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
@@ -97,7 +97,8 @@ impl Gossip {
     fn meet_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
         let shown = ContentHash::of(&cbor::to_vec(&theirs.documents));
         if mine.documents != theirs.documents && self.is_news(from, vo, (mine, shown)) {
-            self.peers.enqueue(from, Asked::pull(vo, true, false));
+            self.peers
+                .enqueue(from, PendingRequest::pull(vo, true, false));
         }
     }
 
@@ -151,8 +152,10 @@ impl Gossip {
         }
         let is_behind = lacks_documents || lacks_heads;
         if is_behind && self.is_news(from, pull.vo, (held.summary(), shown)) {
-            self.peers
-                .enqueue(from, Asked::pull(pull.vo, lacks_documents, lacks_heads));
+            self.peers.enqueue(
+                from,
+                PendingRequest::pull(pull.vo, lacks_documents, lacks_heads),
+            );
         }
         Response::Pull(answer)
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use fairmesh_model::{MonoTime, SiteId, WallTime, mutant, mutated};
 
 use super::Gossip;
-use super::peers::Asked;
+use super::peers::PendingRequest;
 
 /// Clocks of connected peers, as wall time minus our monotonic time, milliseconds.
 #[derive(Debug, Default)]
@@ -60,7 +60,7 @@ impl Gossip {
     pub fn show_clock(&mut self) {
         let peers: Vec<SiteId> = self.peers.iter().map(|(id, _)| id).collect();
         for peer in peers {
-            self.peers.enqueue(peer, Asked::Probe);
+            self.peers.enqueue(peer, PendingRequest::Probe);
         }
     }
 }

@@ -16,7 +16,7 @@ const QUEUE_MAX: usize = 64;
 
 /// What is, or will be, asked of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum PendingRequest {
     Probe,
     Pull {
         vo: VoId,
@@ -31,7 +31,7 @@ pub(super) enum Asked {
     Parts(VoId),
 }
 
-impl Asked {
+impl PendingRequest {
     pub(super) fn pull(vo: VoId, documents: bool, heads: bool) -> Self {
         Self::Pull {
             vo,
@@ -63,8 +63,8 @@ impl Asked {
 /// What is known of one peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    under_way: BTreeMap<RequestId, (MonoTime, Asked)>,
-    queue: VecDeque<Asked>,
+    under_way: BTreeMap<RequestId, (MonoTime, PendingRequest)>,
+    queue: VecDeque<PendingRequest>,
     /// The vectors that the peer is known to hold of us, for differences.
     pub(super) acknowledged: BTreeMap<VoId, Vector>,
     /// The vectors that it last sent us, for its differences.
@@ -91,7 +91,7 @@ impl Peer {
     pub(super) fn part_requests(&self) -> usize {
         let asked = self.under_way.values();
         asked
-            .filter(|(_, asked)| matches!(asked, Asked::Parts(_)))
+            .filter(|(_, asked)| matches!(asked, PendingRequest::Parts(_)))
             .count()
     }
 }
@@ -143,7 +143,7 @@ impl Peers {
     }
 
     /// Queues what is to be asked, unless it is queued already or too much is.
-    pub(super) fn enqueue(&mut self, to: SiteId, asked: Asked) {
+    pub(super) fn enqueue(&mut self, to: SiteId, asked: PendingRequest) {
         let Some(peer) = self.all.get_mut(&to) else {
             return;
         };
@@ -159,14 +159,14 @@ impl Peers {
     pub(super) fn probe_new(&mut self) {
         for (id, peer) in &mut self.all {
             if peer.exchanges.ended == 0 && peer.is_idle() {
-                peer.queue.push_back(Asked::Probe);
+                peer.queue.push_back(PendingRequest::Probe);
                 self.waiting.insert(*id);
             }
         }
     }
 
     /// What is queued first.
-    pub(super) fn dequeue(&mut self, to: SiteId) -> Option<Asked> {
+    pub(super) fn dequeue(&mut self, to: SiteId) -> Option<PendingRequest> {
         let peer = self.all.get_mut(&to)?;
         let next = peer.queue.pop_front();
         if peer.queue.is_empty() {
@@ -176,7 +176,13 @@ impl Peers {
     }
 
     /// A request is sent.
-    pub(super) fn sent(&mut self, to: SiteId, id: RequestId, deadline: MonoTime, asked: Asked) {
+    pub(super) fn sent(
+        &mut self,
+        to: SiteId,
+        id: RequestId,
+        deadline: MonoTime,
+        asked: PendingRequest,
+    ) {
         if let Some(peer) = self.all.get_mut(&to) {
             peer.under_way.insert(id, (deadline, asked));
             self.deadlines.insert((deadline, id, to));
@@ -184,7 +190,7 @@ impl Peers {
     }
 
     /// A request is over: what was asked, if it was under way.
-    pub(super) fn over(&mut self, peer: SiteId, id: RequestId) -> Option<Asked> {
+    pub(super) fn over(&mut self, peer: SiteId, id: RequestId) -> Option<PendingRequest> {
         let (deadline, asked) = self.all.get_mut(&peer)?.under_way.remove(&id)?;
         self.deadlines.remove(&(deadline, id, peer));
         Some(asked)
@@ -221,7 +227,7 @@ mod tests {
                 match step {
                     0 => peers.connect(peer),
                     1 => drop(peers.disconnect(peer)),
-                    2 => peers.enqueue(peer, Asked::pull(vo, number % 2 == 0, true)),
+                    2 => peers.enqueue(peer, PendingRequest::pull(vo, number % 2 == 0, true)),
                     3 => {
                         if let Some(asked) = peers.dequeue(peer) {
                             peers.sent(peer, next, MonoTime(number), asked);
