@@ -118,7 +118,7 @@ pub(crate) struct Proof {
 
 /// What is held of one site.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct SiteState {
     pub(crate) heads: HeadSet,
     pub(crate) contents: BTreeMap<Incarnation, Content>,
     pub(crate) proof: Option<Proof>,
@@ -148,7 +148,7 @@ pub struct Replica {
     own: SiteId,
     history: Option<Millis>,
     members: BTreeSet<SiteId>,
-    pub(crate) sites: BTreeMap<SiteId, Held>,
+    pub(crate) sites: BTreeMap<SiteId, SiteState>,
     /// Of each site the head whose parts are under way: mostly none, so that whoever looks for something
     /// to ask for need not look at all sites.
     fetches: BTreeMap<SiteId, Fetch>,
@@ -209,7 +209,7 @@ impl Replica {
 
     /// Lets go of what removed sites had published before `horizon`. Returns the rows to delete.
     pub fn forget_removed(&mut self, horizon: WallTime) -> Vec<HeldRow> {
-        let is_past = |site: &SiteId, held: &Held| {
+        let is_past = |site: &SiteId, held: &SiteState| {
             let newest = held.heads.newest_at().unwrap_or_default();
             !self.counts(*site) && newest < horizon
         };
@@ -321,7 +321,7 @@ impl Replica {
         kind: u8,
     ) -> impl Iterator<Item = (&PartKey, &Arc<[u8]>)> {
         let held = self.sites.get(&site);
-        let newest = |held: &Held| {
+        let newest = |held: &SiteState| {
             mutant!(
                 OldestSays,
                 Some(held.heads.newest()?.incarnation),
@@ -352,7 +352,7 @@ impl Replica {
     }
 
     /// Members, and this site: those whose heads are held for others.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = (SiteId, &Held)> {
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (SiteId, &SiteState)> {
         let all = self.sites.iter().map(|(site, held)| (*site, held));
         all.filter(|(site, _)| self.counts(*site))
     }
@@ -368,10 +368,14 @@ impl Replica {
 }
 
 /// What is held of a site, in a VO that weighs usage for `history`.
-fn held_of(sites: &mut BTreeMap<SiteId, Held>, history: Option<Millis>, site: SiteId) -> &mut Held {
-    sites.entry(site).or_insert_with(|| Held {
+fn site_state(
+    sites: &mut BTreeMap<SiteId, SiteState>,
+    history: Option<Millis>,
+    site: SiteId,
+) -> &mut SiteState {
+    sites.entry(site).or_insert_with(|| SiteState {
         heads: HeadSet::new(history),
-        ..Held::default()
+        ..SiteState::default()
     })
 }
 
@@ -391,7 +395,7 @@ fn rows_of(
     parts.iter().map(row).collect()
 }
 
-impl Held {
+impl SiteState {
     fn digest(&self) -> HeadsSum {
         let proof = self.proof.iter().flat_map(|proof| proof.heads.iter());
         let heads = self.heads.iter().map(|head| head.hash());

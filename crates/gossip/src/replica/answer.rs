@@ -9,7 +9,7 @@ use std::sync::Arc;
 use fairmesh_model::{Incarnation, SiteId, Verified, mutated};
 use serde_bytes::ByteBuf;
 
-use super::{Held, Replica};
+use super::{Replica, SiteState};
 use crate::digest::{Tag, Vector};
 use crate::head::{HEADS_MAX, Head};
 use crate::part::PartKey;
@@ -84,7 +84,7 @@ impl Replica {
     /// The vector as peers are told it: of sites whose changes could not be told, nothing.
     pub(crate) fn asking_vector(&self) -> Vector {
         let mut vector = self.vector();
-        let is_untold = |held: &Held| held.needs_manifest && !mutated!(UntoldAsKnown);
+        let is_untold = |held: &SiteState| held.needs_manifest && !mutated!(UntoldAsKnown);
         let untold = self.sites.iter().filter(|(_, held)| is_untold(held));
         for (site, _) in untold {
             vector.retain(|(of, _), _| of != site);
@@ -136,7 +136,7 @@ impl Replica {
 
 /// Whether the peer holds a later incarnation of the site that is not here: it may cover this head, so
 /// that is to be learnt first.
-fn is_overtaken(held: &Held, theirs: &Vector, site: SiteId, incarnation: Incarnation) -> bool {
+fn is_overtaken(held: &SiteState, theirs: &Vector, site: SiteId, incarnation: Incarnation) -> bool {
     let later = theirs
         .range((site, incarnation)..)
         .take_while(|((of, _), _)| *of == site);
@@ -146,7 +146,7 @@ fn is_overtaken(held: &Held, theirs: &Vector, site: SiteId, incarnation: Incarna
 
 /// What to say of a head's content, and about how many bytes that takes.
 fn content_for(
-    held: &Held,
+    held: &SiteState,
     head: &Verified<Head>,
     theirs: &Vector,
     room: usize,

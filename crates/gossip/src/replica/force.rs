@@ -12,7 +12,7 @@ use fairmesh_model::{
 };
 use serde_bytes::ByteBuf;
 
-use super::{Change, Held, HeldRow, Kinds, Replica, held_of, role_of, rows_of};
+use super::{Change, HeldRow, Kinds, Replica, SiteState, role_of, rows_of, site_state};
 use crate::content::{Content, Delta};
 use crate::head::{COVERS_MAX, Head, HeadSet};
 use crate::next::NextHead;
@@ -40,7 +40,7 @@ impl Replica {
     ) -> (Change, Vec<u8>) {
         let own = self.own;
         assert_eq!(key.site_id(), own, "a site signs for itself");
-        let held = held_of(&mut self.sites, self.history, own);
+        let held = site_state(&mut self.sites, self.history, own);
         let last = held.heads.get(incarnation).map(|last| last.body().seq);
         // Where another machine with the same key has covered this one's head, it is not held any more;
         // the next one has to go on behind it, or everybody would take it for the one that is covered.
@@ -102,9 +102,9 @@ impl Replica {
     ) -> Change {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
         let counts = self.counts(site);
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         let (before, rows_before) = (held.digest(), held.rows());
-        let newest = |held: &Held| held.heads.newest().map(|head| head.incarnation);
+        let newest = |held: &SiteState| held.heads.newest().map(|head| head.incarnation);
         let newest_before = newest(held);
         let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
         let mut rows = held.bring_in(&head, base, changes, delta);
@@ -131,7 +131,7 @@ impl Replica {
     }
 }
 
-impl Held {
+impl SiteState {
     /// Makes the content of a head. Returns the rows to keep: none where only its time is new.
     fn bring_in(
         &mut self,

@@ -17,7 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, MonoTime, SiteId};
 
-use super::{Absorbed, Held, Replica};
+use super::{Absorbed, Replica, SiteState};
 use crate::content::Content;
 
 /// For how long the budget is taken by each row that a site had published before its last head, and by each that it
@@ -110,7 +110,7 @@ impl Rests {
     }
 }
 
-impl Held {
+impl SiteState {
     /// Rows of all its heads.
     pub(super) fn rows(&self) -> u64 {
         self.contents.values().map(Content::rows).sum()

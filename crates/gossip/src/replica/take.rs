@@ -12,7 +12,7 @@ use fairmesh_model::{
 };
 
 use super::fetch::Fetch;
-use super::{Absorbed, Change, HeldRow, Kinds, Proof, Replica, held_of, verify, verify_signed};
+use super::{Absorbed, Change, HeldRow, Kinds, Proof, Replica, site_state, verify, verify_signed};
 use crate::content::{Content, Delta};
 use crate::head::{Head, Offered, covers};
 use crate::next::NextHead;
@@ -112,7 +112,7 @@ impl Replica {
         if self.is_resting(site, from, seen.now.mono) {
             return Err(Refusal::Waits(site));
         }
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         if !held.pushed.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
@@ -145,14 +145,14 @@ impl Replica {
                 item.content,
                 HeadContent::Whole(_) | HeadContent::Manifest(_)
             ) {
-                held_of(&mut self.sites, self.history, site).needs_manifest = false;
+                site_state(&mut self.sites, self.history, site).needs_manifest = false;
             }
             return Ok(Absorbed::Known);
         }
         if self.is_resting(site, from, seen.now.mono) {
             return Err(Refusal::Waits(site));
         }
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         if !held.pulled.may_take(head.hash(), seen.now) {
             return Err(Refusal::TooOften(site));
         }
@@ -171,7 +171,7 @@ impl Replica {
             HeadContent::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
         };
         self.rest_after(site, &taken, seen.now.mono);
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         held.needs_manifest = matches!(taken, Absorbed::Gap);
         Ok(taken)
     }
@@ -252,7 +252,7 @@ impl Replica {
         if is_future && !mutated!(FutureBelieved) {
             return Err(Refusal::Future { site, at: body.at });
         }
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         if held.refused == Some(head.hash()) {
             return Err(Refusal::Content {
                 site,
@@ -273,7 +273,7 @@ impl Replica {
     /// Keeps a proof that a site signs two heads with one seq.
     fn keep_proof(&mut self, a: Arc<Verified<Head>>, b: Arc<Verified<Head>>) {
         let site = a.body().site;
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         // Of several proofs the one with the lowest hashes is kept, so that replicas come to agree.
         let order = |proof: &Proof| proof.heads.each_ref().map(|head| head.hash());
         let mut heads = [a, b];
@@ -395,7 +395,7 @@ impl Replica {
         if root_of(rows.iter().map(|(key, hash, len)| (key, hash, *len))) != head.body().root {
             return Ok(Absorbed::Gap);
         }
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         if let Err(what) = check_manifest(&rows) {
             held.refused = Some(head.hash());
             return Err(Refusal::Content { site, what });
@@ -450,7 +450,7 @@ impl Replica {
     ) -> Result<Option<Change>, Refusal> {
         let site = head.body().site;
         let empty = Content::default();
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         let content = base
             .and_then(|base| held.contents.get(&base))
             .unwrap_or(&empty);
