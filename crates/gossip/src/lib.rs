@@ -34,6 +34,6 @@ pub use part::{
 };
 pub use refusal::Refusal;
 pub use replica::{
-    Absorbed, Change, HEADS_A_MINUTE_MAX, HeldRow, Kinds, REMOVED_SITES_MAX, Replica, Seen,
+    Absorbed, Change, HEADS_A_MINUTE_MAX, HeldRow, Kinds, REMOVED_SITES_MAX, ReceivedAt, Replica,
 };
 pub use sum::HeadsSum;

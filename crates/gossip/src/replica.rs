@@ -15,7 +15,7 @@ mod force;
 mod rest;
 mod take;
 
-pub use take::Seen;
+pub use take::ReceivedAt;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

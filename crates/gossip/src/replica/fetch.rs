@@ -323,7 +323,7 @@ mod tests {
 
     use super::*;
     use crate::part::root_of;
-    use crate::replica::Seen;
+    use crate::replica::ReceivedAt;
     use crate::wire::{HeadContent, HeadItem};
 
     /// Counts what was checked.
@@ -360,7 +360,7 @@ mod tests {
         let mut replica = Replica::new(vo, SiteId::from_bytes([2; 32]));
         replica.set_members(BTreeSet::from([site]), Millis::from_secs(60));
         let (mono, wall) = (MonoTime(1), WallTime(1));
-        let seen = Seen {
+        let received = ReceivedAt {
             now: Now { mono, wall },
             tolerance: Millis(1),
         };
@@ -368,7 +368,7 @@ mod tests {
             head: ByteBuf::from(head.bytes().to_vec()),
             content: HeadContent::Manifest(rows),
         };
-        let taken = replica.take_item(&Any::default(), seen, site, item);
+        let taken = replica.take_item(&Any::default(), received, site, item);
         assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
         replica.let_in(mono);
         (replica, site)

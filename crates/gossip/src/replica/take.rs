@@ -34,12 +34,12 @@ const UNPACKED_BYTES_MAX: usize = 32 << 20;
 /// an honest peer's come to the signed root. Beyond it nothing of that peer is unpacked, only pulled.
 const WASTED_BYTES_MAX: usize = 32 << 20;
 
-/// Where an offered head is to be judged from: the node's time and how far ahead a site's may be.
+/// When a head is received, and how far its site's clock may be ahead of this node's.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen {
-    /// The time.
+pub struct ReceivedAt {
+    /// This node's clocks.
     pub now: Now,
-    /// How far ahead of it a head may be signed.
+    /// Longest time that `at` of a head may lie after `now.wall`; a head with a later `at` waits until it is due.
     pub tolerance: Millis,
 }
 
@@ -51,13 +51,13 @@ impl Replica {
     pub fn take_push(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         head: &[u8],
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
         let head = verify(self.vo, head)?;
-        self.take_pushed(kinds, seen, from, head, delta)
+        self.take_pushed(kinds, received, from, head, delta)
     }
 
     /// Takes a pushed head that is told in terms of the one before it: where that one is held.
@@ -67,7 +67,7 @@ impl Replica {
     pub fn take_next(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         next: &NextHead,
     ) -> Result<Absorbed, Refusal> {
@@ -89,7 +89,7 @@ impl Replica {
                 let Ok(head) = verify_signed(self.vo, signed) else {
                     return Ok(Absorbed::Gap);
                 };
-                self.take_pushed(kinds, seen, from, head, Some(&delta))
+                self.take_pushed(kinds, received, from, head, Some(&delta))
             }
             // It may have come another way before.
             None if is_here => Ok(Absorbed::Known),
@@ -100,29 +100,29 @@ impl Replica {
     fn take_pushed(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         head: Arc<Verified<Head>>,
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
         let site = head.body().site;
-        if !self.admit(&head, seen)? {
+        if !self.admit(&head, received)? {
             return Ok(Absorbed::Known);
         }
-        if self.is_resting(site, from, seen.now.mono) {
+        if self.is_resting(site, from, received.now.mono) {
             return Err(Refusal::Waits(site));
         }
         let held = site_state(&mut self.sites, self.history, site);
-        if !held.pushed.may_take(head.hash(), seen.now) {
+        if !held.pushed.may_take(head.hash(), received.now) {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {
             return Ok(Absorbed::Bare(head));
         };
         let most = mutant!(BombUnpacked, PUSH_UNPACKED_BYTES_MAX, usize::MAX);
-        let taken = self.take_deltas(kinds, (from, seen.now.mono), &head, &[delta], most)?;
+        let taken = self.take_deltas(kinds, (from, received.now.mono), &head, &[delta], most)?;
         let taken = taken.map_or(Absorbed::Gap, Absorbed::Changed);
-        self.rest_after(site, &taken, seen.now.mono);
+        self.rest_after(site, &taken, received.now.mono);
         Ok(taken)
     }
 
@@ -133,13 +133,13 @@ impl Replica {
     pub fn take_item(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         item: HeadItem,
     ) -> Result<Absorbed, Refusal> {
         let head = verify(self.vo, &item.head)?;
         let site = head.body().site;
-        if !self.admit(&head, seen)? {
+        if !self.admit(&head, received)? {
             // Asked for all of the site, the peer has told what is here: there is no more to ask for.
             if matches!(
                 item.content,
@@ -149,28 +149,30 @@ impl Replica {
             }
             return Ok(Absorbed::Known);
         }
-        if self.is_resting(site, from, seen.now.mono) {
+        if self.is_resting(site, from, received.now.mono) {
             return Err(Refusal::Waits(site));
         }
         let held = site_state(&mut self.sites, self.history, site);
-        if !held.pulled.may_take(head.hash(), seen.now) {
+        if !held.pulled.may_take(head.hash(), received.now) {
             return Err(Refusal::TooOften(site));
         }
         let taken = match item.content {
             HeadContent::Deltas(deltas) => {
                 let deltas: Vec<&[u8]> = deltas.iter().map(|delta| delta.as_slice()).collect();
-                let (of, most) = ((from, seen.now.mono), UNPACKED_BYTES_MAX);
+                let (of, most) = ((from, received.now.mono), UNPACKED_BYTES_MAX);
                 let taken = self.take_deltas(kinds, of, &head, &deltas, most)?;
                 taken.map_or(Absorbed::Gap, Absorbed::Changed)
             }
             HeadContent::Whole(parts) => self.take_whole(kinds, &head, parts)?,
             HeadContent::Since(rows, gone) => {
                 let target = self.manifest_after(&head, rows, &gone);
-                self.take_manifest(kinds, seen, from, &head, target)?
+                self.take_manifest(kinds, received, from, &head, target)?
             }
-            HeadContent::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
+            HeadContent::Manifest(rows) => {
+                self.take_manifest(kinds, received, from, &head, rows)?
+            }
         };
-        self.rest_after(site, &taken, seen.now.mono);
+        self.rest_after(site, &taken, received.now.mono);
         let held = site_state(&mut self.sites, self.history, site);
         held.needs_manifest = matches!(taken, Absorbed::Gap);
         Ok(taken)
@@ -241,14 +243,14 @@ impl Replica {
     }
 
     /// Whether the head is to be taken now. If it contradicts one that is held, the proof is kept.
-    fn admit(&mut self, head: &Arc<Verified<Head>>, seen: Seen) -> Result<bool, Refusal> {
+    fn admit(&mut self, head: &Arc<Verified<Head>>, received: ReceivedAt) -> Result<bool, Refusal> {
         let body = head.body();
         let site = body.site;
         if !self.is_member(site) && site != self.own && !mutated!(StrangersCount) {
             return Err(Refusal::NotMember(site));
         }
         // What this site signed itself while its clock was ahead it takes back now, and covers.
-        let is_future = site != self.own && body.at > seen.now.wall.after(seen.tolerance);
+        let is_future = site != self.own && body.at > received.now.wall.after(received.tolerance);
         if is_future && !mutated!(FutureBelieved) {
             return Err(Refusal::Future { site, at: body.at });
         }
@@ -386,7 +388,7 @@ impl Replica {
     fn take_manifest(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         head: &Arc<Verified<Head>>,
         rows: Vec<ManifestRow>,
@@ -404,7 +406,7 @@ impl Replica {
         let under_way = self.fetches.get(&site);
         let goes_first = under_way.is_some_and(|fetch| !fetch.gives_way_to(head));
         let before = (!goes_first).then(|| self.fetches.remove(&site)).flatten();
-        let now = seen.now.mono;
+        let now = received.now.mono;
         let mut fetch = Fetch::new(head.clone(), rows, &held.contents, before, now);
         if let Some(parts) = fetch.finished() {
             return self.complete(kinds, head, parts);

@@ -14,7 +14,7 @@ use serde::Serialize;
 use serde_bytes::ByteBuf;
 
 use crate::exchange::Net;
-use crate::support::{HISTORY, Node, Plain, VO, key, seen, site};
+use crate::support::{HISTORY, Node, Plain, VO, key, received, site};
 
 #[test]
 fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
@@ -50,7 +50,7 @@ fn a_delta_on_a_head_of_another_incarnation_does_not_change_the_one_that_is_held
     });
     let head = last_of(&again);
     let replica = &mut honest.replica;
-    let taken = replica.take_push(&Plain, seen(0), site(0), head.bytes(), Some(&delta));
+    let taken = replica.take_push(&Plain, received(0), site(0), head.bytes(), Some(&delta));
     assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
     assert_eq!(honest.holds(), before);
 }
@@ -89,11 +89,11 @@ fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>
         head: ByteBuf::from(second.clone()),
         content: HeadContent::Deltas(deltas.iter().cloned().map(ByteBuf::from).collect()),
     };
-    let mut taken = vec![b.replica.take_item(&Plain, seen(0), site(0), item)];
+    let mut taken = vec![b.replica.take_item(&Plain, received(0), site(0), item)];
     for delta in deltas {
         let taken_push = b
             .replica
-            .take_push(&Plain, seen(0), site(0), &second, Some(&delta));
+            .take_push(&Plain, received(0), site(0), &second, Some(&delta));
         taken.push(taken_push);
     }
     assert_eq!(b.holds()[&site(0)].len(), 1, "head 1 stays in force");
@@ -150,7 +150,7 @@ fn take_beside_a_head_without_changes(deltas: &[AnyDelta]) -> Result<Absorbed, R
         head: ByteBuf::from(last_of(&a).bytes().to_vec()),
         content: HeadContent::Deltas(deltas.collect()),
     };
-    b.replica.take_item(&Plain, seen(1), site(0), item)
+    b.replica.take_item(&Plain, received(1), site(0), item)
 }
 
 #[test]
@@ -254,7 +254,7 @@ fn take_behind(
 ) -> Result<Absorbed, Refusal> {
     let (mut node, second, two) = before_a_true_head();
     before(&mut node, &second);
-    node.take_from(site(from), seen(mono), &two)
+    node.take_from(site(from), received(mono), &two)
 }
 
 #[test]
@@ -264,7 +264,7 @@ fn what_a_peer_has_unpacked_in_vain_is_bounded_by_the_minute_and_others_are_read
             for _ in 0..times {
                 let (delta, from) = (zeros(parts), site(3));
                 let replica = &mut node.replica;
-                let taken = replica.take_push(&Plain, seen(0), from, second, Some(&delta));
+                let taken = replica.take_push(&Plain, received(0), from, second, Some(&delta));
                 assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
             }
         }
@@ -274,7 +274,7 @@ fn what_a_peer_has_unpacked_in_vain_is_bounded_by_the_minute_and_others_are_read
             head: ByteBuf::from(second.to_vec()),
             content: HeadContent::Deltas(vec![ByteBuf::from(zeros(512))]),
         };
-        let taken = node.replica.take_item(&Plain, seen(0), site(3), item);
+        let taken = node.replica.take_item(&Plain, received(0), site(3), item);
         assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
     };
     for (from, mono, is_read) in [(3, 59_999, false), (3, 60_000, true), (2, 0, true)] {
@@ -500,7 +500,7 @@ fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
         let bytes = version.to_be_bytes();
         liar.publish(0, 1, &[(2, Some(&bytes))]);
         let item = item_of(&liar);
-        let taken = honest.replica.take_item(&Plain, seen(0), site(0), item);
+        let taken = honest.replica.take_item(&Plain, received(0), site(0), item);
         late += u32::from(matches!(taken, Err(Refusal::TooOften(_))));
     }
     assert_eq!(late, 2, "those that answers bring, too");
@@ -542,15 +542,17 @@ fn heads_wait_behind_one_of_many_rows_however_they_come() {
     hold(&liar, &mut honest, &rows);
     let mut next = |byte| liar.publish(0, 1, &[(1, Some(&[byte]))]);
     let (one, two) = (next(1), next(2));
-    let at = |mono| (site(0), seen(mono));
+    let at = |mono| (site(0), received(mono));
     let take = |honest: &mut Node, mono| honest.take_from(at(mono).0, at(mono).1, &two);
     assert!(matches!(honest.take(&one), Ok(Absorbed::Changed(_))));
     // It has been gone through by then, 60,000 rows before it and as many after it.
     assert!(matches!(take(&mut honest, 100), Err(Refusal::Waits(_))));
     assert!(matches!(take(&mut honest, 579), Err(Refusal::Waits(_))));
     let offer = |honest: &mut Node, mono| {
-        let (from, seen) = at(mono);
-        honest.replica.take_item(&Plain, seen, from, item_of(&liar))
+        let (from, received) = at(mono);
+        honest
+            .replica
+            .take_item(&Plain, received, from, item_of(&liar))
     };
     let early = offer(&mut honest, 579);
     assert!(matches!(early, Err(Refusal::Waits(_))), "{early:?}");
@@ -570,7 +572,7 @@ fn heads_wait_behind_one_that_lets_many_rows_go_as_well() {
     let none = liar.publish(0, 1, &[(0, None), (1, Some(b"one"))]);
     assert!(matches!(honest.take(&none), Ok(Absorbed::Changed(_))));
     let two = liar.publish(0, 1, &[(1, Some(b"two"))]);
-    let mut take = |mono| honest.take_from(site(0), seen(mono), &two);
+    let mut take = |mono| honest.take_from(site(0), received(mono), &two);
     assert!(matches!(take(1), Err(Refusal::Waits(_))));
     assert!(matches!(take(240), Err(Refusal::Waits(_))));
     assert!(matches!(take(241), Ok(Absorbed::Changed(_))));
@@ -694,7 +696,9 @@ fn take_a_fork_that_is_one_too_many(mine: &[u8], other: &[u8]) -> Result<Absorbe
     assert!(b.replica.forks_found().is_empty());
     twin.publish(0, 1, &[(1, Some(other))]);
     let other = twin.replica.heads().next().expect("its last").bytes();
-    let taken = b.replica.take_push(&Plain, seen(0), site(0), other, None);
+    let taken = b
+        .replica
+        .take_push(&Plain, received(0), site(0), other, None);
     assert_eq!(b.replica.forks_found(), [site(0)]);
     assert!(b.replica.forks_found().is_empty(), "it is told once");
     taken

@@ -8,7 +8,7 @@ use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId};
 use serde_bytes::ByteBuf;
 
 use crate::fetching::gossip_with;
-use crate::support::{Node, Plain, VO, seen, site};
+use crate::support::{Node, Plain, VO, received, site};
 
 /// So many heads of sites that there may be somewhere.
 fn invented(heads: u32) -> Vector {
@@ -37,7 +37,7 @@ fn answers(heads: u32) -> [Response; 2] {
             proofs: Vec::new(),
         };
         let bytes = Request::Pull(pull).to_bytes();
-        gossip.answer(seen(0).now, site(1), &bytes, &vos)
+        gossip.answer(received(0).now, site(1), &bytes, &vos)
     })
 }
 
@@ -61,9 +61,9 @@ fn asks_with(node: Node) -> Option<VectorFrame> {
     let mut gossip = gossip_with(site(2));
     let mut vos = BTreeMap::from([(VO, node)]);
     gossip.suspect_behind(site(2), VO);
-    let probe = gossip.tick(seen(0).now, &mut vos);
-    gossip.answered(seen(0).now, site(2), probe[0].id, None, &mut vos);
-    let pull = gossip.tick(seen(0).now, &mut vos);
+    let probe = gossip.tick(received(0).now, &mut vos);
+    gossip.answered(received(0).now, site(2), probe[0].id, None, &mut vos);
+    let pull = gossip.tick(received(0).now, &mut vos);
     match Request::from_bytes(&pull[0].bytes) {
         Ok(Request::Pull(pull)) => pull.heads,
         other => panic!("a pull: {other:?}"),
@@ -88,7 +88,7 @@ fn a_site_is_asked_for_as_a_whole_until_its_head_is_here_another_way() {
             head: ByteBuf::from(second),
             content: HeadContent::Deltas(Vec::new()),
         };
-        let mut take = |item| node.replica.take_item(&Plain, seen(0), site(2), item);
+        let mut take = |item| node.replica.take_item(&Plain, received(0), site(2), item);
         assert!(matches!(take(whole.clone()), Ok(Absorbed::Changed(_))));
         assert!(matches!(take(empty), Ok(Absorbed::Gap)));
         match comes {
