@@ -366,7 +366,7 @@ impl Site {
         match id.to_be_bytes()[0] {
             WANT => self.parts.vos.take_given(bytes),
             FREE => self.confirms().take_confirmed(from, id, bytes),
-            JOBS => self.forwarding().take_told(now, from, id, bytes),
+            JOBS => self.forwarding().take_reply(now, from, id, bytes),
             WITNESS => self.quotas().take_witnessed(from, id, bytes),
             _ => self.heads().take_answer(now, from, id, bytes),
         }

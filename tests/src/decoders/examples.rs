@@ -15,7 +15,7 @@ use fairmesh_model::{
     Window, cbor,
 };
 use fairmesh_quota::{Cell, Row};
-use fairmesh_site::{Advert, Description, Errand, Message, Offer, Take, Told};
+use fairmesh_site::{Advert, Description, Errand, HandOffReply, Message, Offer, Take};
 use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 
@@ -344,7 +344,10 @@ fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     for message in [Message::Take(take), ends] {
         add("forward_message", framed(cbor::to_vec(&message)));
     }
-    for told in [Told::Taken, Told::Declined("full".to_owned())] {
+    for told in [
+        HandOffReply::Taken,
+        HandOffReply::Declined("full".to_owned()),
+    ] {
         add("forward_told", framed(cbor::to_vec(&told)));
     }
 

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use fairmesh_model::{AccountPath, ContentHash, Millis, Signed, cbor};
 use fairmesh_site::{
     AdvertRules, Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules,
-    Message, Occupancy, Offer, Reply, Stage, Table, Take, Told, Withdrawal, read_forward,
-    read_forward_told,
+    HandOffReply, Message, Occupancy, Offer, Reply, Stage, Table, Take, Withdrawal, read_forward,
+    read_forward_reply,
 };
 
 use crate::mesh::{CALM, Mesh, ROUGH};
@@ -433,7 +433,12 @@ fn a_site_that_has_lost_a_job_says_so_to_who_asks() {
 }
 
 /// Sends a message about jobs in a member's name.
-pub(super) fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) -> Option<Told> {
+pub(super) fn say(
+    mesh: &mut Mesh,
+    from: usize,
+    to: usize,
+    message: &Message,
+) -> Option<HandOffReply> {
     let bytes = [&[4], &cbor::to_vec(message)[..]].concat();
     let (from, channel) = (site_id(from), 999);
     mesh.nodes[to].sent.clear();
@@ -446,7 +451,7 @@ pub(super) fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) ->
         },
     );
     let mut sent = mesh.nodes[to].sent.iter();
-    sent.find_map(|bytes| read_forward_told(bytes))
+    sent.find_map(|bytes| read_forward_reply(bytes))
 }
 
 /// What a node has sent last of a job that is on its way.
@@ -493,9 +498,9 @@ fn whoever_was_offered_a_job_before_can_neither_erase_it_nor_take_it_back() {
         assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
         // With fewer hops it could have been on its way; but it is here, and later it has ended.
         let fewer = Message::Take(Take { ttl: 1, ..take });
-        assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(Told::Taken));
+        assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(HandOffReply::Taken));
         settle(&mut mesh, 3, job, Came::Submitted("4711".to_owned()));
-        let ended = Told::Declined("it has ended".to_owned());
+        let ended = HandOffReply::Declined("it has ended".to_owned());
         assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(ended));
         mesh.restart(3);
         mesh.run(MINUTE);
@@ -529,7 +534,7 @@ fn a_job_that_was_changed_on_its_way_is_declined() {
             });
             let told = say(&mut mesh, 2, 1, &take);
             let why = "its origin has not signed it".to_owned();
-            assert_eq!(told, Some(Told::Declined(why)));
+            assert_eq!(told, Some(HandOffReply::Declined(why)));
             assert_eq!(here(&mesh, 1), []);
         }
     });

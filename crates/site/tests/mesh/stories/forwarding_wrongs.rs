@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use fairmesh_broker::forward::Tried;
 use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
 use fairmesh_site::{
-    Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, Message, Offer, Stage,
-    Table, Take, Told, read_forward,
+    Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, HandOffReply, Message,
+    Offer, Stage, Table, Take, read_forward,
 };
 
 use super::forwarding::{
@@ -66,7 +66,7 @@ fn take_any(mesh: &mut Mesh) {
     configure(mesh, 2, Some(any));
 }
 
-fn stuffed_at_c(mesh: &mut Mesh, key: &str) -> (ContentHash, Option<Told>) {
+fn stuffed_at_c(mesh: &mut Mesh, key: &str) -> (ContentHash, Option<HandOffReply>) {
     let (job, take) = stuffed(mesh, key);
     let told = say(mesh, 1, 2, &Message::Take(take));
     (job, told)
@@ -105,7 +105,7 @@ fn an_answer_about_long_ends_is_read_and_all_are_told_in_time() {
     let mut left = Vec::new();
     for number in 0..40 {
         let (job, told) = stuffed_at_c(&mut mesh, &format!("j{number}"));
-        assert_eq!(told, Some(Told::Taken));
+        assert_eq!(told, Some(HandOffReply::Taken));
         left.push(job);
     }
     // One that is asked for 64 times costs no more.
@@ -113,11 +113,15 @@ fn an_answer_about_long_ends_is_read_and_all_are_told_in_time() {
         for ask in [Message::Ends(asked.clone()), Message::Withdraw(asked)] {
             let told = say(&mut mesh, 1, 2, &ask);
             let sent = mesh.nodes[2].sent.iter().map(Vec::len).max();
-            assert!(matches!(told, Some(Told::Ends(_))), "{sent:?} bytes");
+            assert!(
+                matches!(told, Some(HandOffReply::Ends(_))),
+                "{sent:?} bytes"
+            );
         }
     }
     for _ in 0..40 {
-        let Some(Told::Ends(ends)) = say(&mut mesh, 1, 2, &Message::Ends(left.clone())) else {
+        let Some(HandOffReply::Ends(ends)) = say(&mut mesh, 1, 2, &Message::Ends(left.clone()))
+        else {
             panic!("it can be read");
         };
         assert!(matches!(ends.first(), Some(Some(End::Failed { .. }))));
@@ -143,9 +147,9 @@ fn what_was_tried_takes_of_its_senders_room_until_it_is_forgotten() {
         let mut taken = 0;
         for number in 0..300 {
             match stuffed_at_c(mesh, &format!("j{round}.{number}")).1 {
-                Some(Told::Taken) => taken += 1,
+                Some(HandOffReply::Taken) => taken += 1,
                 other => {
-                    assert_eq!(other, Some(Told::Later));
+                    assert_eq!(other, Some(HandOffReply::Later));
                     break;
                 }
             }
@@ -214,14 +218,14 @@ fn an_offer_that_is_dated_ahead_is_declined_and_not_remembered() {
     let issued = mesh.now(1).wall.after(DAY.times(365));
     let (_, take) = offered(&mesh, errand(&mesh, "j1"), issued, Vec::new());
     let told = say(&mut mesh, 1, 2, &Message::Take(take));
-    assert!(matches!(told, Some(Told::Declined(_))), "{told:?}");
+    assert!(matches!(told, Some(HandOffReply::Declined(_))), "{told:?}");
     assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
     // A clock that is a little ahead is nobody's fault.
     let issued = mesh.now(1).wall.after(MINUTE);
     let (_, take) = offered(&mesh, errand(&mesh, "j1"), issued, Vec::new());
     assert_eq!(
         say(&mut mesh, 1, 2, &Message::Take(take)),
-        Some(Told::Taken)
+        Some(HandOffReply::Taken)
     );
 }
 
@@ -264,7 +268,7 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
     }
     assert!(asked(&mesh, 0) <= 2, "{}", asked(&mesh, 0));
     let (job, told) = stuffed_at_c(&mut mesh, "j1");
-    assert_eq!(told, Some(Told::Taken));
+    assert_eq!(told, Some(HandOffReply::Taken));
     let mut asks = 0;
     for _ in 0..100 {
         say(&mut mesh, 1, 2, &Message::Withdraw(vec![job]));
@@ -324,14 +328,14 @@ fn words_that_a_command_takes_for_an_option_or_a_path_are_no_names() {
         let refused = call(&mut mesh, 0, ForwardCall::HandIn(Box::new(bad), None));
         assert!(matches!(refused, Some(Err(_))), "{refused:?}");
         let told = say(&mut mesh, 1, 2, &Message::Take(take));
-        assert!(matches!(told, Some(Told::Declined(_))), "{told:?}");
+        assert!(matches!(told, Some(HandOffReply::Declined(_))), "{told:?}");
     }
     assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
     // Nor is a class what its sender calls so, where the site has none.
     let (_, take) = offered(&mesh, errand(&mesh, "j1"), mesh.now(1).wall, Vec::new());
     let class = "--nodelist=all".to_owned();
     let told = say(&mut mesh, 1, 2, &Message::Take(Take { class, ..take }));
-    assert_eq!(told, Some(Told::Taken));
+    assert_eq!(told, Some(HandOffReply::Taken));
     let classes = mesh.nodes[2].site.forwarded_here().map(|job| job.class);
     assert_eq!(classes.collect::<Vec<_>>(), [""]);
 }
@@ -385,7 +389,7 @@ fn a_job_that_comes_back_to_where_it_was_handed_in_is_still_its_users() {
         ttl: take.ttl - 1,
         ..take
     });
-    assert_eq!(say(&mut mesh, 2, 0, &back), Some(Told::Taken));
+    assert_eq!(say(&mut mesh, 2, 0, &back), Some(HandOffReply::Taken));
     let known = mesh.nodes[0].site.forwarded_job(job).expect("it is known");
     assert!(known.is_own && known.from.contains(&site_id(2)));
     // However many others there are, those of this site's users are listed first.
@@ -394,7 +398,7 @@ fn a_job_that_comes_back_to_where_it_was_handed_in_is_still_its_users() {
         let (other, take) = offered(&mesh, errand(&mesh, &key), mesh.now(1).wall, Vec::new());
         assert_eq!(
             say(&mut mesh, 1, 0, &Message::Take(take)),
-            Some(Told::Taken)
+            Some(HandOffReply::Taken)
         );
         let known = mesh.nodes[0].site.forwarded_job(other);
         assert!(known.is_some_and(|known| !known.is_own));
