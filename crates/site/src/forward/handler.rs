@@ -11,7 +11,7 @@ use super::wire::HandOffReply;
 use crate::advert::sources::Sources;
 use crate::forward::offer::Offer;
 use crate::forward::rows::{Entry, Withdrawal, is_open};
-use crate::forward::table::{About, Asked, has_ended};
+use crate::forward::table::{About, PendingRequest, has_ended};
 use crate::forward::wire::{End, Message, Take, plain, read_forward, read_forward_reply};
 use crate::notice::Notice;
 use crate::parts::{Cx, Forwarding, Own, Vos};
@@ -311,7 +311,9 @@ impl ForwardHandler<'_> {
         self.forward.last_ask += 1;
         let id = numbered(JOBS, self.forward.last_ask);
         let at = now.mono;
-        self.forward.asks.insert(id, Asked { of, at, about });
+        self.forward
+            .asks
+            .insert(id, PendingRequest { of, at, about });
         let bytes = wire::message(message);
         self.cx.ask(of, id, bytes);
     }
@@ -320,7 +322,7 @@ impl ForwardHandler<'_> {
     pub(crate) fn take_reply(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         let asked = self.forward.asks.remove(&id);
         let reply = bytes.and_then(read_forward_reply);
-        let (Some(Asked { of, about, .. }), Some(reply)) = (asked, reply) else {
+        let (Some(PendingRequest { of, about, .. }), Some(reply)) = (asked, reply) else {
             return;
         };
         if of != from {
