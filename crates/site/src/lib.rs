@@ -94,7 +94,7 @@ pub use cx::SiteStats;
 pub use estimate::Estimate;
 pub use event::{Correction, Effect, Event, Reply, Reported, Verdict};
 pub use forward::calls::{
-    Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Withdrawn,
+    ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Settlement, Withdrawn,
 };
 pub use forward::offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
 pub use forward::rows::{Stage, Withdrawal};

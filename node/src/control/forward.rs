@@ -18,8 +18,8 @@ use fairmesh_api::{
 };
 use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId, clean};
 use fairmesh_site::{
-    Account, Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
-    Site, Stage, Withdrawal,
+    Account, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
+    Settlement, Site, Stage, Withdrawal,
 };
 use serde::Deserialize;
 
@@ -322,9 +322,9 @@ pub(super) async fn post_here(
     let ask: SettledAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     let job = ask.job.parse().map_err(ApiError::bad_request)?;
     let call = match (ask.submitted, ask.refused, ask.in_doubt, ask.withdrew) {
-        (Some(batch), None, None, None) => ForwardCall::Settle(job, Came::Submitted(batch)),
-        (None, Some(why), None, None) => ForwardCall::Settle(job, Came::Refused(why)),
-        (None, None, Some(why), None) => ForwardCall::Settle(job, Came::InDoubt(why)),
+        (Some(batch), None, None, None) => ForwardCall::Settle(job, Settlement::Submitted(batch)),
+        (None, Some(why), None, None) => ForwardCall::Settle(job, Settlement::Refused(why)),
+        (None, None, Some(why), None) => ForwardCall::Settle(job, Settlement::InDoubt(why)),
         (None, None, None, Some(withdrew)) => ForwardCall::Withdrew(job, withdrew),
         _ => {
             let error = "say one of submitted, refused, in_doubt and withdrew";

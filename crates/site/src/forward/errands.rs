@@ -10,7 +10,7 @@ use serde_bytes::ByteBuf;
 use crate::event::Reply;
 use crate::forward::ForwardStats;
 use crate::forward::calls::{
-    Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Withdrawn,
+    ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Settlement, Withdrawn,
 };
 use crate::forward::handler::ForwardHandler;
 use crate::forward::offer::{Errand, MISLEADING, OFFER_MAX, Offer};
@@ -28,7 +28,7 @@ impl ForwardHandler<'_> {
         let reply = match (self.cx.clock.refuses_all(), call) {
             (Some(why), _) => Err(why),
             (None, ForwardCall::HandIn(job, ttl)) => self.hand_in(now, *job, ttl),
-            (None, ForwardCall::Settle(job, came)) => self.settle_job(now, job, came),
+            (None, ForwardCall::Settle(job, settlement)) => self.settle_job(now, job, settlement),
             (None, ForwardCall::Withdraw(job)) => self.withdraw_job(now, job),
             (None, ForwardCall::Withdrew(job, is_withdrawn)) => {
                 self.settle_withdrawal(job, is_withdrawn);
@@ -115,7 +115,7 @@ impl ForwardHandler<'_> {
         Ok(None)
     }
 
-    fn settle_job(&mut self, now: Now, job: ContentHash, came: Came) -> ForwardReply {
+    fn settle_job(&mut self, now: Now, job: ContentHash, settlement: Settlement) -> ForwardReply {
         let name = job.to_string();
         let kept = self.forward.machine.kept(&name);
         let Some(State::Here(traveller, _)) = kept.map(|kept| &kept.state) else {
@@ -126,20 +126,20 @@ impl ForwardHandler<'_> {
             };
         };
         let tried = traveller.tried.clone();
-        let end = match came {
-            Came::Refused(why) => {
+        let end = match settlement {
+            Settlement::Refused(why) => {
                 let places = self.places_of(now, &name);
                 self.step(now, Arrived::Refused(name, plain(&why), places), None);
                 return Ok(ForwardAnswer::Settled);
             }
-            Came::Submitted(batch) => {
+            Settlement::Submitted(batch) => {
                 self.forward.stats.submitted += 1;
                 End::Submitted {
                     site: self.cx.id,
                     batch: plain(&batch),
                 }
             }
-            Came::InDoubt(why) => {
+            Settlement::InDoubt(why) => {
                 self.forward.stats.failed += 1;
                 let why = plain(&why);
                 End::Failed { why, tried }

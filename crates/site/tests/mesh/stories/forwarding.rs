@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{AccountPath, ContentHash, Millis, Signed, cbor};
 use fairmesh_site::{
-    AdvertRules, Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules,
-    HandOffReply, Message, Occupancy, Offer, Reply, Stage, Table, Take, Withdrawal, read_forward,
-    read_forward_reply,
+    AdvertRules, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules,
+    HandOffReply, Message, Occupancy, Offer, Reply, Settlement, Stage, Table, Take, Withdrawal,
+    read_forward, read_forward_reply,
 };
 
 use crate::mesh::{CALM, Mesh, ROUGH};
@@ -99,8 +99,8 @@ pub(super) fn hand_in(mesh: &mut Mesh, key: &str) -> ContentHash {
     }
 }
 
-pub(super) fn settle(mesh: &mut Mesh, node: usize, job: ContentHash, came: Came) {
-    let answer = call(mesh, node, ForwardCall::Settle(job, came));
+pub(super) fn settle(mesh: &mut Mesh, node: usize, job: ContentHash, settlement: Settlement) {
+    let answer = call(mesh, node, ForwardCall::Settle(job, settlement));
     assert_eq!(answer, Some(Ok(ForwardAnswer::Settled)));
 }
 
@@ -146,8 +146,13 @@ fn a_job_goes_to_the_best_site_that_takes_it_and_its_user_learns_where_it_went()
         assert!(why.contains("this key is another job's"), "{why}");
 
         let batch = "4711".to_owned();
-        settle(&mut mesh, 2, job, Came::Submitted(batch.clone()));
-        settle(&mut mesh, 2, job, Came::Submitted("repeated".to_owned()));
+        settle(&mut mesh, 2, job, Settlement::Submitted(batch.clone()));
+        settle(
+            &mut mesh,
+            2,
+            job,
+            Settlement::Submitted("repeated".to_owned()),
+        );
         mesh.run(MINUTE);
         let site = site_id(2);
         let end = Stage::Ended(End::Submitted { site, batch });
@@ -236,7 +241,12 @@ fn members_that_claim_to_be_free_and_refuse_cost_a_job_its_hops_at_most() {
             assert!(holders.len() <= 1, "{holders:?}");
             for node in holders {
                 refusals.push(node);
-                settle(&mut mesh, node, job, Came::Refused("I lied".to_owned()));
+                settle(
+                    &mut mesh,
+                    node,
+                    job,
+                    Settlement::Refused("I lied".to_owned()),
+                );
             }
         }
         // Four hops: the fourth may not send it on.
@@ -273,13 +283,13 @@ fn hand_over(mesh: &mut Mesh, node: usize, batch: &mut Batch) {
             .get(&job.id)
             .is_some_and(|has| has.contains(&(node, job.visit)));
         if job.is_withdrawn && !was_submitted {
-            let came = Came::Refused("its user has taken it back".to_owned());
-            call(mesh, node, ForwardCall::Settle(job.id, came));
+            let settlement = Settlement::Refused("its user has taken it back".to_owned());
+            call(mesh, node, ForwardCall::Settle(job.id, settlement));
             continue;
         }
         batch.entry(job.id).or_default().insert((node, job.visit));
-        let came = Came::Submitted(format!("{node}.{}", job.visit));
-        call(mesh, node, ForwardCall::Settle(job.id, came));
+        let settlement = Settlement::Submitted(format!("{node}.{}", job.visit));
+        call(mesh, node, ForwardCall::Settle(job.id, settlement));
     }
 }
 
@@ -499,7 +509,7 @@ fn whoever_was_offered_a_job_before_can_neither_erase_it_nor_take_it_back() {
         // With fewer hops it could have been on its way; but it is here, and later it has ended.
         let fewer = Message::Take(Take { ttl: 1, ..take });
         assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(HandOffReply::Taken));
-        settle(&mut mesh, 3, job, Came::Submitted("4711".to_owned()));
+        settle(&mut mesh, 3, job, Settlement::Submitted("4711".to_owned()));
         let ended = HandOffReply::Declined("it has ended".to_owned());
         assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(ended));
         mesh.restart(3);
@@ -518,7 +528,7 @@ fn a_job_that_was_changed_on_its_way_is_declined() {
         let job = hand_in(&mut mesh, "j1");
         let take = taken_from(&mesh, 0);
         mesh.run(Millis::from_secs(1));
-        settle(&mut mesh, 2, job, Came::Submitted(String::new()));
+        settle(&mut mesh, 2, job, Settlement::Submitted(String::new()));
         // B has it, and makes another one of it in A's name.
         let claimed = Signed::<Offer>::parse(&take.offer).expect("an offer");
         let mut forged = claimed.claimed().clone();

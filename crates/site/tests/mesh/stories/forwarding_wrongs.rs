@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use fairmesh_broker::forward::Tried;
 use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
 use fairmesh_site::{
-    Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, HandOffReply, Message,
-    Offer, Stage, Table, Take, read_forward,
+    End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, HandOffReply, Message, Offer,
+    Settlement, Stage, Table, Take, read_forward,
 };
 
 use super::forwarding::{
@@ -80,7 +80,12 @@ fn a_job_of_a_vo_that_was_left_is_given_up_and_stops_nobody() {
         mesh.run(Millis::from_secs(1));
         assert_eq!(here(&mesh, 2), [job]);
         leave(&mut mesh, 2);
-        settle(&mut mesh, 2, job, Came::Refused("it fails".to_owned()));
+        settle(
+            &mut mesh,
+            2,
+            job,
+            Settlement::Refused("it fails".to_owned()),
+        );
         let end = stage(&mesh, 2, job);
         assert!(
             matches!(end, Some(Stage::Ended(End::Failed { .. }))),
@@ -176,7 +181,7 @@ fn a_clock_that_is_ahead_for_a_minute_forgets_no_job_and_hands_none_in() {
     let mut mesh = found(1, 3);
     let job = hand_in(&mut mesh, "j1");
     mesh.run(Millis::from_secs(1));
-    settle(&mut mesh, 2, job, Came::Submitted("4711".to_owned()));
+    settle(&mut mesh, 2, job, Settlement::Submitted("4711".to_owned()));
     for node in [0, 2, 0, 2] {
         mesh.nodes[node].ahead_ms = DAY.times(3).0;
         mesh.run(MINUTE);
@@ -199,7 +204,7 @@ fn a_clock_that_is_ahead_at_a_start_forgets_no_job() {
     let mut mesh = found(1, 3);
     let job = hand_in(&mut mesh, "j1");
     mesh.run(Millis::from_secs(1));
-    settle(&mut mesh, 2, job, Came::Submitted("4711".to_owned()));
+    settle(&mut mesh, 2, job, Settlement::Submitted("4711".to_owned()));
     mesh.stop(2);
     mesh.nodes[2].ahead_ms = DAY.times(3).0;
     mesh.restart(2);
@@ -299,7 +304,7 @@ fn a_job_that_nobody_hands_over_within_a_day_is_begun_no_more() {
         &mut mesh,
         2,
         job,
-        Came::Refused("it is too late".to_owned()),
+        Settlement::Refused("it is too late".to_owned()),
     );
     mesh.run(MINUTE.times(20));
     // Nobody else has been asked.
