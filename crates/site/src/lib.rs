@@ -96,7 +96,7 @@ pub use event::{Correction, Effect, Event, Reply, Reported, Verdict};
 pub use forward::calls::{
     ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Settlement, Withdrawn,
 };
-pub use forward::offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
+pub use forward::offer::{JobRequest, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
 pub use forward::rows::{Stage, Withdrawal};
 pub use forward::wire::{
     End, HandOffReply, Message, Take, brings_job, read_forward, read_forward_reply,

@@ -18,7 +18,7 @@ use fairmesh_api::{
 };
 use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId, clean};
 use fairmesh_site::{
-    Account, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
+    Account, End, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, JobRequest,
     Settlement, Site, Stage, Withdrawal,
 };
 use serde::Deserialize;
@@ -122,7 +122,7 @@ async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<
 }
 
 /// A job as it travels.
-fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<Errand, ApiError> {
+fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<JobRequest, ApiError> {
     let ForwardAsk { key, run, job, .. } = ask;
     let wall = Millis::from_secs(job.wall_s);
     let requirements = requirements(&job.require, wall).map_err(ApiError::bad_request)?;
@@ -150,7 +150,7 @@ fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<Err
         let hint = "name a user and account that an identity rule of this site maps into the VO";
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(hint));
     };
-    Ok(Errand {
+    Ok(JobRequest {
         vo,
         key: key.ok_or_else(|| ApiError::bad_request("a job has a key"))?,
         user,

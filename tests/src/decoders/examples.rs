@@ -15,7 +15,7 @@ use fairmesh_model::{
     Window, cbor,
 };
 use fairmesh_quota::{Cell, Row};
-use fairmesh_site::{Advert, Description, Errand, HandOffReply, Message, Offer, Take};
+use fairmesh_site::{Advert, Description, HandOffReply, JobRequest, Message, Offer, Take};
 use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 
@@ -308,7 +308,7 @@ fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
         .for_each(|(name, bytes)| add(name, bytes));
 
     let framed = |message: Vec<u8>| [&[4], &message[..]].concat();
-    let job = Errand {
+    let job = JobRequest {
         vo: vo.vo(),
         key: "j1".to_owned(),
         user: "ann".to_owned(),

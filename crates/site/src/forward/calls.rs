@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 
 use fairmesh_model::{ContentHash, SiteId, VoId};
 
-use super::offer::{Errand, Offer};
+use super::offer::{JobRequest, Offer};
 use super::rows::{Stage, Withdrawal};
 
 /// A call about jobs that are passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForwardCall {
     /// Find a place for this, with so many hops at most.
-    HandIn(Box<Errand>, Option<u8>),
+    HandIn(Box<JobRequest>, Option<u8>),
     /// What came of a job that was here to be handed to the batch system.
     Settle(ContentHash, Settlement),
     /// Its user takes a job back that was handed in here.

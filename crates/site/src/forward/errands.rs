@@ -13,7 +13,7 @@ use crate::forward::calls::{
     ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Settlement, Withdrawn,
 };
 use crate::forward::handler::ForwardHandler;
-use crate::forward::offer::{Errand, MISLEADING, OFFER_MAX, Offer};
+use crate::forward::offer::{JobRequest, MISLEADING, OFFER_MAX, Offer};
 use crate::forward::rows::Entry;
 use crate::forward::table::has_ended;
 use crate::forward::wire::{End, plain};
@@ -38,7 +38,7 @@ impl ForwardHandler<'_> {
         self.cx.reply(ticket, Reply::Forward(Box::new(reply)));
     }
 
-    fn hand_in(&mut self, now: Now, errand: Errand, ttl: Option<u8>) -> ForwardReply {
+    fn hand_in(&mut self, now: Now, errand: JobRequest, ttl: Option<u8>) -> ForwardReply {
         let asked = ContentHash::of(&cbor::to_vec(&errand));
         if let Some(known) = self.known_errand(&errand, asked)? {
             return Ok(ForwardAnswer::HandedIn(known));
@@ -82,7 +82,7 @@ impl ForwardHandler<'_> {
     /// The name of a job that was handed in before; an error where it cannot be handed in.
     fn known_errand(
         &self,
-        errand: &Errand,
+        errand: &JobRequest,
         asked: ContentHash,
     ) -> Result<Option<ContentHash>, String> {
         let bad = |why: &str| format!("job `{}`: {why}", errand.key.escape_debug());

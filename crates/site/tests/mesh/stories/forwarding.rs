@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{AccountPath, ContentHash, Millis, Signed, cbor};
 use fairmesh_site::{
-    AdvertRules, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules,
-    HandOffReply, Message, Occupancy, Offer, Reply, Settlement, Stage, Table, Take, Withdrawal,
+    AdvertRules, End, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules, HandOffReply,
+    JobRequest, Message, Occupancy, Offer, Reply, Settlement, Stage, Table, Take, Withdrawal,
     read_forward, read_forward_reply,
 };
 
@@ -61,8 +61,8 @@ pub(super) fn tell_all(mesh: &mut Mesh) {
     }
 }
 
-pub(super) fn errand(mesh: &Mesh, key: &str) -> Errand {
-    Errand {
+pub(super) fn errand(mesh: &Mesh, key: &str) -> JobRequest {
+    JobRequest {
         vo: mesh.vo,
         key: key.to_owned(),
         user: "ann".to_owned(),
@@ -137,7 +137,7 @@ fn a_job_goes_to_the_best_site_that_takes_it_and_its_user_learns_where_it_went()
         assert_eq!(stage(&mesh, 0, job), Some(Stage::Passed(site_id(2))));
         // Handed in again it is the same job, and another one under its key is refused.
         assert_eq!(hand_in(&mut mesh, "j1"), job);
-        let other = Errand {
+        let other = JobRequest {
             cpus: 5,
             ..errand(&mesh, "j1")
         };
@@ -211,7 +211,7 @@ fn nothing_is_taken_without_consent_and_the_next_best_is_asked() {
             (site, said.as_str()),
             (1, "it takes 2 jobs a minute of one sender")
         );
-        let large = Errand {
+        let large = JobRequest {
             cpus: 5,
             ..errand(&mesh, "j4")
         };

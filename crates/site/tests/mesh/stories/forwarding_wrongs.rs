@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use fairmesh_broker::forward::Tried;
 use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
 use fairmesh_site::{
-    End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, HandOffReply, Message, Offer,
+    End, Event, ForwardAnswer, ForwardCall, ForwardRules, HandOffReply, JobRequest, Message, Offer,
     Settlement, Stage, Table, Take, read_forward,
 };
 
@@ -26,7 +26,12 @@ fn leave(mesh: &mut Mesh, node: usize) {
 }
 
 /// B hands over a job of its own, issued then.
-fn offered(mesh: &Mesh, job: Errand, issued: WallTime, tried: Vec<Tried>) -> (ContentHash, Take) {
+fn offered(
+    mesh: &Mesh,
+    job: JobRequest,
+    issued: WallTime,
+    tried: Vec<Tried>,
+) -> (ContentHash, Take) {
     let offer = Offer {
         origin: site_id(1),
         issued,
@@ -46,7 +51,7 @@ fn offered(mesh: &Mesh, job: Errand, issued: WallTime, tried: Vec<Tried>) -> (Co
 
 /// One that no site has the CPUs for, so that it fails where it comes, with much that was tried before.
 fn stuffed(mesh: &Mesh, key: &str) -> (ContentHash, Take) {
-    let job = Errand {
+    let job = JobRequest {
         cpus: 4_000_000_000,
         ..errand(mesh, key)
     };
@@ -250,7 +255,7 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
     };
     // At A and at C one waits of which the end is not known.
     for node in [0, 2] {
-        let waits = Errand {
+        let waits = JobRequest {
             cpus: 350,
             ..errand(&mesh, "waits")
         };
@@ -258,7 +263,7 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
         assert!(matches!(waits, Some(Ok(_))), "{waits:?}");
         mesh.run(Millis::from_secs(1));
     }
-    let large = Errand {
+    let large = JobRequest {
         cpus: 5_000,
         ..errand(&mesh, "failed")
     };
@@ -316,7 +321,7 @@ fn a_job_that_nobody_hands_over_within_a_day_is_begun_no_more() {
 #[test]
 fn words_that_a_command_takes_for_an_option_or_a_path_are_no_names() {
     let mut mesh = found(1, 3);
-    let named = |user: &str, queue: Option<&str>| Errand {
+    let named = |user: &str, queue: Option<&str>| JobRequest {
         user: user.to_owned(),
         queue: queue.map(str::to_owned),
         ..errand(&mesh, "j1")
