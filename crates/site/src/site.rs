@@ -298,7 +298,7 @@ impl Site {
             Event::Remap { ticket, change } => self.jobs().take_remap(now, ticket, *change),
             Event::Quota { ticket, call } => self.quotas().take_quota(now, ticket, call),
             Event::Advert { ticket, call } => match call {
-                AdvertCall::Tell(occupancy) => {
+                AdvertCall::Report(occupancy) => {
                     self.adverts().take_occupancy(now, ticket, occupancy);
                 }
                 AdvertCall::Confirm { vo, sites } => {

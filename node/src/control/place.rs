@@ -503,7 +503,7 @@ pub(super) async fn post_occupancy(
         waiting: waiting.collect(),
         staged,
     };
-    shared.node().advert(AdvertCall::Tell(occupancy)).await?;
+    shared.node().advert(AdvertCall::Report(occupancy)).await?;
     let said = |site: &Site, _| Ok(site.tells_what_is_free());
     let (rests_on, is_told) = shared.ask(said).await?;
     Ok(answer("occupancy", rests_on, OccupancyBody { is_told }))

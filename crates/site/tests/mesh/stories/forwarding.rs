@@ -38,7 +38,7 @@ pub(super) fn free(mesh: &mut Mesh, node: usize, cpus: u64) {
         free: Some(cpus),
         ..Occupancy::default()
     };
-    let call = fairmesh_site::AdvertCall::Tell(occupancy);
+    let call = fairmesh_site::AdvertCall::Report(occupancy);
     mesh.handle(node, Event::Advert { ticket: 1, call });
 }
 
