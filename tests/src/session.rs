@@ -575,7 +575,7 @@ impl Session {
                 self.numbers += 1;
                 let channel = self.numbers;
                 self.channels.insert(channel, (parcel.from, id));
-                Event::Asked {
+                Event::Requested {
                     from,
                     bytes,
                     channel,

@@ -42,7 +42,7 @@ pub enum Event {
         token: PushToken,
     },
     /// A peer asks.
-    Asked {
+    Requested {
         /// Who.
         from: SiteId,
         /// The request.

@@ -284,7 +284,7 @@ impl Site {
                 bytes,
                 token,
             } => self.heads().take_push(now, from, vo, &bytes, token),
-            Event::Asked {
+            Event::Requested {
                 from,
                 bytes,
                 channel,

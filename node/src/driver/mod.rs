@@ -258,7 +258,7 @@ impl Driver {
                 bytes,
             } => {
                 self.channels.insert(channel, from);
-                Event::Asked {
+                Event::Requested {
                     from,
                     bytes,
                     channel,

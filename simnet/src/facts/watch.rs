@@ -279,7 +279,7 @@ impl Watch {
     fn note_word(&mut self, node: usize, event: &Event) {
         let (from, answer) = match event {
             Event::Answered { from, bytes, .. } => (*from, bytes.as_deref()),
-            Event::Pushed { from, .. } | Event::Asked { from, .. } => (*from, None),
+            Event::Pushed { from, .. } | Event::Requested { from, .. } => (*from, None),
             _ => return,
         };
         let short = answer.filter(|bytes| bytes.len() < IN_FULL_BYTES_MAX);
@@ -335,7 +335,7 @@ struct Asked {
 
 impl Asked {
     fn from_event(node: usize, event: &Event, site: &Site, vos: &[Vo]) -> Option<Self> {
-        let Event::Asked { from, bytes, .. } = event else {
+        let Event::Requested { from, bytes, .. } = event else {
             return None;
         };
         let (vo, gets_documents) = match Request::from_bytes(bytes).ok()? {
@@ -382,7 +382,7 @@ impl Asked {
 impl Tamper for Watch {
     fn event(&mut self, node: usize, event: &mut Event) {
         if let Event::Pushed { bytes, .. }
-        | Event::Asked { bytes, .. }
+        | Event::Requested { bytes, .. }
         | Event::Answered {
             bytes: Some(bytes), ..
         } = event

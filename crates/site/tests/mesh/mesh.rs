@@ -258,7 +258,7 @@ impl Mesh {
                 self.asked.insert(channel, (from, id));
                 self.handle(
                     to,
-                    Event::Asked {
+                    Event::Requested {
                         from: sender,
                         bytes,
                         channel,

@@ -454,7 +454,7 @@ pub(super) fn say(
     mesh.nodes[to].sent.clear();
     mesh.handle(
         to,
-        Event::Asked {
+        Event::Requested {
             from,
             bytes,
             channel,
