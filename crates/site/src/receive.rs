@@ -88,7 +88,9 @@ impl HeadHandler<'_> {
     }
 
     fn judge(&mut self, token: PushToken, verdict: Verdict) {
-        self.cx.effects.push(Effect::Judge { token, verdict });
+        self.cx
+            .effects
+            .push(Effect::ReportValidation { token, verdict });
     }
 
     fn absorb_push(

@@ -47,7 +47,7 @@ impl Driver {
             NetworkCommand::Publish { topic, bytes } => self.publish(topic, bytes),
             NetworkCommand::Request { to, id, bytes } => self.request(to, id, bytes),
             NetworkCommand::Respond { to, channel, bytes } => self.respond(to, channel, bytes),
-            NetworkCommand::Judge {
+            NetworkCommand::ReportValidation {
                 message_id,
                 from,
                 verdict,
