@@ -29,10 +29,10 @@ pub const TRIED_MAX: usize = 64;
 /// How long a sender waits for an answer before it repeats itself.
 pub const RESEND: Millis = Millis::from_secs(5);
 
-/// A job on its way.
+/// A job that sites pass on until one of them runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traveller {
-    /// Its key, which never means another job.
+pub struct RoutedJob {
+    /// Its key; a key is never used for a second job.
     pub job: String,
     /// Whose it is.
     pub vo: String,
@@ -51,7 +51,7 @@ pub struct Tried {
     pub said: Option<String>,
 }
 
-impl Traveller {
+impl RoutedJob {
     fn has_declined(&self, site: &str) -> bool {
         let mut tried = self.tried.iter();
         tried.any(|tried| tried.said.is_some() && tried.site == site)
@@ -84,7 +84,7 @@ pub enum Event {
     /// A user hands in a job. `places` is what the site knows: its own classes as they are now, others' as told.
     FromUser {
         /// The job.
-        job: Traveller,
+        job: RoutedJob,
         /// Where it could go.
         places: Vec<Place>,
     },
@@ -93,7 +93,7 @@ pub enum Event {
         /// The sender.
         from: String,
         /// The job, with the hops that it had when it was sent.
-        job: Traveller,
+        job: RoutedJob,
         /// The class that the sender wanted for it, if that is still free.
         wanted_free: Option<String>,
         /// Where it could go.
@@ -160,7 +160,7 @@ pub enum Effect {
         why: String,
     },
     /// Tell the user that the job runs nowhere, and what was tried.
-    Fail(Traveller, Failure),
+    Fail(RoutedJob, Failure),
 }
 
 /// Why a job runs nowhere.
@@ -196,11 +196,11 @@ pub struct Kept {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum State {
     /// Assigned here, to a class.
-    Here(Traveller, String),
+    Here(RoutedJob, String),
     /// Sent on, and not yet acknowledged.
     Sent(Sending),
     /// To be told to its user as failed.
-    Failed(Traveller, Failure),
+    Failed(RoutedJob, Failure),
     /// Done with here.
     #[default]
     Gone,
@@ -210,7 +210,7 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sending {
     /// The job as it is sent.
-    pub job: Traveller,
+    pub job: RoutedJob,
     /// To whom.
     pub to: String,
     /// For which class.
@@ -342,7 +342,7 @@ impl Forwarder {
     }
 
     /// Whether a job that is sent is taken: it is not known from a message like it, and its owner consents.
-    pub fn takes(&self, job: &Traveller) -> bool {
+    pub fn takes(&self, job: &RoutedJob) -> bool {
         let is_new = self.repeat(&job.job, job.ttl) == Repeat::None;
         is_new && lost(job.ttl).is_none() && self.accepts.contains(&job.vo)
     }
@@ -360,7 +360,7 @@ impl Forwarder {
         &mut self,
         now: MonoTime,
         from: &str,
-        mut job: Traveller,
+        mut job: RoutedJob,
         refuse: Option<String>,
         (wanted_free, places): (Option<String>, &[Place]),
         out: &mut Vec<Effect>,
@@ -407,7 +407,7 @@ impl Forwarder {
     fn decide(
         &mut self,
         now: MonoTime,
-        (job, seen): (Traveller, u8),
+        (job, seen): (RoutedJob, u8),
         places: &[Place],
         out: &mut Vec<Effect>,
     ) {
@@ -441,13 +441,13 @@ impl Forwarder {
         }
     }
 
-    fn take(&mut self, job: Traveller, seen: u8, class: String, out: &mut Vec<Effect>) {
+    fn take(&mut self, job: RoutedJob, seen: u8, class: String, out: &mut Vec<Effect>) {
         let effect = assign(&job.job, &class);
         self.keep(&job.job.clone(), seen, State::Here(job, class), out);
         out.push(effect);
     }
 
-    fn fail(&mut self, job: Traveller, seen: u8, why: Failure, out: &mut Vec<Effect>) {
+    fn fail(&mut self, job: RoutedJob, seen: u8, why: Failure, out: &mut Vec<Effect>) {
         self.keep(&job.job, seen, State::Failed(job.clone(), why), out);
         out.push(Effect::Fail(job, why));
     }

@@ -6,8 +6,8 @@ use super::*;
 
 const SITES: [&str; 4] = ["a", "b", "c", "d"];
 
-fn job(key: &str, ttl: u8) -> Traveller {
-    Traveller {
+fn job(key: &str, ttl: u8) -> RoutedJob {
+    RoutedJob {
         job: key.to_owned(),
         vo: "vo".to_owned(),
         ttl,

@@ -3,7 +3,7 @@
 //!
 //! Invariant: what is answered is durable; a call that is repeated gets the same answer.
 
-use fairmesh_broker::forward::{Event as Arrived, State, TTL, TTL_MAX, Traveller};
+use fairmesh_broker::forward::{Event as Arrived, RoutedJob, State, TTL, TTL_MAX};
 use fairmesh_model::{ContentHash, Now, Signed, cbor};
 use serde_bytes::ByteBuf;
 
@@ -65,7 +65,7 @@ impl ForwardHandler<'_> {
         };
         self.forward.insert(job, entry);
         self.forward.stats.handed_in += 1;
-        let job_in = Traveller {
+        let job_in = RoutedJob {
             job: job.to_string(),
             vo: vo.to_string(),
             ttl: ttl.unwrap_or(TTL).min(TTL_MAX),

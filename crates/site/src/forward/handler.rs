@@ -1,7 +1,7 @@
 //! What members send and answer about jobs that are passed on.
 
 use fairmesh_broker::forward::{
-    Answer, Effect as Step, Event as Arrived, Sending, State, Traveller,
+    Answer, Effect as Step, Event as Arrived, RoutedJob, Sending, State,
 };
 use fairmesh_gossip::Gossip;
 use fairmesh_model::{ContentHash, Millis, Now, Role, Signed, SiteId};
@@ -123,13 +123,13 @@ impl ForwardHandler<'_> {
             let why = format!("a job: {why}");
             self.cx.notice(now.mono, Notice::Refused { vo, from, why });
         }
-        let traveller = Traveller {
+        let routed = RoutedJob {
             job: job.to_string(),
             vo: vo.to_string(),
             ttl: take.ttl,
             tried: take.tried,
         };
-        let is_taken = refuse.is_none() && self.forward.machine.takes(&traveller);
+        let is_taken = refuse.is_none() && self.forward.machine.takes(&routed);
         // Of no other it is asked where it could go, which takes long where it has many wishes.
         let places = match is_taken && !self.is_withdrawn(job) {
             true => self.places(now, &offer.job),
@@ -147,7 +147,7 @@ impl ForwardHandler<'_> {
         }
         let arrived = Arrived::FromSite {
             from: from.to_string(),
-            job: traveller,
+            job: routed,
             wanted_free,
             places,
             refuse,
@@ -284,7 +284,7 @@ impl ForwardHandler<'_> {
             return;
         };
         self.forward.stats.sent += 1;
-        let Traveller {
+        let RoutedJob {
             job, ttl, tried, ..
         } = sending.job;
         let about = About::Job(Answer {
