@@ -106,7 +106,7 @@ pub enum Event {
     /// A receiver does not take the job, and why; where else it could go.
     Declined(Answer, String, Vec<Place>),
     /// Other jobs have taken the class that a job was assigned to; where it could go now.
-    Outrun(String, Vec<Place>),
+    ClassTaken(String, Vec<Place>),
     /// The batch system here has refused a job, and why; where else it could go.
     Refused(String, String, Vec<Place>),
     /// Nobody takes a job any more after so long a time: one that was sent, and not acknowledged, is given up.
@@ -303,7 +303,7 @@ impl Forwarder {
                     self.fail(job, seen, Failure::InDoubt, &mut out);
                 }
             }
-            Event::Outrun(job, places) => self.outrun(now, &job, places, &mut out),
+            Event::ClassTaken(job, places) => self.class_taken(now, &job, places, &mut out),
             Event::Settled(job) => {
                 let state = self.kept.get(&job).map(|kept| &kept.state);
                 if matches!(state, Some(State::Here(..) | State::Failed(..))) {
@@ -454,7 +454,13 @@ impl Forwarder {
 
     /// A job whose class others have taken is decided about anew, and queued there only if it is worth
     /// something nowhere else.
-    fn outrun(&mut self, now: MonoTime, job: &str, mut places: Vec<Place>, out: &mut Vec<Effect>) {
+    fn class_taken(
+        &mut self,
+        now: MonoTime,
+        job: &str,
+        mut places: Vec<Place>,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(Kept {
             ttl,
             state: State::Here(traveller, class),

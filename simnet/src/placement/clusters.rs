@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
         let is_free = self.free(cluster, resource) > 0;
         if !is_free && !is_outrun {
             let places = self.places(cluster, job, true);
-            let event = Event::Outrun(key, places);
+            let event = Event::ClassTaken(key, places);
             let effects = self.clusters[cluster].forwarder.handle(self.now, event);
             return self.carry_out(cluster, effects, true);
         }
