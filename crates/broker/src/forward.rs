@@ -463,7 +463,7 @@ impl Forwarder {
     ) {
         let Some(Kept {
             ttl,
-            state: State::Here(traveller, class),
+            state: State::Here(routed, class),
             ..
         }) = self.kept.get(job).cloned()
         else {
@@ -473,11 +473,11 @@ impl Forwarder {
             let is_here = place.site == self.site;
             place.utility > 0
                 && (!is_here || place.class != class)
-                && (is_here || traveller.ttl > 0)
+                && (is_here || routed.ttl > 0)
         });
         match places.is_empty() {
             true => out.push(assign(job, &class)),
-            false => self.decide(now, (traveller, ttl), &places, out),
+            false => self.decide(now, (routed, ttl), &places, out),
         }
     }
 

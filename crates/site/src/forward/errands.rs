@@ -118,14 +118,14 @@ impl ForwardHandler<'_> {
     fn settle_job(&mut self, now: Now, job: ContentHash, settlement: Settlement) -> ForwardReply {
         let name = job.to_string();
         let kept = self.forward.machine.kept(&name);
-        let Some(State::Here(traveller, _)) = kept.map(|kept| &kept.state) else {
+        let Some(State::Here(routed, _)) = kept.map(|kept| &kept.state) else {
             // Said before, and the answer was lost.
             return match self.forward.jobs.contains_key(&job) {
                 true => Ok(ForwardAnswer::Settled),
                 false => Err(format!("no job {name} is known here")),
             };
         };
-        let tried = traveller.tried.clone();
+        let tried = routed.tried.clone();
         let end = match settlement {
             Settlement::Refused(why) => {
                 let places = self.places_of(now, &name);
