@@ -16,15 +16,15 @@ use crate::network::budget::Cost;
 use crate::network::codec::Asked;
 use crate::network::config::PROBE_TIMEOUT;
 use crate::network::driver::{Connection, Driver};
-use crate::network::topics::{Told, Unheard};
+use crate::network::topics::{GossipEvent, Unheard};
 use crate::network::{MessageName, NetworkEvent, RequestFailure, peer_id_of, requests, site_of};
 
 impl Driver {
-    /// News of gossip.
-    pub(crate) fn on_gossip_event(&mut self, told: Told) {
-        let event = match told {
-            Told::Gossip(event) => event,
-            Told::Unheard(peer, unheard) => return self.on_unheard(peer, unheard),
+    /// Handles an event of gossip.
+    pub(crate) fn on_gossip_event(&mut self, event: GossipEvent) {
+        let event = match event {
+            GossipEvent::Gossip(event) => event,
+            GossipEvent::Unheard(peer, unheard) => return self.on_unheard(peer, unheard),
         };
         match event {
             gossipsub::Event::Message {
@@ -93,7 +93,7 @@ impl Driver {
         });
     }
 
-    /// News from request-response.
+    /// Handles an event of the request-response protocol.
     pub(crate) fn on_sync_event(&mut self, event: request_response::Event<Asked, Vec<u8>>) {
         match event {
             request_response::Event::Message { peer, message, .. } => match message {
