@@ -11,7 +11,7 @@ use fairmesh_model::{SiteId, VoId};
 use libp2p::gossipsub::{MessageAcceptance, MessageId, PublishError};
 
 use crate::network::budget::Cost;
-use crate::network::codec::Asked;
+use crate::network::codec::RequestFrame;
 use crate::network::driver::Driver;
 use crate::network::{
     GOSSIP_BYTES_MAX, MessageName, NetworkCommand, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX,
@@ -178,9 +178,9 @@ impl Driver {
             self.finish_request(to, id, Err(failure));
             return;
         }
-        let asked = Asked::Whole(bytes);
-        let request = self.swarm.behaviour_mut().sync.send_request(&peer, asked);
-        self.requests.sent(request, to, id);
+        let request = RequestFrame::Whole(bytes);
+        let sent = self.swarm.behaviour_mut().sync.send_request(&peer, request);
+        self.requests.sent(sent, to, id);
         self.count(to, |stats| stats.bytes_out += size as u64);
     }
 

@@ -13,7 +13,7 @@ use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::request_response::{self, InboundFailure, Message, OutboundFailure};
 
 use crate::network::budget::Cost;
-use crate::network::codec::Asked;
+use crate::network::codec::RequestFrame;
 use crate::network::config::PROBE_TIMEOUT;
 use crate::network::driver::{Connection, Driver};
 use crate::network::topics::{GossipEvent, Unheard};
@@ -94,7 +94,7 @@ impl Driver {
     }
 
     /// Handles an event of the request-response protocol.
-    pub(crate) fn on_sync_event(&mut self, event: request_response::Event<Asked, Vec<u8>>) {
+    pub(crate) fn on_sync_event(&mut self, event: request_response::Event<RequestFrame, Vec<u8>>) {
         match event {
             request_response::Event::Message { peer, message, .. } => match message {
                 Message::Request {
@@ -104,11 +104,11 @@ impl Driver {
                 } => {
                     let from = self.on_heard(peer);
                     let request = match request {
-                        Asked::Whole(request) => request,
-                        Asked::Oversize(of) => {
+                        RequestFrame::Whole(request) => request,
+                        RequestFrame::Oversize(of) => {
                             return self.blame(from, Cost::False, &of.to_string());
                         }
-                        Asked::Late => {
+                        RequestFrame::Late => {
                             return self.blame(
                                 from,
                                 Cost::Slow,
@@ -174,12 +174,15 @@ impl Driver {
         for health in link.connections.values_mut() {
             health.probed = Some(Instant::now());
             let probe = &mut self.swarm.behaviour_mut().probe;
-            probe.send_request(&peer, Asked::Whole(Vec::new()));
+            probe.send_request(&peer, RequestFrame::Whole(Vec::new()));
         }
     }
 
     /// A probe has ended. Every outcome but silence shows that the peer is there.
-    pub(crate) fn on_probe_event(&mut self, event: &request_response::Event<Asked, Vec<u8>>) {
+    pub(crate) fn on_probe_event(
+        &mut self,
+        event: &request_response::Event<RequestFrame, Vec<u8>>,
+    ) {
         let request_response::Event::OutboundFailure {
             peer,
             connection_id,
@@ -252,7 +255,7 @@ impl Driver {
     fn on_inbound_failure(
         &mut self,
         peer: PeerId,
-        request: request_response::InboundRequestId,
+        request: request_response::RequestFrameId,
         error: &InboundFailure,
     ) {
         let leaving = self.requests.gone(request);
