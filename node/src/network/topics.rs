@@ -34,7 +34,7 @@ use libp2p::swarm::{
 use libp2p::{Multiaddr, PeerId};
 
 use crate::network::config::{RENEW_AFTER, TOPICS_PER_PEER_MAX};
-use crate::network::line::{Line, ToLine};
+use crate::network::line::{HandlerCommand, PrimaryConnectionHandler};
 
 /// Refused subscriptions that are remembered, so that a peer that becomes a member can be made to
 /// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
@@ -192,7 +192,7 @@ impl MemberGossip {
             self.orders.push_back(ToSwarm::NotifyHandler {
                 peer_id,
                 handler: NotifyHandler::One(connection),
-                event: ToLine::Push,
+                event: HandlerCommand::Push,
             });
             connection
         });
@@ -332,7 +332,8 @@ impl MemberGossip {
 
 /// Everything is gossipsub's, but that it is noted who speaks, and on which connection this node does.
 impl NetworkBehaviour for MemberGossip {
-    type ConnectionHandler = Line<<Gossipsub as NetworkBehaviour>::ConnectionHandler>;
+    type ConnectionHandler =
+        PrimaryConnectionHandler<<Gossipsub as NetworkBehaviour>::ConnectionHandler>;
     type ToSwarm = GossipEvent;
 
     fn handle_established_inbound_connection(
@@ -345,7 +346,7 @@ impl NetworkBehaviour for MemberGossip {
         let handler = self
             .inner
             .handle_established_inbound_connection(id, peer, local, remote)?;
-        Ok(Line::new(handler))
+        Ok(PrimaryConnectionHandler::new(handler))
     }
 
     fn handle_established_outbound_connection(
@@ -359,7 +360,7 @@ impl NetworkBehaviour for MemberGossip {
         let handler = self
             .inner
             .handle_established_outbound_connection(id, peer, address, role, port)?;
-        Ok(Line::new(handler))
+        Ok(PrimaryConnectionHandler::new(handler))
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
@@ -391,7 +392,7 @@ impl NetworkBehaviour for MemberGossip {
         match self.inner.poll(context) {
             Poll::Ready(order) => {
                 self.hand_on(&order);
-                let order = order.map_in(ToLine::Inner);
+                let order = order.map_in(HandlerCommand::Inner);
                 Poll::Ready(order.map_out(GossipEvent::Gossip))
             }
             // All that will be handed on has been.
