@@ -34,7 +34,7 @@ use libp2p::swarm::{
 use libp2p::{Multiaddr, PeerId};
 
 use crate::network::config::{RENEW_AFTER, TOPICS_PER_PEER_MAX};
-use crate::network::line::{HandlerCommand, PrimaryConnectionHandler};
+use crate::network::primary_connection::{HandlerCommand, PrimaryConnectionHandler};
 
 /// Refused subscriptions that are remembered, so that a peer that becomes a member can be made to
 /// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
