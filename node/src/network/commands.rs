@@ -154,7 +154,7 @@ impl Driver {
         let gossip = &mut self.swarm.behaviour_mut().gossip;
         gossip.judge(&id, &peer_id_of(from), acceptance);
         if verdict == Verdict::Reject {
-            self.charge(from, Cost::False);
+            self.charge(from, Cost::Violation);
         }
     }
 

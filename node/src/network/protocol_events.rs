@@ -106,7 +106,7 @@ impl Driver {
                     let request = match request {
                         RequestFrame::Whole(request) => request,
                         RequestFrame::Oversize(of) => {
-                            return self.blame(from, Cost::False, &of.to_string());
+                            return self.blame(from, Cost::Violation, &of.to_string());
                         }
                         RequestFrame::Late => {
                             return self.blame(
