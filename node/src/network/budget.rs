@@ -90,7 +90,7 @@ pub(crate) enum Cost {
     Request(usize),
     /// It is answered, in so many bytes.
     Answer(usize),
-    /// It sends something false.
+    /// It violates the protocol.
     Violation,
     /// It sends a request, or takes an answer, too slowly.
     Slow,
@@ -255,7 +255,7 @@ mod tests {
         assert_eq!(budget.charge(start, Cost::Request(half)), Charged::Within);
         let throttled = Charged::Throttled("bytes");
         assert_eq!(budget.charge(start, Cost::Message(1)), throttled);
-        for _ in 0..FALSE.burst {
+        for _ in 0..VIOLATIONS.burst {
             assert_eq!(budget.charge(start, Cost::Violation), Charged::Within);
         }
         let barred = budget.charge(start, Cost::Violation);

@@ -255,7 +255,7 @@ impl Driver {
     fn on_inbound_failure(
         &mut self,
         peer: PeerId,
-        request: request_response::RequestFrameId,
+        request: request_response::InboundRequestId,
         error: &InboundFailure,
     ) {
         let leaving = self.requests.gone(request);

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use fairmesh_model::SiteId;
 use libp2p::request_response::{
-    OutboundFailure, OutboundRequestId, RequestFrameId, ResponseChannel,
+    OutboundFailure, OutboundRequestId, InboundRequestId, ResponseChannel,
 };
 
 use crate::network::RequestFailure;
@@ -21,7 +21,7 @@ use crate::network::config::{
 /// A peer's request that waits for our answer.
 struct Waiting {
     from: SiteId,
-    request: RequestFrameId,
+    request: InboundRequestId,
     channel: ResponseChannel<Vec<u8>>,
 }
 
@@ -37,7 +37,7 @@ pub(crate) struct Requests {
     /// Ours, with the caller's name for each.
     ours: BTreeMap<OutboundRequestId, (SiteId, u64)>,
     theirs: BTreeMap<u64, Waiting>,
-    leaving: BTreeMap<RequestFrameId, Leaving>,
+    leaving: BTreeMap<InboundRequestId, Leaving>,
     channels: u64,
 }
 
@@ -67,7 +67,7 @@ impl Requests {
     pub(crate) fn received(
         &mut self,
         from: SiteId,
-        request: RequestFrameId,
+        request: InboundRequestId,
         channel: ResponseChannel<Vec<u8>>,
     ) -> Option<u64> {
         let waiting = self.theirs.values().map(|waiting| waiting.from);
@@ -105,7 +105,7 @@ impl Requests {
     }
 
     /// Forgets a request of a peer whose answer has left, or that has failed. Since when the answer was on its way.
-    pub(crate) fn gone(&mut self, request: RequestFrameId) -> Option<Instant> {
+    pub(crate) fn gone(&mut self, request: InboundRequestId) -> Option<Instant> {
         if let Some(leaving) = self.leaving.remove(&request) {
             return Some(leaving.since);
         }
