@@ -32,7 +32,7 @@ use fairmesh_node::log::say;
 use fairmesh_node::lookup::{LookupConfig, LookupServer};
 use fairmesh_node::network::NetworkConfig;
 use fairmesh_node::page::PageServer;
-use fairmesh_node::privacy::Eyes;
+use fairmesh_node::privacy::VisibilityResolver;
 use fairmesh_node::record_log::RecordLog;
 use fairmesh_node::refused::Refused;
 use fairmesh_node::serve::Serving;
@@ -307,7 +307,7 @@ async fn start_servers(
         mode: config.sockets.lookup_mode,
         slots: config.sockets.lookup_slots,
         trusted: control::trusted(&settings),
-        eyes: Some(Eyes::new(settings.clone())),
+        resolver: Some(VisibilityResolver::new(settings.clone())),
         ..LookupConfig::default()
     };
     let (threads, socket) = (lookup_threads()?, config.sockets.lookup.clone());

@@ -11,7 +11,7 @@ use fairmesh_model::{Factor, HistoryRule, Severity, VoId};
 use fairmesh_site::Rule;
 
 use super::{Config, Writer};
-use crate::privacy::What;
+use crate::privacy::PrivateData;
 
 impl Config {
     /// Each such thing, in the order of the file's tables.
@@ -94,7 +94,7 @@ impl Config {
     /// What `[privacy]` does that its owner may not expect.
     fn half_hidden(&self) -> Vec<(Code, &'static str)> {
         let hide = &self.privacy.hide;
-        let of_entries = [What::Usage, What::Priority];
+        let of_entries = [PrivateData::Usage, PrivateData::Priority];
         let is_root = |writer: &Writer| {
             matches!(writer, Writer::Name(name) if name == "root") || *writer == Writer::Uid(0)
         };
@@ -113,7 +113,7 @@ impl Config {
                  privacy.hide is empty",
             ),
             (
-                self.slurm.is_some() && hide.contains(&What::Priority) && nobody_else,
+                self.slurm.is_some() && hide.contains(&PrivateData::Priority) && nobody_else,
                 Code::LookupsHidden,
                 "privacy.hide: look-ups of Slurm's user are answered for himself alone, unless he is root",
             ),

@@ -13,14 +13,14 @@ use super::raw::RawWriter;
 use super::sections::{is_user_name, users};
 use super::text::{FileError, Source};
 use super::writers::Writer;
-use crate::privacy::{Privacy, What};
+use crate::privacy::{Privacy, PrivateData};
 
 /// `[privacy]` as it is written.
 #[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrivacy {
     #[serde(default)]
-    hide: BTreeSet<What>,
+    hide: BTreeSet<PrivateData>,
     #[serde(default)]
     readers: Vec<Spanned<RawWriter>>,
     /// Users by entry of the share tree.
@@ -58,7 +58,7 @@ pub(super) fn checked(
 mod tests {
     use crate::config::Writer;
     use crate::config::tests::with_physics;
-    use crate::privacy::What;
+    use crate::privacy::PrivateData;
 
     #[test]
     fn what_is_hidden_from_whom_is_read_with_its_mistakes() {
@@ -67,8 +67,8 @@ mod tests {
         let text = "[privacy]\nhide = [\"usage\", \"jobs\"]\nreaders = [\"helpdesk\", 990]\n\
                     [privacy.coordinators]\n\"/physics/p1\" = [\"carol\"]\n";
         let config = with_physics(text).expect("valid");
-        assert!(config.privacy.hide.contains(&What::Jobs));
-        assert!(!config.privacy.hide.contains(&What::Priority));
+        assert!(config.privacy.hide.contains(&PrivateData::Jobs));
+        assert!(!config.privacy.hide.contains(&PrivateData::Priority));
         assert_eq!(config.readers[1], Writer::Uid(990));
         let (path, users) = config.privacy.coordinators.first_key_value().expect("one");
         assert_eq!(

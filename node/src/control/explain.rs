@@ -27,7 +27,7 @@ use super::rests_on::site_names;
 use super::shares::Moment;
 use super::usage::counters_body;
 use super::{Shared, State};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// How often an answer is begun again where usage was counted while it was gathered.
 const ATTEMPTS_MAX: u32 = 4;
@@ -50,7 +50,7 @@ type Explained = (ExplainBody, Vec<(AccountPath, bool)>);
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
@@ -66,7 +66,7 @@ pub(super) async fn get(
     let mut attempt = 1;
     let (moment, explained, known) = loop {
         let moment = Moment::take(&shared).await?;
-        let explained = explain_all(&moment, &sight, &who, versus.as_ref()).await?;
+        let explained = explain_all(&moment, &visibility, &who, versus.as_ref()).await?;
         let known = Known::of(&shared, &explained).await?;
         if attempt == ATTEMPTS_MAX || known.is_of(&moment, &explained) {
             break (moment, explained, known);
@@ -89,16 +89,16 @@ pub(super) async fn get(
 /// Each entry that is meant, at one moment.
 async fn explain_all(
     moment: &Moment,
-    sight: &Sight,
+    visibility: &Visibility,
     who: &Whom,
     versus: Option<&Whom>,
 ) -> Result<Vec<Explained>, ApiError> {
-    let whats = [What::Usage, What::Priority];
-    let meant = seen(sight, &whats, who, places(moment, who).await?)?;
+    let whats = [PrivateData::Usage, PrivateData::Priority];
+    let meant = seen(visibility, &whats, who, places(moment, who).await?)?;
     let versus = match versus {
         Some(versus) => {
             let found = places(moment, versus).await?;
-            Some(only(seen(sight, &whats, versus, found)?)?.entry)
+            Some(only(seen(visibility, &whats, versus, found)?)?.entry)
         }
         None => None,
     };

@@ -30,7 +30,7 @@ use super::rests_on::{answer, site_name};
 use super::usage::find_vo;
 use super::{Shared, State};
 use crate::control::requirements;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Largest job: what it runs, and its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;
@@ -103,7 +103,7 @@ async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<
         return Ok(wanted);
     }
     let name = match peer.uid {
-        Some(uid) => shared.eyes.name(uid).await,
+        Some(uid) => shared.resolver.name(uid).await,
         None => None,
     };
     match (wanted, name) {
@@ -171,18 +171,18 @@ fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<Job
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let job = query.job.as_deref().map(str::parse).transpose();
-    let asked = Arc::new((sight, query.own));
+    let asked = Arc::new((visibility, query.own));
     let seen = move |of: &ForwardedJob| {
-        let (sight, own) = &*asked;
+        let (visibility, own) = &*asked;
         let is_named = own
             .as_deref()
             .is_none_or(|own| of.is_own && is_meant(of, own));
         // A user of another site may have the same name as one of this. Whose account it is only its origin knows.
-        is_named && (!sight.hides(What::Jobs) || (of.is_own && sight.is(&of.user)))
+        is_named && (!visibility.hides(PrivateData::Jobs) || (of.is_own && visibility.is(&of.user)))
     };
     listed(&shared, job.map_err(ApiError::bad_request)?, seen).await
 }

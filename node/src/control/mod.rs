@@ -71,7 +71,7 @@ use crate::config::{ProjectionName, Uids};
 use crate::driver::NodeHandle;
 use crate::lookup::LookupStats;
 use crate::network::Throttle;
-use crate::privacy::{Eyes, Privacy};
+use crate::privacy::{Privacy, VisibilityResolver};
 use crate::record_log::RecordLog;
 use crate::refused::Refused;
 use crate::serve::Serving;
@@ -180,7 +180,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) loops: Loops,
     /// Whose usage, jobs and priorities each user sees.
-    pub(crate) eyes: Eyes,
+    pub(crate) resolver: VisibilityResolver,
     /// Lines about what users may not do: any of them can provoke these, as fast as he likes.
     refusals: Mutex<Throttle>,
 }
@@ -191,7 +191,7 @@ pub(crate) type State = axum::extract::State<Arc<Shared>>;
 impl Shared {
     pub(crate) fn new(options: ControlOptions) -> Self {
         Self {
-            eyes: Eyes::new(options.settings.clone()),
+            resolver: VisibilityResolver::new(options.settings.clone()),
             options,
             started: Instant::now(),
             loops: Loops::default(),

@@ -22,7 +22,7 @@ use super::extract::{Nothing, Params};
 use super::rests_on::site_names;
 use super::{Shared, State};
 use crate::driver::Gone;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Accounts that one answer names: more are counted.
 const NAMED_MAX: usize = 1_000;
@@ -39,12 +39,12 @@ pub(crate) struct Held {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     beside: Beside,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<Response, ApiError> {
     let (rests_on, held) = shared.ask(|site, now| Ok(Held::of(site, now))).await?;
-    let sees = move |account: &Account| sight.sees_alone(What::Usage, account);
+    let sees = move |account: &Account| visibility.sees_alone(PrivateData::Usage, account);
     beside
         .answer("namesakes", rests_on, move |_| Ok(held.body(sees)))
         .await

@@ -34,7 +34,7 @@ use super::extract::Params;
 use super::quota::{Asked, account, decider, total, word};
 use super::rests_on::{site_name, site_names};
 use crate::driver::{Gone, NodeHandle};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Jobs that are told of at most, the newest.
 const JOBS_MAX: usize = 10_000;
@@ -55,9 +55,9 @@ pub(super) struct Query {
 }
 
 impl Query {
-    fn asked(&self, site: &Site, now: Now, sight: Sight) -> Result<Asked, ApiError> {
+    fn asked(&self, site: &Site, now: Now, visibility: Visibility) -> Result<Asked, ApiError> {
         let named = (self.vo.as_deref(), self.path.as_deref());
-        Asked::of(site, now, sight, named)
+        Asked::of(site, now, visibility, named)
     }
 }
 
@@ -67,16 +67,16 @@ pub(super) async fn history(
     beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
-    let sight = shared.own_sight(peer).await;
+    let visibility = shared.own_sight(peer).await;
     let all = query.all;
     let found = move |site: &Site, now: Now| {
-        let asked = query.asked(site, now, sight)?;
+        let asked = query.asked(site, now, visibility)?;
         let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
         Ok((signed.collect::<Vec<_>>(), transfers(site, &asked), asked))
     };
     let (rests_on, (signed, transfers, asked)) = shared.ask(found).await?;
     let asked = Arc::new(asked);
-    let is_known = asked.sight.is_all() || asked.sight.user().is_some();
+    let is_known = asked.visibility.is_all() || asked.visibility.user().is_some();
     let jobs = match is_known {
         true => Some(jobs(shared.node(), &asked, all).await?),
         false => None,
@@ -257,8 +257,8 @@ fn job_body(job: &JobKey, mark: &Mark) -> QuotaJobBody {
 fn is_own(site: &Site, asked: &Asked, vo: VoId, mark: &Mark) -> bool {
     let may_charge =
         |(user, path): (&str, &AccountPath)| site.view().may_charge(user, &account(vo, path));
-    let both = asked.sight.user().zip(mark.user.as_ref());
-    asked.sight.is_all() || both.is_some_and(may_charge)
+    let both = asked.visibility.user().zip(mark.user.as_ref());
+    asked.visibility.is_all() || both.is_some_and(may_charge)
 }
 
 fn overdraft(mark: &Mark) -> CoreMillis {
@@ -272,12 +272,12 @@ fn is_odd(mark: &Mark) -> bool {
 
 pub(super) async fn summary(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let listed = move |site: &Site, now: Now| {
-        let asked = query.asked(site, now, sight)?;
+        let asked = query.asked(site, now, visibility)?;
         let (month, days) = month(query.month.as_deref(), now.wall)?;
         Ok((month, Listed::of(site, asked, &days)))
     };
@@ -385,7 +385,10 @@ impl Listed {
         let payer = path.ancestors().find(pays);
         let payer = payer.filter(|payer| wanted.is() && self.asked.wants(vo, payer))?;
         // What was charged at this account alone.
-        let is_seen = self.asked.sight.sees_alone(What::Usage, &account(vo, path));
+        let is_seen = self
+            .asked
+            .visibility
+            .sees_alone(PrivateData::Usage, &account(vo, path));
         is_seen.then_some(payer)
     }
 }

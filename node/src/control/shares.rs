@@ -24,7 +24,7 @@ use super::extract::{Page, Params, Wanted as Whom, parse_path};
 use super::priority::{fraction, places};
 use super::rests_on::rests_on;
 use super::{Shared, State};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 use crate::serve::Served;
 
 /// Most entries of one answer: some 100 MB of JSON.
@@ -44,7 +44,7 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
@@ -65,9 +65,9 @@ pub(super) async fn get(
             let is_meant = of_user.as_ref().is_none_or(|paths| paths.contains(path));
             is_meant
                 && wanted.is()
-                && [What::Usage, What::Priority]
+                && [PrivateData::Usage, PrivateData::Priority]
                     .iter()
-                    .all(|what| sight.sees_entry(*what, path))
+                    .all(|what| visibility.sees_entry(*what, path))
         })?;
         if is_whole && next.is_some() {
             let error = format!("more than {ENTRIES_MAX} entries");

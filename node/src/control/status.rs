@@ -23,7 +23,7 @@ use super::text::all_clean;
 use super::without_line::without_line;
 use super::{Shared, State, health, loop_states};
 use crate::log;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -47,15 +47,15 @@ struct Asked {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
-    sight: Sight,
+    visibility: Visibility,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, mut body) = status(&shared, query.digests).await?;
     let order = Arc::clone(&shared.options.serving.newest().order);
-    let listed = tokio::task::spawn_blocking(move || without_line(order.snapshot(), &sight));
+    let listed = tokio::task::spawn_blocking(move || without_line(order.snapshot(), &visibility));
     body.without_line = listed.await.map_err(ApiError::internal)?;
-    let is_hidden = |what: &What| shared.eyes.hidden(peer.uid, *what).is_some();
-    let hidden = What::ALL.into_iter().filter(is_hidden);
+    let is_hidden = |what: &PrivateData| shared.resolver.hidden(peer.uid, *what).is_some();
+    let hidden = PrivateData::ALL.into_iter().filter(is_hidden);
     body.hidden = Some(hidden.map(|what| what.name().to_owned()).collect());
     Ok(answer("status", rests_on, body))
 }

@@ -22,7 +22,7 @@ use super::beside::{Beside, Wanted};
 use super::error::ApiError;
 use super::extract::{Nothing, Page, Params, parse_path};
 use super::rests_on::{answer, site_names};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,7 +36,7 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     beside: Beside,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
@@ -48,7 +48,9 @@ pub(super) async fn get(
     let listed = move |site: &Site, now: Now| ledgers(site, now, query.vo.as_deref(), &path);
     let (rests_on, ledgers) = shared.ask(listed).await?;
     let written = move |wanted: &Wanted| {
-        let bodies = ledgers.into_iter().map(|of| of.body(&page, &sight, wanted));
+        let bodies = ledgers
+            .into_iter()
+            .map(|of| of.body(&page, &visibility, wanted));
         Ok(UsageBody {
             ledgers: bodies.collect(),
         })
@@ -58,13 +60,17 @@ pub(super) async fn get(
 
 pub(super) async fn get_unmapped(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, mut origins) = shared.ask(|site, _| Ok(unmapped(site))).await?;
-    if sight.hides(What::Usage) {
-        let is_own =
-            |of: &UnmappedOrigin| of.origin.user.as_deref().is_some_and(|user| sight.is(user));
+    if visibility.hides(PrivateData::Usage) {
+        let is_own = |of: &UnmappedOrigin| {
+            of.origin
+                .user
+                .as_deref()
+                .is_some_and(|user| visibility.is(user))
+        };
         origins.retain(|(_, of)| is_own(of));
     }
     origins.sort_by_key(|(charge, _)| std::cmp::Reverse(*charge));
@@ -196,13 +202,13 @@ pub(super) fn sums(
 impl Ledger {
     /// What the reader sees of it, and of its accounts a page. Where he does not see the whole, the sum is that of what he
     /// sees.
-    fn body(self, page: &Page, sight: &Sight, wanted: &Wanted) -> LedgerBody {
+    fn body(self, page: &Page, visibility: &Visibility, wanted: &Wanted) -> LedgerBody {
         let vo = self.account.vo;
         let (mut accounts, mut sites) = sums(&self.known, &self.account.path, wanted);
         // Of an account above his own he sees the sum, and not what others were charged right there.
         let sees = |path: &AccountPath| {
             let path = path.clone();
-            wanted.is() && sight.sees_alone(What::Usage, &Account { vo, path })
+            wanted.is() && visibility.sees_alone(PrivateData::Usage, &Account { vo, path })
         };
         let sum = |accounts: &Sums<AccountPath>| {
             let zero = Counters::default();
@@ -210,7 +216,7 @@ impl Ledger {
         };
         let whole = sum(&accounts);
         accounts.retain(|path, counters| !counters.is_zero() && sees(path));
-        let sees_whole = sight.sees(What::Usage, &self.account);
+        let sees_whole = visibility.sees(PrivateData::Usage, &self.account);
         if !sees_whole {
             sites.clear();
         }

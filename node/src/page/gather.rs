@@ -19,7 +19,7 @@ use super::documents::Document;
 use super::usage::Usage;
 use crate::control::namesakes::{self, Held};
 use crate::control::{Moment, Shared, status};
-use crate::privacy::What;
+use crate::privacy::PrivateData;
 
 /// How long what the node says of itself is shown as now.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -101,7 +101,7 @@ impl Page {
     pub(super) fn is_private(&self) -> bool {
         let settings = self.shared.options.settings.borrow();
         let hide = &settings.privacy.hide;
-        hide.contains(&What::Usage) || hide.contains(&What::Priority)
+        hide.contains(&PrivateData::Usage) || hide.contains(&PrivateData::Priority)
     }
 
     /// Makes something of what there is now, when it is its turn.
@@ -209,7 +209,7 @@ impl Page {
         let measured = async {
             let mut last = self.metrics.lock().await;
             let hide = self.shared.options.settings.borrow().privacy.hide.clone();
-            let hides_usage = hide.contains(&What::Usage);
+            let hides_usage = hide.contains(&PrivateData::Usage);
             let is_fresh = |of: &&Metrics| {
                 let is_same = (of.hides_usage, of.sites) == (hides_usage, sites);
                 of.taken.elapsed() < FRESH_FOR && is_same

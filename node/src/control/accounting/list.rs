@@ -29,7 +29,7 @@ use crate::control::extract::Params;
 use crate::control::rests_on::rests_on;
 use crate::control::unread::until_read;
 use crate::control::{Shared, State};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 use crate::record_log::{Filter, LogError, Only, RecordLog, find, summarise};
 use crate::sockets::Slot;
 
@@ -83,21 +83,21 @@ pub(in crate::control) async fn get(
             .hint("set `enabled = true` in [records] of its configuration, and start it again")
     })?;
     let mut filter = filter(&query)?;
-    let turn = slot.turn_after(shared.eyes.meet(peer.uid)).await;
+    let turn = slot.turn_after(shared.resolver.meet(peer.uid)).await;
     filter.corrected = shared.node().taken_back().await?;
     let own = turn.own();
     let beside = beside.with(turn, shared.options.limits.sums_deadline);
-    let sight = shared.own_sight(peer).await;
+    let visibility = shared.own_sight(peer).await;
     if query.totals || query.by.is_some() {
-        if sight.hides(What::Usage) || sight.hides(What::Jobs) {
-            filter.only = Some(only(&shared, &sight, query.user.as_deref())?);
+        if visibility.hides(PrivateData::Usage) || visibility.hides(PrivateData::Jobs) {
+            filter.only = Some(only(&shared, &visibility, query.user.as_deref())?);
         }
         let answer = sums(&shared, (log, beside), filter, query.by.as_deref()).await?;
         return Ok(until_read(answer, own));
     }
     let mut most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
-    if !sight.is_all() {
-        let only = only(&shared, &sight, query.user.as_deref()).map_err(|error| {
+    if !visibility.is_all() {
+        let only = only(&shared, &visibility, query.user.as_deref()).map_err(|error| {
             error.hint(
                 "single jobs of others are shown to those who may write (sockets.writers) or see all \
                  (privacy.readers); sums, where the owner does not hide them: add totals=true or by=",
@@ -111,10 +111,10 @@ pub(in crate::control) async fn get(
 }
 
 /// The records that a reader sees of those that he asks for.
-fn only(shared: &Shared, sight: &Sight, wanted: Option<&str>) -> Result<Only, ApiError> {
-    let user = sight.user();
+fn only(shared: &Shared, visibility: &Visibility, wanted: Option<&str>) -> Result<Only, ApiError> {
+    let user = visibility.user();
     let user = user.ok_or_else(|| hidden("what belongs to users, of whom you are none"))?;
-    let accounts = sight.coordinates();
+    let accounts = visibility.coordinates();
     if let Some(other) = wanted.filter(|wanted| *wanted != user && accounts.is_empty()) {
         return Err(hidden(format!("what belongs to {other}")));
     }

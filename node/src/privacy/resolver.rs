@@ -12,7 +12,7 @@ use fairmesh_model::AccountPath;
 use fairmesh_site::View;
 use tokio::sync::watch;
 
-use super::{Privacy, Reader, Sight, What, own_entries};
+use super::{Privacy, PrivateData, Reader, Visibility, own_entries};
 use crate::config::name_of;
 use crate::control::{ControlSettings, may_read_all};
 
@@ -38,14 +38,14 @@ struct Owned {
 
 /// What a socket knows of those who ask.
 #[derive(Debug, Clone)]
-pub struct Eyes {
+pub struct VisibilityResolver {
     settings: watch::Receiver<ControlSettings>,
     names: Arc<Mutex<Names>>,
     owned: Arc<Mutex<Owned>>,
     directory: fn(u32) -> Option<String>,
 }
 
-impl Eyes {
+impl VisibilityResolver {
     /// By what the owner says at each time.
     pub fn new(settings: watch::Receiver<ControlSettings>) -> Self {
         Self::asking(settings, name_of)
@@ -65,24 +65,24 @@ impl Eyes {
     }
 
     /// The owner's word, where it hides `what` from `uid`.
-    pub(crate) fn hidden(&self, uid: Option<u32>, what: What) -> Option<Arc<Privacy>> {
+    pub(crate) fn hidden(&self, uid: Option<u32>, what: PrivateData) -> Option<Arc<Privacy>> {
         let settings = self.settings.borrow();
         let is_hidden = settings.privacy.hide.contains(&what) && !may_read_all(uid, &settings);
         is_hidden.then(|| Arc::clone(&settings.privacy))
     }
 
     /// What `uid` sees of a tree. Where nothing is hidden nobody is asked for his name.
-    pub(crate) async fn sight(&self, uid: Option<u32>, view: Arc<View>) -> Sight {
+    pub(crate) async fn visibility(&self, uid: Option<u32>, view: Arc<View>) -> Visibility {
         let is_open = self.settings.borrow().privacy.hide.is_empty();
         self.looking(uid.filter(|_| !is_open), uid, view).await
     }
 
     /// The same, where what is his own is shown whatever is hidden.
-    pub(crate) async fn own_sight(&self, uid: Option<u32>, view: Arc<View>) -> Sight {
+    pub(crate) async fn own_sight(&self, uid: Option<u32>, view: Arc<View>) -> Visibility {
         self.looking(uid, uid, view).await
     }
 
-    async fn looking(&self, named: Option<u32>, uid: Option<u32>, view: Arc<View>) -> Sight {
+    async fn looking(&self, named: Option<u32>, uid: Option<u32>, view: Arc<View>) -> Visibility {
         let (privacy, sees_all) = {
             let settings = self.settings.borrow();
             let sees_all = may_read_all(uid, &settings);
@@ -96,9 +96,9 @@ impl Eyes {
         let owned = Arc::clone(&self.owned);
         let own = move |user: &str, view: &Arc<View>| Owned::of(&owned, user, view);
         if privacy.hide.is_empty() || !matches!(reader, Reader::User(_)) {
-            return Sight::new(privacy, reader, view, own);
+            return Visibility::new(privacy, reader, view, own);
         }
-        let made = tokio::task::spawn_blocking(move || Sight::new(privacy, reader, view, own));
+        let made = tokio::task::spawn_blocking(move || Visibility::new(privacy, reader, view, own));
         made.await.expect("paths are compared without a panic")
     }
 
@@ -107,10 +107,10 @@ impl Eyes {
         &self,
         uid: Option<u32>,
         view: Arc<View>,
-        what: What,
+        what: PrivateData,
     ) -> BTreeSet<u32> {
-        let sight = self.sight(uid, view).await;
-        let listed = tokio::task::spawn_blocking(move || sight.entries(what));
+        let visibility = self.visibility(uid, view).await;
+        let listed = tokio::task::spawn_blocking(move || visibility.entries(what));
         listed.await.expect("paths are compared without a panic")
     }
 
