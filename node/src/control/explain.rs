@@ -19,7 +19,7 @@ use fairmesh_model::{AccountPath, Origin, SiteId};
 use fairmesh_site::{Site, SiteUsage, WeighedUsage};
 use serde::Deserialize;
 
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::{Params, Wanted as Whom};
 use super::priority::{Place, only, places, seen};
@@ -51,7 +51,7 @@ type Explained = (ExplainBody, Vec<(AccountPath, bool)>);
 pub(super) async fn get(
     axum::extract::State(shared): State,
     visibility: Visibility,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let who = wanted(query.user, query.account, query.group, query.subject);
@@ -73,17 +73,17 @@ pub(super) async fn get(
         }
         attempt += 1;
     };
-    let made = move |wanted: &Wanted| {
+    let made = move |cancel: &CancelFlag| {
         let mut bodies = explained.into_iter().map(|(mut body, decisive)| {
             let causes = decisive.into_iter();
-            body.causes = causes.map(|entry| known.cause(entry, wanted)).collect();
+            body.causes = causes.map(|entry| known.cause(entry, cancel)).collect();
             body
         });
         let mut first = bodies.next().expect("somebody is meant");
         first.others = bodies.collect();
         Ok(first)
     };
-    beside.answer("explain", moment.rests_on, made).await
+    blocking.answer("explain", moment.rests_on, made).await
 }
 
 /// Each entry that is meant, at one moment.
@@ -212,8 +212,8 @@ impl Known {
             })
     }
 
-    fn cause(&self, (path, global): (AccountPath, bool), wanted: &Wanted) -> CauseBody {
-        let sites = self.usage.by_site(&path, global, || wanted.is());
+    fn cause(&self, (path, global): (AccountPath, bool), cancel: &CancelFlag) -> CauseBody {
+        let sites = self.usage.by_site(&path, global, || !cancel.is_set());
         let mut sites: Vec<(SiteId, SiteUsage)> = sites.into_iter().collect();
         sites.retain(|(_, of)| of.weighted > 0 || !of.raw.is_zero());
         sites.sort_by_key(|(id, of)| (Reverse((of.weighted, of.raw.net())), *id));

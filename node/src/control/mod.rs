@@ -11,7 +11,7 @@
 //! Deliberately not here: priorities for schedulers (`lookup`), tables (`ask`).
 
 mod access;
-mod beside;
+mod blocking;
 mod connections;
 mod error;
 mod extract;

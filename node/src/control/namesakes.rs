@@ -16,7 +16,7 @@ use fairmesh_api::{NamesakeBody, NamesakesBody};
 use fairmesh_model::{AccountPath, Now, Severity, SiteId, VoId, clean};
 use fairmesh_site::{Account, KnownUsage, Site, View};
 
-use super::beside::Beside;
+use super::blocking::BlockingAnswer;
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
 use super::rests_on::site_names;
@@ -40,12 +40,12 @@ pub(crate) struct Held {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     visibility: Visibility,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<Response, ApiError> {
     let (rests_on, held) = shared.ask(|site, now| Ok(Held::of(site, now))).await?;
     let sees = move |account: &Account| visibility.sees_alone(PrivateData::Usage, account);
-    beside
+    blocking
         .answer("namesakes", rests_on, move |_| Ok(held.body(sees)))
         .await
 }

@@ -28,7 +28,7 @@ use serde::Deserialize;
 
 use super::State;
 use super::access::Peer;
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::Params;
 use super::quota::{Asked, account, decider, total, word};
@@ -64,7 +64,7 @@ impl Query {
 pub(super) async fn history(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let visibility = shared.own_sight(peer).await;
@@ -81,7 +81,7 @@ pub(super) async fn history(
         true => Some(jobs(shared.node(), &asked, all).await?),
         false => None,
     };
-    let made = move |_: &Wanted| {
+    let made = move |_: &CancelFlag| {
         let job_body = |(job, mark)| job_body(&job, &mark);
         Ok(QuotaHistoryBody {
             documents: documents(&signed, &asked),
@@ -89,7 +89,7 @@ pub(super) async fn history(
             jobs: jobs.map(|jobs| jobs.into_iter().map(job_body).collect()),
         })
     };
-    beside.answer("quota_history", rests_on, made).await
+    blocking.answer("quota_history", rests_on, made).await
 }
 
 /// What authorities of each VO have signed, in that order.
@@ -273,7 +273,7 @@ fn is_odd(mark: &Mark) -> bool {
 pub(super) async fn summary(
     axum::extract::State(shared): State,
     visibility: Visibility,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let listed = move |site: &Site, now: Now| {
@@ -282,11 +282,11 @@ pub(super) async fn summary(
         Ok((month, Listed::of(site, asked, &days)))
     };
     let (rests_on, (month, listed)) = shared.ask(listed).await?;
-    let summed = move |wanted: &Wanted| {
-        let users = listed.users(wanted);
+    let summed = move |cancel: &CancelFlag| {
+        let users = listed.users(cancel);
         Ok(QuotaSummaryBody { month, users })
     };
-    beside.answer("quota_summary", rests_on, summed).await
+    blocking.answer("quota_summary", rests_on, summed).await
 }
 
 /// A month, and its days since the epoch, the last excluded.
@@ -335,18 +335,18 @@ impl Listed {
     }
 
     /// What users of accounts with credit were charged, by account, user and site.
-    fn users(&self, wanted: &Wanted) -> Vec<QuotaUserBody> {
+    fn users(&self, cancel: &CancelFlag) -> Vec<QuotaUserBody> {
         let mut found = Vec::new();
         for (vo, known, payers) in &self.vos {
             let mut sums: BTreeMap<(AccountPath, SiteId), Counters> = BTreeMap::new();
-            let name = |path: &str| wanted.is().then(|| AccountPath::parse(path).ok())?;
+            let name = |path: &str| (!cancel.is_set()).then(|| AccountPath::parse(path).ok())?;
             known.each(name, |site, path, counters| {
                 let sum = sums.entry((path, site)).or_default();
                 *sum = sum.plus(counters);
             });
             let mut paid = BTreeMap::new();
             for ((path, site), sum) in sums {
-                if let Some(payer) = self.payer(*vo, payers, &path, wanted) {
+                if let Some(payer) = self.payer(*vo, payers, &path, cancel) {
                     paid.insert((payer, path, site), sum);
                 }
             }
@@ -374,7 +374,7 @@ impl Listed {
         vo: VoId,
         payers: &Payers,
         path: &AccountPath,
-        wanted: &Wanted,
+        cancel: &CancelFlag,
     ) -> Option<AccountPath> {
         let pays = |of: &AccountPath| {
             let members = payers.get(of);
@@ -383,7 +383,7 @@ impl Listed {
             })
         };
         let payer = path.ancestors().find(pays);
-        let payer = payer.filter(|payer| wanted.is() && self.asked.wants(vo, payer))?;
+        let payer = payer.filter(|payer| !cancel.is_set() && self.asked.wants(vo, payer))?;
         // What was charged at this account alone.
         let is_seen = self
             .asked

@@ -18,7 +18,7 @@ use fairmesh_model::{AccountPath, Origin, Share, VoId};
 use fairmesh_site::View;
 use serde::Deserialize;
 
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::{Page, Params, Wanted as Whom, parse_path};
 use super::priority::{fraction, places};
@@ -45,7 +45,7 @@ pub(super) struct Query {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     visibility: Visibility,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let below = query
@@ -60,11 +60,11 @@ pub(super) async fn get(
         Some(user) => Some(paths_of_user(&moment, user).await?),
         None => None,
     };
-    let made = move |wanted: &Wanted| {
+    let made = move |cancel: &CancelFlag| {
         let (entries, next) = moment.entries(&below, query.depth, &page, |path| {
             let is_meant = of_user.as_ref().is_none_or(|paths| paths.contains(path));
             is_meant
-                && wanted.is()
+                && !cancel.is_set()
                 && [PrivateData::Usage, PrivateData::Priority]
                     .iter()
                     .all(|what| visibility.sees_entry(*what, path))
@@ -77,7 +77,7 @@ pub(super) async fn get(
         }
         Ok(SharesBody { entries, next })
     };
-    beside.answer("shares", rests_on, made).await
+    blocking.answer("shares", rests_on, made).await
 }
 
 /// The entries that jobs of a user count at.

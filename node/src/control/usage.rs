@@ -18,7 +18,7 @@ use fairmesh_site::{Account, KnownUsage, Site, View, VoStatus};
 use serde::Deserialize;
 
 use super::State;
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::{Nothing, Page, Params, parse_path};
 use super::rests_on::{answer, site_names};
@@ -37,7 +37,7 @@ pub(super) struct Query {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     visibility: Visibility,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let path = query
@@ -47,15 +47,15 @@ pub(super) async fn get(
     let page = Page::of(query.after.as_deref(), query.limit, usize::MAX)?;
     let listed = move |site: &Site, now: Now| ledgers(site, now, query.vo.as_deref(), &path);
     let (rests_on, ledgers) = shared.ask(listed).await?;
-    let written = move |wanted: &Wanted| {
+    let written = move |cancel: &CancelFlag| {
         let bodies = ledgers
             .into_iter()
-            .map(|of| of.body(&page, &visibility, wanted));
+            .map(|of| of.body(&page, &visibility, cancel));
         Ok(UsageBody {
             ledgers: bodies.collect(),
         })
     };
-    beside.answer("usage", rests_on, written).await
+    blocking.answer("usage", rests_on, written).await
 }
 
 pub(super) async fn get_unmapped(
@@ -179,7 +179,7 @@ type Sums<K> = BTreeMap<K, Counters>;
 pub(super) fn sums(
     known: &KnownUsage,
     below: &AccountPath,
-    wanted: &Wanted,
+    cancel: &CancelFlag,
 ) -> (Sums<AccountPath>, Sums<SiteId>) {
     let (mut accounts, mut sites) = (Sums::new(), Sums::new());
     // Most cells are of others: that is seen before anything is made of their names.
@@ -188,7 +188,7 @@ pub(super) fn sums(
         below.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let name = |path: &str| {
-        let is_wanted = is_below(path) && wanted.is();
+        let is_wanted = is_below(path) && !cancel.is_set();
         is_wanted.then(|| AccountPath::parse(path).ok())?
     };
     known.each(name, |site, path, counters| {
@@ -202,13 +202,13 @@ pub(super) fn sums(
 impl Ledger {
     /// What the reader sees of it, and of its accounts a page. Where he does not see the whole, the sum is that of what he
     /// sees.
-    fn body(self, page: &Page, visibility: &Visibility, wanted: &Wanted) -> LedgerBody {
+    fn body(self, page: &Page, visibility: &Visibility, cancel: &CancelFlag) -> LedgerBody {
         let vo = self.account.vo;
-        let (mut accounts, mut sites) = sums(&self.known, &self.account.path, wanted);
+        let (mut accounts, mut sites) = sums(&self.known, &self.account.path, cancel);
         // Of an account above his own he sees the sum, and not what others were charged right there.
         let sees = |path: &AccountPath| {
             let path = path.clone();
-            wanted.is() && visibility.sees_alone(PrivateData::Usage, &Account { vo, path })
+            !cancel.is_set() && visibility.sees_alone(PrivateData::Usage, &Account { vo, path })
         };
         let sum = |accounts: &Sums<AccountPath>| {
             let zero = Counters::default();

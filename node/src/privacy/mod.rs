@@ -54,7 +54,7 @@ pub struct Privacy {
 /// The user at the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reader {
-    /// Root, the node's own user, or a user whom the owner lets read everything.
+    /// Root, the node's own user, or a user listed as a writer or a reader.
     All,
     /// A user of the machine, by the name that the system gives.
     User(String),

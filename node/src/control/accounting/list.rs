@@ -23,7 +23,7 @@ use serde::Deserialize;
 
 use crate::config::quantity::parse_moment;
 use crate::control::access::{Peer, hidden};
-use crate::control::beside::{Beside, Pieces, Wanted};
+use crate::control::blocking::{BlockingAnswer, CancelFlag, Pieces};
 use crate::control::error::ApiError;
 use crate::control::extract::Params;
 use crate::control::rests_on::rests_on;
@@ -75,7 +75,7 @@ pub(in crate::control) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
     Extension(slot): Extension<Arc<Slot>>,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let log = shared.options.records.clone().ok_or_else(|| {
@@ -86,13 +86,13 @@ pub(in crate::control) async fn get(
     let turn = slot.turn_after(shared.resolver.meet(peer.uid)).await;
     filter.corrected = shared.node().taken_back().await?;
     let own = turn.own();
-    let beside = beside.with(turn, shared.options.limits.sums_deadline);
+    let blocking = blocking.with(turn, shared.options.limits.sums_deadline);
     let visibility = shared.own_sight(peer).await;
     if query.totals || query.by.is_some() {
         if visibility.hides(PrivateData::Usage) || visibility.hides(PrivateData::Jobs) {
             filter.only = Some(only(&shared, &visibility, query.user.as_deref())?);
         }
-        let answer = sums(&shared, (log, beside), filter, query.by.as_deref()).await?;
+        let answer = sums(&shared, (log, blocking), filter, query.by.as_deref()).await?;
         return Ok(until_read(answer, own));
     }
     let mut most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
@@ -106,7 +106,7 @@ pub(in crate::control) async fn get(
         filter.only = Some(only);
         most = most.min(OWN_MAX);
     }
-    let answer = records(&shared, (log, beside), filter, most).await?;
+    let answer = records(&shared, (log, blocking), filter, most).await?;
     Ok(until_read(answer, own))
 }
 
@@ -157,23 +157,23 @@ fn filter(query: &Query) -> Result<Filter, ApiError> {
 
 async fn sums(
     shared: &Shared,
-    (log, beside): (Arc<RecordLog>, Beside),
+    (log, blocking): (Arc<RecordLog>, BlockingAnswer),
     filter: Filter,
     by: Option<&str>,
 ) -> Result<Response, ApiError> {
     let by = dimensions(by.unwrap_or_default())?;
     let rests_on = shared.node().ask(rests_on).await?;
-    let summed = move |wanted: &Wanted| {
-        let summary = reader(&log, wanted).and_then(|reader| summarise(&reader, &filter, &by));
+    let summed = move |cancel: &CancelFlag| {
+        let summary = reader(&log, cancel).and_then(|reader| summarise(&reader, &filter, &by));
         let summary = summary.map_err(|error| match error {
-            LogError::GaveWay if wanted.is() => {
+            LogError::GaveWay if !cancel.is_set() => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error)
             }
-            error => wanted.fault(error),
+            error => cancel.fault(error),
         })?;
         Ok(SummaryBody::from(&summary))
     };
-    beside.answer("accounting", rests_on, summed).await
+    blocking.answer("accounting", rests_on, summed).await
 }
 
 /// What sums are by, each once: every group holds a name for each.
@@ -192,14 +192,14 @@ fn dimensions(names: &str) -> Result<Vec<Dimension>, ApiError> {
 }
 
 /// Reads for as long as somebody wants it.
-fn reader(log: &RecordLog, wanted: &Wanted) -> Result<rusqlite::Connection, LogError> {
-    let wanted = wanted.clone();
-    log.reader_while(move || wanted.is())
+fn reader(log: &RecordLog, cancel: &CancelFlag) -> Result<rusqlite::Connection, LogError> {
+    let cancel = cancel.clone();
+    log.reader_while(move || !cancel.is_set())
 }
 
 async fn records(
     shared: &Shared,
-    (log, beside): (Arc<RecordLog>, Beside),
+    (log, blocking): (Arc<RecordLog>, BlockingAnswer),
     filter: Filter,
     most: u32,
 ) -> Result<Response, ApiError> {
@@ -215,11 +215,11 @@ async fn records(
         Some(_) => OWN_PIECES_MAX,
         None => PIECES_MAX,
     };
-    Ok(beside.streamed(waiting_max, move |wanted, pieces| {
+    Ok(blocking.streamed(waiting_max, move |cancel, pieces| {
         let read =
-            reader(&log, wanted).and_then(|reader| write(&reader, &filter, most, &head, pieces));
+            reader(&log, cancel).and_then(|reader| write(&reader, &filter, most, &head, pieces));
         if let Err(error) = read.map_err(|error| error.to_string())
-            && wanted.is()
+            && !cancel.is_set()
         {
             tracing::error!(error, "job records could not be listed");
             // The reader sees that the answer broke off.
