@@ -320,7 +320,7 @@ pub(super) async fn get(
 ) -> Result<impl IntoResponse, ApiError> {
     let listed = move |site: &Site, now: Now| {
         let (vo, path) = (query.vo.as_deref(), query.path.as_deref());
-        let asked = Asked::of(site, now, visibility, (vo, path))?;
+        let asked = QuotaQuery::of(site, now, visibility, (vo, path))?;
         let vos = asked.vos.iter().map(|(vo, _)| *vo);
         Ok((accounts_with_credit(site, vos), asked))
     };
@@ -335,17 +335,17 @@ pub(super) async fn get(
     Ok(answer("quota", rests_on, QuotaBody { accounts }))
 }
 
-/// Accounts of some VOs, asked about by somebody.
-pub(super) struct Asked {
+/// The accounts that a request about quotas names, and what its reader may see.
+pub(super) struct QuotaQuery {
     pub(super) visibility: Visibility,
     /// The VOs, each with its name.
     pub(super) vos: Vec<(VoId, Option<String>)>,
-    /// Those at, above and below this path.
+    /// Only accounts at, above and below this path; `None` for all.
     path: Option<AccountPath>,
 }
 
-impl Asked {
-    /// Of the VO and the path that are named; all where none is.
+impl QuotaQuery {
+    /// From the parameters `vo` and `path`; each may be absent, for all.
     pub(super) fn of(
         site: &Site,
         now: Now,
@@ -367,7 +367,7 @@ impl Asked {
             .and_then(|(_, name)| name.clone())
     }
 
-    /// Whether an account is asked about, and shown to whoever asks.
+    /// Whether the query covers an account and its reader may see it.
     pub(super) fn wants(&self, vo: VoId, path: &AccountPath) -> bool {
         let wanted = self.path.as_ref();
         wanted.is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))

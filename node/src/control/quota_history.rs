@@ -31,7 +31,7 @@ use super::access::Peer;
 use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::Params;
-use super::quota::{Asked, account, decider, total, word};
+use super::quota::{QuotaQuery, account, decider, total, word};
 use super::rests_on::{site_name, site_names};
 use crate::driver::{Gone, NodeHandle};
 use crate::privacy::{PrivateData, Visibility};
@@ -55,9 +55,9 @@ pub(super) struct Query {
 }
 
 impl Query {
-    fn asked(&self, site: &Site, now: Now, visibility: Visibility) -> Result<Asked, ApiError> {
+    fn asked(&self, site: &Site, now: Now, visibility: Visibility) -> Result<QuotaQuery, ApiError> {
         let named = (self.vo.as_deref(), self.path.as_deref());
-        Asked::of(site, now, visibility, named)
+        QuotaQuery::of(site, now, visibility, named)
     }
 }
 
@@ -93,7 +93,7 @@ pub(super) async fn history(
 }
 
 /// What authorities of each VO have signed, in that order.
-fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody> {
+fn documents(signed: &[Vec<Arc<[u8]>>], asked: &QuotaQuery) -> Vec<QuotaDocumentBody> {
     let mut found = Vec::new();
     for ((vo, name), of_vo) in asked.vos.iter().zip(signed) {
         for bytes in of_vo {
@@ -129,7 +129,7 @@ fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody>
 }
 
 /// The rights that went and came, the newest first.
-fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
+fn transfers(site: &Site, asked: &QuotaQuery) -> Vec<QuotaTransferBody> {
     let mut found = Vec::new();
     for (vo, vo_name) in &asked.vos {
         let Some(ledger) = site.ledger(*vo) else {
@@ -178,7 +178,7 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
 /// The jobs of this site, the newest first. The node's task goes through some of them at a time.
 async fn jobs(
     node: &NodeHandle,
-    asked: &Arc<Asked>,
+    asked: &Arc<QuotaQuery>,
     all: bool,
 ) -> Result<Vec<(JobKey, Mark)>, Gone> {
     let mut newest = Vec::new();
@@ -209,7 +209,7 @@ fn keep_newest(jobs: &mut Vec<(JobKey, Mark)>) {
 /// Of the next [`MARKS_AT_ONCE`] jobs of a VO those that are asked for, and the last one where there are more.
 fn jobs_after(
     site: &Site,
-    (asked, vo): (&Asked, VoId),
+    (asked, vo): (&QuotaQuery, VoId),
     all: bool,
     after: Option<&JobKey>,
 ) -> (Vec<(JobKey, Mark)>, Option<JobKey>) {
@@ -254,7 +254,7 @@ fn job_body(job: &JobKey, mark: &Mark) -> QuotaJobBody {
 }
 
 /// Whether the job is the reader's, or he sees all.
-fn is_own(site: &Site, asked: &Asked, vo: VoId, mark: &Mark) -> bool {
+fn is_own(site: &Site, asked: &QuotaQuery, vo: VoId, mark: &Mark) -> bool {
     let may_charge =
         |(user, path): (&str, &AccountPath)| site.view().may_charge(user, &account(vo, path));
     let both = asked.visibility.user().zip(mark.user.as_ref());
@@ -312,7 +312,7 @@ fn month(wanted: Option<&str>, now: WallTime) -> Result<(String, Range<u32>), Ap
 
 /// What some days' usage of each VO is summed from: listed on the node's task, and worked out beside it.
 struct Listed {
-    asked: Asked,
+    asked: QuotaQuery,
     vos: Vec<(VoId, KnownUsage, Payers)>,
     names: BTreeMap<SiteId, String>,
 }
@@ -321,7 +321,7 @@ struct Listed {
 type Payers = BTreeMap<AccountPath, BTreeSet<AccountPath>>;
 
 impl Listed {
-    fn of(site: &Site, asked: Asked, days: &Range<u32>) -> Self {
+    fn of(site: &Site, asked: QuotaQuery, days: &Range<u32>) -> Self {
         let of_vo = |(vo, _): &(VoId, Option<String>)| {
             let grants = site.ledger(*vo)?.grants();
             let payers = grants.members_of(grants.iter().map(|(id, _)| id));
