@@ -32,11 +32,11 @@ pub(super) struct Query {
     digests: bool,
 }
 
-/// What the site says.
-struct Asked {
+/// The part of the status that the site's task provides.
+struct SiteStatus {
     rests_on: RestsOn,
     vos: Vec<VoBody>,
-    /// What digests of their views are made of, in that order, where they are wanted.
+    /// The input for the digests of the VOs' views, in the same order; empty without `digests`.
     viewed: Vec<Option<Viewed>>,
     found: Found,
     notices: Vec<Finding>,
@@ -116,7 +116,7 @@ pub(crate) async fn status(
 }
 
 /// `own` is the beginning of this site's id, and its name.
-fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> Asked {
+fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> SiteStatus {
     let now = site.by_members(now);
     let vos = site.vo_status(now);
     let mut names: BTreeMap<String, String> = BTreeMap::from([own]);
@@ -131,7 +131,7 @@ fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> Asked {
     let viewed = sums
         .iter()
         .flat_map(|sums| vos.iter().map(move |of| site.viewed(of.vo, sums)));
-    Asked {
+    SiteStatus {
         rests_on: rests_on(site, now),
         viewed: viewed.collect(),
         vos: vos.into_iter().map(|vo| vo_body(site, vo)).collect(),
