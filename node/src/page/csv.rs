@@ -13,7 +13,7 @@ use fairmesh_fairshare::{EntryId, Order};
 
 use super::gather::Seen;
 use super::sites;
-use super::usage::Behind;
+use super::usage::EntryUsage;
 use crate::control::fraction;
 
 /// Entries of one piece: some 100 kB.
@@ -58,8 +58,8 @@ fn share(order: &Order, entry: EntryId) -> Vec<String> {
 }
 
 /// What was used in time.
-pub(super) fn history(_: &Seen, behind: &Behind) -> Response {
-    let steps = behind.steps.iter().map(|step| {
+pub(super) fn history(_: &Seen, used: &EntryUsage) -> Response {
+    let steps = used.steps.iter().map(|step| {
         vec![
             timestamp(step.start),
             step.own.to_string(),
@@ -70,9 +70,9 @@ pub(super) fn history(_: &Seen, behind: &Behind) -> Response {
 }
 
 /// Where it was used.
-pub(super) fn by_site(seen: &Seen, behind: &Behind) -> Response {
+pub(super) fn by_site(seen: &Seen, used: &EntryUsage) -> Response {
     let names = sites::rows(seen);
-    let sites = behind.by_site.iter().map(|(site, charge)| {
+    let sites = used.by_site.iter().map(|(site, charge)| {
         let id = site.to_string();
         vec![super::entry::site_name(&names, &id), id, charge.to_string()]
     });

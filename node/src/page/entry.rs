@@ -10,7 +10,7 @@ use super::figures::{Figures, hours, percent};
 use super::gather::Seen;
 use super::html::{csv_link, entry_link, page as framed};
 use super::table::{self, Sort};
-use super::usage::{Behind, Usage};
+use super::usage::{EntryUsage, Usage};
 use super::{chart, documents, icicle, sites};
 use crate::control::explained;
 use crate::words::explanation::{Whose, comparison_words, level_words, reason};
@@ -28,7 +28,7 @@ pub(super) fn page(
 ) -> Markup {
     let own = Figures::of(seen, entry);
     let is_root = entry == EntryId::ROOT;
-    let behind = usage.behind(seen, entry);
+    let used = usage.usage_of(seen, entry);
     let site = fairmesh_model::clean(&seen.said.status.node.name);
     let title = if is_root { "Shares" } else { &own.path };
     let body = html! {
@@ -43,8 +43,8 @@ pub(super) fn page(
         }
         @if own.below > 0 { (below(seen, entry, &own, part)) }
         @if !is_root { (rivals(seen, &own)) }
-        (history(&behind, &own))
-        (places(seen, &behind, &own))
+        (history(&used, &own))
+        (places(seen, &used, &own))
         @if is_root {
             (sites::section(seen))
             (documents::section(seen))
@@ -152,16 +152,16 @@ fn rivals(seen: &Seen, own: &Figures) -> Markup {
     }
 }
 
-fn history(behind: &Behind, own: &Figures) -> Markup {
+fn history(used: &EntryUsage, own: &Figures) -> Markup {
     let csv = format!("/history.csv?path={}", encoded(&own.path));
     html! {
         section #history {
             h2 { "Usage in time" }
-            (chart::history(behind, &own.path))
-            @if !behind.steps.is_empty() {
+            (chart::history(used, &own.path))
+            @if !used.steps.is_empty() {
                 details {
                     summary { "The same as a table" }
-                    div.scroll tabindex="0" role="region" aria-label="Usage in time" { (chart::history_table(behind)) }
+                    div.scroll tabindex="0" role="region" aria-label="Usage in time" { (chart::history_table(used)) }
                 }
                 (csv_link(&csv, "usage in time"))
             }
@@ -169,9 +169,9 @@ fn history(behind: &Behind, own: &Figures) -> Markup {
     }
 }
 
-fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
+fn places(seen: &Seen, used: &EntryUsage, own: &Figures) -> Markup {
     let names = sites::rows(seen);
-    let whole: f64 = behind
+    let whole: f64 = used
         .by_site
         .iter()
         .map(|(_, charge)| chart::of(*charge))
@@ -180,7 +180,7 @@ fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
     html! {
         section #where {
             h2 { "Where it was used" }
-            @if behind.by_site.is_empty() {
+            @if used.by_site.is_empty() {
                 p { "Nowhere yet." }
             } @else {
                 div.scroll tabindex="0" role="region" aria-label="Where it was used" { table {
@@ -190,7 +190,7 @@ fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
                         th.number scope="col" { "%" }
                         th.balance scope="col" { "Part of it" }
                     } }
-                    tbody { @for (site, charge) in &behind.by_site {
+                    tbody { @for (site, charge) in &used.by_site {
                         @let part = chart::of(*charge) / whole.max(1.0) * 100.0;
                         tr {
                             th scope="row" { (site_name(&names, &site.to_string())) }
@@ -202,7 +202,7 @@ fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
                 } }
                 p.note {
                     "As the sites published it, not weighed by its age."
-                    @if !behind.is_global { " At this level only this site's usage counts." }
+                    @if !used.is_global { " At this level only this site's usage counts." }
                 }
                 (csv_link(&csv, "usage by site"))
             }

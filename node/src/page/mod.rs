@@ -44,7 +44,7 @@ use serde::de::DeserializeOwned;
 pub use server::{CONNECTIONS_MAX, PageServer};
 
 use gather::{Page, Seen};
-use usage::Behind;
+use usage::EntryUsage;
 
 /// The style sheet.
 const STYLE: &str = include_str!("page.css");
@@ -130,7 +130,7 @@ fn router(page: Arc<Page>) -> Router {
         ];
         get(async move || (headers, text))
     };
-    let used = |write: fn(&Seen, &Behind) -> Response| {
+    let used = |write: fn(&Seen, &EntryUsage) -> Response| {
         get(async move |State(page), Params(wanted)| usage_csv(page, wanted, write).await)
     };
     Router::new()
@@ -226,12 +226,12 @@ async fn shares_csv(State(page): State<Arc<Page>>, Params(wanted): Params<Wanted
 async fn usage_csv(
     page: Arc<Page>,
     wanted: Wanted,
-    write: fn(&Seen, &Behind) -> Response,
+    write: fn(&Seen, &EntryUsage) -> Response,
 ) -> Answer {
     let usage = page.usage().await?;
     let make = move |seen: &Seen| {
         let entry = found(seen, wanted.path.as_deref())?;
-        Ok(write(seen, &usage.behind(seen, entry)))
+        Ok(write(seen, &usage.usage_of(seen, entry)))
     };
     page.made(make).await
 }
