@@ -76,11 +76,11 @@ pub(super) struct Gathered {
     held: Vec<Option<String>>,
 }
 
-/// What one page shows.
-pub(super) struct Seen {
+/// The data that one page shows.
+pub(super) struct PageData {
     pub(super) moment: Moment,
     pub(super) said: Arc<Gathered>,
-    /// What the node does not find of itself, because it takes a look at all usage.
+    /// A finding about users with one name, which needs all usage and so is not made by the node itself.
     pub(super) namesakes: Option<Finding>,
 }
 
@@ -107,12 +107,12 @@ impl Page {
     /// Makes something of what there is now, when it is its turn.
     pub(super) async fn made<T: Send + 'static>(
         &self,
-        make: impl FnOnce(&Seen) -> Result<T, Refused> + Send + 'static,
+        make: impl FnOnce(&PageData) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
         let made = async {
             let turn = self.turn().await;
-            let seen = self.seen().await?;
-            in_turn(turn, move || make(&seen)).await?
+            let data = self.data().await?;
+            in_turn(turn, move || make(&data)).await?
         };
         tokio::time::timeout(ANSWER_MAX, made)
             .await
@@ -143,11 +143,11 @@ impl Page {
         Arc::clone(&self.turns).acquire_many_owned(all).await.ok()
     }
 
-    async fn seen(&self) -> Result<Seen, Refused> {
+    async fn data(&self) -> Result<PageData, Refused> {
         let said = self.said().await?;
         let served = self.shared.options.serving.newest();
         let moment = Moment::of(&served, said.rests_on.clone());
-        Ok(Seen {
+        Ok(PageData {
             moment,
             said,
             namesakes: self.namesakes().await?,

@@ -13,7 +13,7 @@ use fairmesh_model::{AccountPath, SiteId, VoId, WallTime};
 use fairmesh_site::PublishedTables;
 
 use super::figures::share;
-use super::gather::Seen;
+use super::gather::PageData;
 use crate::driver::{Gone, NodeHandle};
 
 /// Rows of the site's own accounts that are held for pages at most, the newest: some 40 MB.
@@ -103,8 +103,8 @@ impl Usage {
     }
 
     /// The usage that counts for `entry`.
-    pub(super) fn usage_of(&self, seen: &Seen, entry: EntryId) -> EntryUsage {
-        let snapshot = seen.moment.snapshot();
+    pub(super) fn usage_of(&self, data: &PageData, entry: EntryId) -> EntryUsage {
+        let snapshot = data.moment.snapshot();
         let level = levels(snapshot, entry).pop();
         let is_global = level.as_ref().is_none_or(|level| level.global);
         let path = snapshot.path(entry);
@@ -126,7 +126,7 @@ impl Usage {
             }
         };
         for (vo, tables) in &self.vos {
-            let mount = seen.moment.view.mounts().get(vo);
+            let mount = data.moment.view.mounts().get(vo);
             let (own, all) = (Part::of(path, mount), Part::of(&parent, mount));
             if matches!(all, Part::None) {
                 continue;
@@ -144,7 +144,7 @@ impl Usage {
         }
         let mut by_site: Vec<_> = by_site.into_iter().collect();
         by_site.sort_by_key(|(site, charge)| (std::cmp::Reverse(*charge), *site));
-        let now = WallTime(seen.said.rests_on.as_of_ms);
+        let now = WallTime(data.said.rests_on.as_of_ms);
         let (steps, step_ms) = stepped(times.into_values().collect(), now);
         EntryUsage {
             by_site,
