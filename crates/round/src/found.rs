@@ -83,7 +83,7 @@ impl Found {
 
     /// Says in rows that a store lacks which has come as far as the batch `number`, or that knows none of them, until when
     /// the marks of jobs are lost: the log has none from before it began, and counters that reach to then.
-    pub(crate) fn say_which_marks_are_lost(&self, number: Option<u64>, lacking: &mut Rows) {
+    pub(crate) fn note_lost_marks(&self, number: Option<u64>, lacking: &mut Rows) {
         let Some((began, rows)) = &self.began else {
             return;
         };

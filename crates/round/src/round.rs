@@ -1,12 +1,12 @@
 //! A handful of inputs, made durable in one write, and then answered.
 //!
 //! For each input: [`Round::event`] looks its jobs' marks up, the site handles the event, and
-//! [`Round::took`] keeps what the site wants done. [`Round::finish`] says all of it in order: the
+//! [`Round::push_effects`] keeps what the site wants done. [`Round::finish`] says all of it in order: the
 //! journal, its sync, the store's batch where one is due, the journal begun anew if it has grown long; and then
 //! what is sent, answered and acknowledged. Making a change durable earlier than its place among the effects
 //! says is always safe. So a busy node pays for one sync where a naive one pays for hundreds.
 //!
-//! The journal's sync is what acknowledges. The store follows in bulk ([`Behind`]): what it lacks of rows that are
+//! The journal's sync is what acknowledges. The store follows in bulk ([`StoreBacklog`]): what it lacks of rows that are
 //! in the journal is kept here.
 //!
 //! Invariant: a job's mark is as its last event left it, though the store still has an older one; so a record
@@ -67,7 +67,7 @@ pub struct Round {
     number: u64,
     /// Marks of jobs that this round's events have moved and that are nowhere else yet.
     marks: BTreeMap<Vec<u8>, JobMark>,
-    behind: Behind,
+    backlog: StoreBacklog,
     effects: Vec<Effect>,
     inputs: usize,
     /// Whether the store has all when this round is done: the node stops.
@@ -76,7 +76,7 @@ pub struct Round {
 
 /// Rows of rounds that are in the journal, as the last of them left each, and that the store does not have yet.
 #[derive(Debug, Default)]
-struct Behind {
+struct StoreBacklog {
     rows: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>,
     bytes: usize,
     /// Whether one of them is in no journal.
@@ -85,12 +85,12 @@ struct Behind {
 
 /// Bytes of rows with which the store follows the journal at the latest: bounds memory, what a start applies, and
 /// how long a round takes that does it, to some ten milliseconds.
-const BEHIND_BYTES_MAX: usize = 128 << 10;
+const BACKLOG_BYTES_MAX: usize = 128 << 10;
 
 /// What a row takes beside its key and value, counted roughly.
 const ROW_BYTES: usize = 64;
 
-impl Behind {
+impl StoreBacklog {
     fn extend(&mut self, writes: Vec<Write>) {
         for write in writes {
             self.is_due |= !is_own(&&write) && !mutated!(OthersRowsWait);
@@ -115,7 +115,7 @@ impl Round {
             journal,
             number,
             marks: BTreeMap::new(),
-            behind: Behind::default(),
+            backlog: StoreBacklog::default(),
             effects: Vec::new(),
             inputs: 0,
             is_last: false,
@@ -171,9 +171,9 @@ impl Round {
         if let Some(mark) = moved.filter(|_| !mutated!(RoundForgetsMarks)) {
             return Some(Some(*mark));
         }
-        let behind = self.behind.rows.get(&(Table::Jobs, key.to_vec()));
-        let behind = behind.filter(|_| !mutated!(BehindUnread))?;
-        Some(behind.as_deref().and_then(JobMark::from_bytes))
+        let row = self.backlog.rows.get(&(Table::Jobs, key.to_vec()));
+        let row = row.filter(|_| !mutated!(BehindUnread))?;
+        Some(row.as_deref().and_then(JobMark::from_bytes))
     }
 
     /// What the store has of a job's mark.
@@ -198,7 +198,7 @@ impl Round {
     }
 
     /// Keeps what the site wants done for one event. True while the round may take another.
-    pub fn took(&mut self, effects: Vec<Effect>) -> bool {
+    pub fn push_effects(&mut self, effects: Vec<Effect>) -> bool {
         let persisted = effects.iter().filter_map(|effect| match effect {
             Effect::Persist(writes) => Some(writes),
             _ => None,
@@ -239,12 +239,12 @@ impl Round {
         if !writes.is_empty() {
             self.number += mutant!(RoundsUnnumbered, 1, 0);
             ops = self.journal.append(&writes, self.number);
-            self.behind.extend(writes);
+            self.backlog.extend(writes);
         }
         let is_full = self.journal.is_full();
-        let is_due = self.behind.is_due || self.behind.bytes > BEHIND_BYTES_MAX;
-        if !self.behind.rows.is_empty() && (is_due || is_full || self.is_last) {
-            let (number, writes) = (self.number, self.behind.take());
+        let is_due = self.backlog.is_due || self.backlog.bytes > BACKLOG_BYTES_MAX;
+        if !self.backlog.rows.is_empty() && (is_due || is_full || self.is_last) {
+            let (number, writes) = (self.number, self.backlog.take());
             ops.push(Op::Apply { number, writes });
             if mutated!(StoreBeforeJournal) {
                 ops.rotate_right(1);

@@ -115,7 +115,7 @@ impl Opening {
         }
         let number = is_same.then_some(store.number);
         let mut lacking = found.lacking(number);
-        found.say_which_marks_are_lost(number, &mut lacking);
+        found.note_lost_marks(number, &mut lacking);
         let rows_replayed = lacking.len();
         let writes = bring_up(lacking, store.lineage.is_none().then_some(lineage));
         let (mut number, mut ops) = (store.number, Vec::new());

@@ -106,7 +106,7 @@ impl World {
         }
         let SimNode { round, faults, .. } = &mut self.nodes[node];
         faults.owes_journal |= effects.iter().any(has_own_rows);
-        round.as_mut().expect("it runs").took(effects);
+        round.as_mut().expect("it runs").push_effects(effects);
         kind
     }
 
