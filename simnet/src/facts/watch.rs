@@ -137,7 +137,7 @@ pub struct Watch {
     garbage: Option<(Stream, u64)>,
     node_of: HashMap<SiteId, usize>,
     /// The request of a peer that a node handles now.
-    asked: Option<Asked>,
+    asked: Option<PendingRequest>,
     /// How often in a row a peer has told a node to ask in full, and nothing else.
     in_vain: HashMap<(usize, SiteId), u32>,
     /// The last head of each incarnation that each node has of itself, of each VO: the next one is told in
@@ -254,7 +254,7 @@ impl Watch {
     }
 
     /// Documents of another VO in an answer about one that mounts its policy.
-    fn note_read(&self, asked: &Asked, bytes: &[u8]) {
+    fn note_read(&self, asked: &PendingRequest, bytes: &[u8]) {
         let Ok(Response::Pull(answer)) = Response::from_bytes(bytes) else {
             return;
         };
@@ -321,7 +321,7 @@ impl Watch {
 
 /// A peer's request for something of a VO, with the charters by which the node answers it: in the same step it may
 /// adopt others, after its answer.
-struct Asked {
+struct PendingRequest {
     node: usize,
     from: SiteId,
     vo: VoId,
@@ -333,7 +333,7 @@ struct Asked {
     charters: BTreeMap<VoId, Vec<Charter>>,
 }
 
-impl Asked {
+impl PendingRequest {
     fn from_event(node: usize, event: &Event, site: &Site, vos: &[Vo]) -> Option<Self> {
         let Event::Requested { from, bytes, .. } = event else {
             return None;
@@ -396,7 +396,7 @@ impl Tamper for Watch {
     }
 
     fn handles(&mut self, node: usize, event: &Event, site: &Site, vos: &[Vo]) {
-        self.asked = Asked::from_event(node, event, site, vos);
+        self.asked = PendingRequest::from_event(node, event, site, vos);
     }
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {
