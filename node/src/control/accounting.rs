@@ -122,7 +122,7 @@ async fn purpose(shared: &Shared, peer: Peer, query: PostQuery) -> Result<Purpos
     if !query.dry_run {
         let why = "what another site charges can be looked at, not counted";
         let error = ApiError::new(StatusCode::BAD_REQUEST, why);
-        return Err(error.hint("with at_site goes dry_run=true"));
+        return Err(error.hint("`at_site` needs `dry_run=true`"));
     }
     let found = shared.node().ask(move |site, _| find_site(site, &wanted));
     Ok(Purpose::Check(found.await??))
