@@ -28,18 +28,17 @@ echo "$code" > "$FAIRMESH_FILES.ended.new" && mv "$FAIRMESH_FILES.ended.new" "$F
 /// Longest output of a command that is read, in bytes: a batch system's id, or one word and why.
 const OUTPUT_BYTES_MAX: usize = 4_096;
 
-/// What became of a command.
+/// The state of an attempt's command, by the files and the lock that it leaves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Came {
-    /// It never began.
-    Nothing,
-    /// It is about to begin, or nothing came of that: the next look will tell.
-    Begins,
-    /// It runs.
-    Runs,
-    /// It was killed.
+pub(crate) enum AttemptState {
+    /// There is no trace of a start: it may be started.
+    NotStarted,
+    /// The lock is held, without a mark that the command runs: the next check decides.
+    Starting,
+    Running,
+    /// It was started, the lock is free, and there is no exit code.
     Killed,
-    /// It has ended with this code, and its first line of output.
+    /// Its exit code (-1 if the file cannot be parsed), and the first line of its output.
     Ended(i32, String),
 }
 
@@ -62,20 +61,28 @@ impl Attempt {
         name.into()
     }
 
-    /// What became of its command.
-    pub(crate) fn came(&self) -> anyhow::Result<Came> {
+    /// The state of the command.
+    pub(crate) fn state(&self) -> anyhow::Result<AttemptState> {
         if self.is_locked()? {
             let began = self.file(".began").try_exists()?;
-            return Ok(if began { Came::Runs } else { Came::Begins });
+            return Ok(if began {
+                AttemptState::Running
+            } else {
+                AttemptState::Starting
+            });
         }
-        // Behind the lock: whoever held it has made all its marks.
+        // Checked after the lock: whoever held the lock wrote all marks before releasing it.
         if let Some(code) = read(&self.file(".ended"))? {
             let code = code.trim().parse().unwrap_or(-1);
             let output = read(&self.file(".out"))?.unwrap_or_default();
-            return Ok(Came::Ended(code, first_line(&output)));
+            return Ok(AttemptState::Ended(code, first_line(&output)));
         }
         let began = self.file(".began").try_exists()?;
-        Ok(if began { Came::Killed } else { Came::Nothing })
+        Ok(if began {
+            AttemptState::Killed
+        } else {
+            AttemptState::NotStarted
+        })
     }
 
     /// Starts a command that never began, with the job's line on its standard input.
@@ -162,33 +169,33 @@ pub(crate) fn status(
     is_new: bool,
     ask: Option<Asking<'_>>,
 ) -> anyhow::Result<Option<Status>> {
-    let came = files.came()?;
-    match came {
+    let state = files.state()?;
+    match state {
         // A machine that lost power may have forgotten that it was submitted.
-        Came::Nothing if is_new => {
+        AttemptState::NotStarted if is_new => {
             return ask.map_or(Ok(Some(Status::Nowhere)), |ask| ask.ask(String::new()));
         }
-        Came::Begins => return Ok(None),
+        AttemptState::Starting => return Ok(None),
         _ => {}
     }
-    let failed = match &came {
-        Came::Nothing => "the files of this attempt are gone".to_owned(),
-        Came::Killed => "its command was killed".to_owned(),
-        Came::Ended(code, _) => format!("its command has ended with {code}"),
-        Came::Runs | Came::Begins => String::new(),
+    let failed = match &state {
+        AttemptState::NotStarted => "the files of this attempt are gone".to_owned(),
+        AttemptState::Killed => "its command was killed".to_owned(),
+        AttemptState::Ended(code, _) => format!("its command has ended with {code}"),
+        AttemptState::Running | AttemptState::Starting => String::new(),
     };
     let Some(ask) = ask else {
-        return Ok(Some(match came {
-            Came::Runs => Status::Running,
-            Came::Ended(0, _) => Status::Ended,
+        return Ok(Some(match state {
+            AttemptState::Running => Status::Running,
+            AttemptState::Ended(0, _) => Status::Ended,
             _ => Status::Failed(failed),
         }));
     };
-    let id = match came {
+    let id = match state {
         // It may be submitted in this very moment, and the batch system not know it yet.
-        Came::Runs => return Ok(None),
-        Came::Ended(0, id) if is_new => return Ok(Some(Status::Waiting(Some(id)))),
-        Came::Ended(0, id) => id,
+        AttemptState::Running => return Ok(None),
+        AttemptState::Ended(0, id) if is_new => return Ok(Some(Status::Waiting(Some(id)))),
+        AttemptState::Ended(0, id) => id,
         _ => String::new(),
     };
     Ok(ask.ask(id)?.map(|told| match told {

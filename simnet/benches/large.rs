@@ -269,7 +269,7 @@ fn carry(from: usize, to: &mut Node, asked: &[(u64, Vec<u8>)]) -> Answers {
     };
     for (id, bytes) in asked {
         let (from, bytes, channel) = (site_id(from), bytes.clone(), *id);
-        for effect in to.handle(Event::Asked {
+        for effect in to.handle(Event::Requested {
             from,
             bytes,
             channel,

@@ -13,7 +13,7 @@ use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 
 use fairmesh_cluster::Seed;
-use fairmesh_model::{Millis, MonoTime, StreamId, VoId};
+use fairmesh_model::{IncarnationId, Millis, MonoTime, VoId};
 use fairmesh_site::Site;
 
 use crate::facts::watch::{Facts, SharedFacts, Watch};
@@ -99,7 +99,7 @@ pub struct Run {
     /// Whose own sums do not depend on what peers give back.
     whole: Vec<bool>,
     /// Streams that a site had when it last lost its store.
-    lost_streams: BTreeMap<usize, BTreeSet<(VoId, StreamId)>>,
+    lost_streams: BTreeMap<usize, BTreeSet<(VoId, IncarnationId)>>,
     /// Sites that a charter does not list now, by VO.
     removed: BTreeSet<(usize, usize)>,
     /// What a site had counted of its own when its oldest backup was made.
@@ -424,7 +424,7 @@ impl Run {
         self.facts.replace(facts.behind());
         for seen in facts.heads.iter().filter(|seen| seen.own) {
             let (site, incarnation) = (seen.head.site, seen.head.incarnation);
-            let stream = StreamId { site, incarnation };
+            let stream = IncarnationId { site, incarnation };
             self.oracle.published.signed(seen.head.vo, stream);
         }
         self.check_all((node, kind, deep), &facts, check);

@@ -24,7 +24,7 @@ pub enum StepKind {
     /// A push arrived.
     Pushed,
     /// A request arrived.
-    Asked,
+    Requested,
     /// An answer arrived.
     Answered,
     /// A request found no answer.
@@ -63,7 +63,7 @@ impl StepKind {
             Self::Connected => "connected",
             Self::Disconnected => "disconnected",
             Self::Pushed => "pushed",
-            Self::Asked => "asked",
+            Self::Requested => "asked",
             Self::Answered => "answered",
             Self::Failed => "no answer",
             Self::Report => "report",

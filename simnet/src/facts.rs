@@ -8,7 +8,7 @@ mod owner;
 mod shown;
 pub mod watch;
 
-pub use books::{Asked, Booked, Books, Decided, Freed};
+pub use books::{Booked, Books, Decided, Freed, HoldContext};
 pub(crate) use books::{EXPIRES_AFTER, is_exempt, runs};
 pub(crate) use owner::owner_of;
 pub(crate) use shown::place;

@@ -185,7 +185,7 @@ pub const NO_PANIC: &str = "no-panic";
 pub const TABLE: [Entry; 24] = [
     Entry {
         name: "agreement",
-        says: "who holds the same documents and batches has the same counters, at any two times",
+        says: "nodes with the same documents and heads have the same counters, at any two times",
         make: |_| Box::new(agreement::Agreement::default()),
     },
     Entry {
@@ -200,12 +200,12 @@ pub const TABLE: [Entry; 24] = [
     },
     Entry {
         name: "incarnations",
-        says: "no two lives of a site share an incarnation; while it has its side file they rise",
+        says: "no two starts of a site share an incarnation; while the site has its side file, incarnations rise",
         make: |nodes| Box::new(incarnations::Incarnations::new(nodes)),
     },
     Entry {
         name: "owner",
-        says: "a stream is written by its own site alone, without gaps, and its counters only grow",
+        says: "only a site writes its counters, its heads have no gaps, and its counters only grow",
         make: |nodes| Box::new(owner::Owner::new(nodes)),
     },
     Entry {

@@ -37,7 +37,7 @@ pub const DECODERS: [(&str, Decoder); 57] = [
         fairmesh_site::read_forward(bytes).is_some()
     }),
     ("forward_told", |bytes| {
-        fairmesh_site::read_forward_told(bytes).is_some()
+        fairmesh_site::read_forward_reply(bytes).is_some()
     }),
     ("head", |bytes| signed::<Head>(bytes)),
     ("usage_table", |bytes| fairmesh_usage::check(bytes).is_ok()),

@@ -13,8 +13,8 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use fairmesh_gossip::wire::{
-    HeadItem, PUSH_BYTES_MAX, Probe, PullAnswer, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX, Request,
-    Response, Summary, Told,
+    HeadContent, HeadItem, PUSH_BYTES_MAX, Probe, PullAnswer, REQUEST_BYTES_MAX,
+    RESPONSE_BYTES_MAX, Request, Response, Summary,
 };
 use fairmesh_gossip::{Head, HeldRow, KEY_BYTES_MAX, Kinds, PartKey, Replica};
 use fairmesh_model::{
@@ -391,8 +391,8 @@ impl Session {
                 .iter()
                 .filter(|part| part.incarnation == head.incarnation);
             let of = of.filter_map(|part| Some((part.part.clone()?, bytes(part)?)));
-            let told = Told::Whole(of.collect());
-            bytes(head).map(|head| HeadItem { head, told })
+            let content = HeadContent::Whole(of.collect());
+            bytes(head).map(|head| HeadItem { head, content })
         };
         let response = match Request::from_bytes(request).expect("an honest site asks") {
             Request::Probe(theirs) => {
@@ -575,7 +575,7 @@ impl Session {
                 self.numbers += 1;
                 let channel = self.numbers;
                 self.channels.insert(channel, (parcel.from, id));
-                Event::Asked {
+                Event::Requested {
                     from,
                     bytes,
                     channel,

@@ -314,7 +314,7 @@ impl Broker {
             node.handle.report(records).await?;
         }
         node.handle.running(list).await?;
-        node.handle.advert(AdvertCall::Tell(occupancy)).await?;
+        node.handle.advert(AdvertCall::Report(occupancy)).await?;
         for (key, attempt) in started {
             self.told(grid, &key, attempt, Status::Running)?;
         }

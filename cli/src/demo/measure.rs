@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
 use fairmesh_fairshare::Target;
-use fairmesh_model::{AccountPath, ContentHash, Counters, Seq, SiteId, StreamId, VoId, Weight};
+use fairmesh_model::{
+    AccountPath, ContentHash, Counters, IncarnationId, Seq, SiteId, VoId, Weight,
+};
 use fairmesh_node::driver::Observation;
 use fairmesh_site::HeadId;
 use serde::{Serialize, Serializer};
@@ -112,7 +114,7 @@ pub(super) fn distinct(states: &[Option<NodeState>]) -> usize {
 /// The newest head of each site's start that any node holds.
 pub(super) async fn join_of_vectors(
     grid: &Grid,
-) -> anyhow::Result<BTreeMap<(VoId, StreamId), Seq>> {
+) -> anyhow::Result<BTreeMap<(VoId, IncarnationId), Seq>> {
     let mut join = BTreeMap::new();
     for node in grid.up() {
         for (vo, vector) in node.handle.ask(|site, _| site.vectors()).await? {
@@ -129,14 +131,14 @@ pub(super) async fn join_of_vectors(
 /// `None` if they do not within `limit`.
 pub(super) async fn await_held(
     grid: &Grid,
-    all: &BTreeMap<(VoId, StreamId), Seq>,
+    all: &BTreeMap<(VoId, IncarnationId), Seq>,
     limit: Duration,
 ) -> anyhow::Result<Option<Duration>> {
     let began = Instant::now();
     for node in grid.up() {
         loop {
             let held = node.handle.ask(|site, _| site.vectors()).await?;
-            let lacks = |((vo, stream), seq): (&(VoId, StreamId), &Seq)| {
+            let lacks = |((vo, stream), seq): (&(VoId, IncarnationId), &Seq)| {
                 held.get(vo)
                     .and_then(|vector| vector.get(stream))
                     .is_none_or(|have| have < seq)

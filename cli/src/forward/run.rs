@@ -203,11 +203,11 @@ fn step(
         env: env.clone(),
         seconds_max: args.ask_max,
     });
-    match files.came()? {
-        Came::Ended(0, id) => return settled(submitted(id)),
-        Came::Begins | Came::Runs => return Ok(None),
-        Came::Nothing if children.len() >= COMMANDS_MAX => return Ok(None),
-        Came::Nothing => {
+    match files.state()? {
+        AttemptState::Ended(0, id) => return settled(submitted(id)),
+        AttemptState::Starting | AttemptState::Running => return Ok(None),
+        AttemptState::NotStarted if children.len() >= COMMANDS_MAX => return Ok(None),
+        AttemptState::NotStarted => {
             // A machine that lost power may have forgotten that it was submitted.
             let known = ask.map_or(Ok(Some(Status::Nowhere)), |ask| ask.ask(String::new()))?;
             return match known {
@@ -224,7 +224,7 @@ fn step(
                 Some(_) => settled(submitted(String::new())),
             };
         }
-        Came::Killed if ask.is_none() => {
+        AttemptState::Killed if ask.is_none() => {
             return settled(SettledAsk {
                 in_doubt: Some(
                     "the submit command was killed, and may have submitted it".to_owned(),
@@ -232,7 +232,7 @@ fn step(
                 ..SettledAsk::default()
             });
         }
-        Came::Killed | Came::Ended(..) => {}
+        AttemptState::Killed | AttemptState::Ended(..) => {}
     }
     match ask.map(|ask| ask.ask(String::new())).transpose()? {
         Some(None) => return Ok(None),

@@ -179,7 +179,7 @@ pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
         config.name,
         words(&running.listening)
     ));
-    let loops = schedulers::beside(&config);
+    let loops = schedulers::loops(&config);
     notify(&[
         sd_notify::NotifyState::Ready,
         sd_notify::NotifyState::Status("running"),

@@ -16,7 +16,7 @@ use fairmesh_node::config::Config;
 use fairmesh_node::config::schedulers::Table;
 use fairmesh_schedulers::condor::Condor;
 use fairmesh_schedulers::gridengine::GridEngine;
-use fairmesh_schedulers::loops::Beside;
+use fairmesh_schedulers::loops::LoopSet;
 use fairmesh_schedulers::lsf::Lsf;
 use fairmesh_schedulers::pbs::Pbs;
 use fairmesh_schedulers::{Scheduler, Settings};
@@ -96,7 +96,7 @@ pub(crate) struct Known {
     /// What it lacks.
     pub(crate) lacks: for<'a> fn(&'a Config) -> Asked<'a>,
     /// Starts its loops.
-    pub(crate) start: fn(&Config, &mut Beside),
+    pub(crate) start: fn(&Config, &mut LoopSet),
 }
 
 /// What a batch system lacks, once it has been asked.
@@ -110,7 +110,7 @@ impl Known {
             with_node: |config| S::table(config).map(|table| table.with_node),
             feed: |config| (S::NAME, S::beside(config).settings.feed_interval),
             lacks: |config| Box::pin(lacks::<S>(config)),
-            start: |config, beside| S::beside(config).start(true, true, beside),
+            start: |config, loops| S::beside(config).start(true, true, loops),
         }
     }
 }

@@ -18,7 +18,7 @@ use fairmesh_model::Millis;
 use fairmesh_node::config::Config;
 use fairmesh_node::config::slurm::SlurmTable;
 use fairmesh_schedulers::feed::Feed;
-use fairmesh_schedulers::loops::Beside;
+use fairmesh_schedulers::loops::LoopSet;
 use fairmesh_schedulers::slurm::Slurm;
 use fairmesh_schedulers::sync::{Round, Sync};
 use fairmesh_schedulers::{LoopSettings, Scheduler};
@@ -100,12 +100,12 @@ impl<S: Scheduler + Clone> Pair<S> {
     }
 
     /// Starts the loops.
-    pub(crate) fn start(&self, sync: bool, feed: bool, beside: &mut Beside) {
+    pub(crate) fn start(&self, sync: bool, feed: bool, loops: &mut LoopSet) {
         if sync {
-            beside.start(self.sync_loop());
+            loops.start(self.sync_loop());
         }
         if feed {
-            beside.start(self.feed_loop());
+            loops.start(self.feed_loop());
         }
     }
 
@@ -113,13 +113,13 @@ impl<S: Scheduler + Clone> Pair<S> {
     pub(crate) async fn run(&self, sync: bool, feed: bool) -> anyhow::Result<Exit> {
         let mut terminate = signal(SignalKind::terminate()).context("SIGTERM")?;
         let mut interrupt = signal(SignalKind::interrupt()).context("SIGINT")?;
-        let mut beside = Beside::default();
-        self.start(sync, feed, &mut beside);
+        let mut loops = LoopSet::default();
+        self.start(sync, feed, &mut loops);
         tokio::select! {
             _ = terminate.recv() => {}
             _ = interrupt.recv() => {}
         }
-        beside.end().await;
+        loops.end().await;
         Ok(Exit::Success)
     }
 
@@ -208,16 +208,16 @@ pub(crate) fn slurm_pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
 }
 
 /// Starts the loops that the configuration of a node asks for.
-pub fn beside(config: &Config) -> Beside {
-    let mut beside = Beside::default();
+pub fn loops(config: &Config) -> LoopSet {
+    let mut loops = LoopSet::default();
     if let Some(table) = config.slurm.as_ref().filter(|table| table.with_node) {
         slurm_pair(table, config).start(true, true, &mut beside);
     }
     let with_node = |system: &&Known| (system.with_node)(config) == Some(true);
     for system in KNOWN.iter().filter(with_node) {
-        (system.start)(config, &mut beside);
+        (system.start)(config, &mut loops);
     }
-    beside
+    loops
 }
 
 /// The feeds that a configuration names, by batch system, with the pause between their rounds.

@@ -29,10 +29,10 @@ pub const TRIED_MAX: usize = 64;
 /// How long a sender waits for an answer before it repeats itself.
 pub const RESEND: Millis = Millis::from_secs(5);
 
-/// A job on its way.
+/// A job that sites pass on until one of them runs it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Traveller {
-    /// Its key, which never means another job.
+pub struct RoutedJob {
+    /// Its key; a key is never used for a second job.
     pub job: String,
     /// Whose it is.
     pub vo: String,
@@ -51,7 +51,7 @@ pub struct Tried {
     pub said: Option<String>,
 }
 
-impl Traveller {
+impl RoutedJob {
     fn has_declined(&self, site: &str) -> bool {
         let mut tried = self.tried.iter();
         tried.any(|tried| tried.said.is_some() && tried.site == site)
@@ -84,7 +84,7 @@ pub enum Event {
     /// A user hands in a job. `places` is what the site knows: its own classes as they are now, others' as told.
     FromUser {
         /// The job.
-        job: Traveller,
+        job: RoutedJob,
         /// Where it could go.
         places: Vec<Place>,
     },
@@ -93,7 +93,7 @@ pub enum Event {
         /// The sender.
         from: String,
         /// The job, with the hops that it had when it was sent.
-        job: Traveller,
+        job: RoutedJob,
         /// The class that the sender wanted for it, if that is still free.
         wanted_free: Option<String>,
         /// Where it could go.
@@ -106,7 +106,7 @@ pub enum Event {
     /// A receiver does not take the job, and why; where else it could go.
     Declined(Answer, String, Vec<Place>),
     /// Other jobs have taken the class that a job was assigned to; where it could go now.
-    Outrun(String, Vec<Place>),
+    ClassTaken(String, Vec<Place>),
     /// The batch system here has refused a job, and why; where else it could go.
     Refused(String, String, Vec<Place>),
     /// Nobody takes a job any more after so long a time: one that was sent, and not acknowledged, is given up.
@@ -160,7 +160,7 @@ pub enum Effect {
         why: String,
     },
     /// Tell the user that the job runs nowhere, and what was tried.
-    Fail(Traveller, Failure),
+    Fail(RoutedJob, Failure),
 }
 
 /// Why a job runs nowhere.
@@ -196,11 +196,11 @@ pub struct Kept {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum State {
     /// Assigned here, to a class.
-    Here(Traveller, String),
+    Here(RoutedJob, String),
     /// Sent on, and not yet acknowledged.
     Sent(Sending),
     /// To be told to its user as failed.
-    Failed(Traveller, Failure),
+    Failed(RoutedJob, Failure),
     /// Done with here.
     #[default]
     Gone,
@@ -210,7 +210,7 @@ pub enum State {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sending {
     /// The job as it is sent.
-    pub job: Traveller,
+    pub job: RoutedJob,
     /// To whom.
     pub to: String,
     /// For which class.
@@ -303,7 +303,7 @@ impl Forwarder {
                     self.fail(job, seen, Failure::InDoubt, &mut out);
                 }
             }
-            Event::Outrun(job, places) => self.outrun(now, &job, places, &mut out),
+            Event::ClassTaken(job, places) => self.class_taken(now, &job, places, &mut out),
             Event::Settled(job) => {
                 let state = self.kept.get(&job).map(|kept| &kept.state);
                 if matches!(state, Some(State::Here(..) | State::Failed(..))) {
@@ -342,7 +342,7 @@ impl Forwarder {
     }
 
     /// Whether a job that is sent is taken: it is not known from a message like it, and its owner consents.
-    pub fn takes(&self, job: &Traveller) -> bool {
+    pub fn takes(&self, job: &RoutedJob) -> bool {
         let is_new = self.repeat(&job.job, job.ttl) == Repeat::None;
         is_new && lost(job.ttl).is_none() && self.accepts.contains(&job.vo)
     }
@@ -360,7 +360,7 @@ impl Forwarder {
         &mut self,
         now: MonoTime,
         from: &str,
-        mut job: Traveller,
+        mut job: RoutedJob,
         refuse: Option<String>,
         (wanted_free, places): (Option<String>, &[Place]),
         out: &mut Vec<Effect>,
@@ -407,7 +407,7 @@ impl Forwarder {
     fn decide(
         &mut self,
         now: MonoTime,
-        (job, seen): (Traveller, u8),
+        (job, seen): (RoutedJob, u8),
         places: &[Place],
         out: &mut Vec<Effect>,
     ) {
@@ -441,23 +441,29 @@ impl Forwarder {
         }
     }
 
-    fn take(&mut self, job: Traveller, seen: u8, class: String, out: &mut Vec<Effect>) {
+    fn take(&mut self, job: RoutedJob, seen: u8, class: String, out: &mut Vec<Effect>) {
         let effect = assign(&job.job, &class);
         self.keep(&job.job.clone(), seen, State::Here(job, class), out);
         out.push(effect);
     }
 
-    fn fail(&mut self, job: Traveller, seen: u8, why: Failure, out: &mut Vec<Effect>) {
+    fn fail(&mut self, job: RoutedJob, seen: u8, why: Failure, out: &mut Vec<Effect>) {
         self.keep(&job.job, seen, State::Failed(job.clone(), why), out);
         out.push(Effect::Fail(job, why));
     }
 
     /// A job whose class others have taken is decided about anew, and queued there only if it is worth
     /// something nowhere else.
-    fn outrun(&mut self, now: MonoTime, job: &str, mut places: Vec<Place>, out: &mut Vec<Effect>) {
+    fn class_taken(
+        &mut self,
+        now: MonoTime,
+        job: &str,
+        mut places: Vec<Place>,
+        out: &mut Vec<Effect>,
+    ) {
         let Some(Kept {
             ttl,
-            state: State::Here(traveller, class),
+            state: State::Here(routed, class),
             ..
         }) = self.kept.get(job).cloned()
         else {
@@ -467,11 +473,11 @@ impl Forwarder {
             let is_here = place.site == self.site;
             place.utility > 0
                 && (!is_here || place.class != class)
-                && (is_here || traveller.ttl > 0)
+                && (is_here || routed.ttl > 0)
         });
         match places.is_empty() {
             true => out.push(assign(job, &class)),
-            false => self.decide(now, (traveller, ttl), &places, out),
+            false => self.decide(now, (routed, ttl), &places, out),
         }
     }
 

@@ -1,7 +1,7 @@
-//! Lists in frames: one that is longer than any honest node sends is refused before it takes memory.
+//! Lists in frames: a list that is longer than an honest node sends is refused before it takes memory.
 //!
-//! A frame packs well: a few hundred bytes may stand for millions of items, each of which takes far more memory here
-//! than the byte that it has in the frame.
+//! Frames are compressed: a few hundred bytes can expand to millions of items, and each item takes far more memory than
+//! its byte in the frame.
 
 use std::fmt;
 
@@ -25,6 +25,8 @@ where
 pub(crate) fn documents<'de, D: Deserializer<'de>, const MAX: usize>(
     from: D,
 ) -> Result<Vec<ByteBuf>, D::Error> {
+    // An empty document costs one byte in the frame and is never honest: without this check a frame could hold
+    // millions.
     let weight = |bytes: &ByteBuf| (!bytes.is_empty()).then_some(1);
     from.deserialize_seq(List(MAX, weight))
 }
@@ -40,13 +42,16 @@ struct Names(#[serde(deserialize_with = "at_most::<_, _, PARTS_MAX>")] Vec<PartK
 pub(crate) fn named<'de, D: Deserializer<'de>>(
     from: D,
 ) -> Result<Vec<Named<Vec<PartKey>>>, D::Error> {
+    // A head without names counts as one item; otherwise a list of such heads would be unbounded.
     let weight = |(_, _, names): &Named<Names>| Some(names.0.len().max(1));
     let named = from.deserialize_seq(List(PARTS_MAX, weight))?;
     let named = named.into_iter();
-    Ok(named.map(|(site, of, names)| (site, of, names.0)).collect())
+    Ok(named
+        .map(|(site, incarnation, names)| (site, incarnation, names.0))
+        .collect())
 }
 
-/// A list of at most so much, and what an item counts as: `None` where there is no such item.
+/// The total weight that a list may have, and the weight of an item; `None` for an item that no list may contain.
 struct List<T>(usize, fn(&T) -> Option<usize>);
 
 impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
@@ -58,6 +63,7 @@ impl<'de, T: Deserialize<'de>> Visitor<'de> for List<T> {
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<T>, A::Error> {
         let Self(most, weight) = self;
+        // Not the length that the frame claims: memory grows only with items that were really read.
         let (mut items, mut room) = (Vec::new(), most);
         while let Some(item) = from.next_element()? {
             let rest = weight(&item).and_then(|weight| room.checked_sub(weight));

@@ -1,8 +1,7 @@
-//! What one head stands for: its parts, and what is remembered of how they came about.
+//! The content of a head: its parts, and the recent changes that led to them.
 //!
-//! Invariant: the parts of a content come to its head's root; every part's `since` is the seq with
-//! which it was learnt or an earlier one, so that what is sent to a peer with an older head may be too
-//! much and is never too little.
+//! Invariant: the parts of a content come to its head's root. Every part's `since` is the seq with which it was
+//! learnt or an earlier one, so a peer with an older head may get too much, never too little.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -20,29 +19,30 @@ use crate::patch;
 /// Most bytes of the deltas of one head, their patches and names: a push has room for no more. A head keeps fewer.
 pub(crate) const DELTAS_BYTES_MAX: usize = 60 * 1024;
 
-/// Most bytes of recent deltas that are kept of a head, to bring peers up to date that missed a few.
+/// Most bytes of recent deltas that are kept for a head. They update a peer that missed a few pushes; a peer that
+/// missed more gets rows of the manifest.
 const LOG_BYTES_MAX: usize = 16 * 1024;
 
-/// Most names of parts that went and are remembered: a peer that is further behind gets the manifest.
+/// Most names of removed parts that are remembered. A peer with an older head gets the whole manifest.
 pub(crate) const GONE_MAX: usize = 1_024;
 
-/// What changed from one head to the next.
+/// The changes from one head to the next.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub(crate) struct Delta {
-    /// The head before.
+    /// Incarnation and seq of the head before.
     #[serde(rename = "b")]
     pub base: (Incarnation, Seq),
-    /// Parts that changed, as patches on what they were.
+    /// Changed parts, as patches on the old ones; a new part is a patch on nothing.
     #[serde(rename = "p", default, skip_serializing_if = "Vec::is_empty")]
     pub patches: Vec<(PartKey, ByteBuf)>,
-    /// Parts that went.
+    /// Removed parts.
     #[serde(rename = "g", default, skip_serializing_if = "Vec::is_empty")]
     pub gone: Vec<PartKey>,
 }
 
 impl Delta {
-    /// Reads the deltas beside one head; `None` where one of them is none, or they are longer than any that are remembered
-    /// or pushed.
+    /// Reads the deltas of one head; `None` if one is invalid, or together they are longer than an honest node keeps or
+    /// pushes.
     pub(crate) fn read_all(deltas: &[impl AsRef<[u8]>]) -> Option<Vec<Self>> {
         let bytes: usize = deltas.iter().map(|delta| delta.as_ref().len()).sum();
         let read = |delta| cbor::from_slice(delta, DELTAS_BYTES_MAX).ok();
@@ -50,7 +50,7 @@ impl Delta {
         (bytes <= DELTAS_BYTES_MAX).then(read_all)?
     }
 
-    /// Bytes that its patches say they unpack to, as far as that many are unpacked.
+    /// Bytes that its patches claim to unpack to, at most [`PART_BYTES_MAX`] each, because no more is unpacked.
     pub(crate) fn unpacked_bytes(&self) -> usize {
         let patches = self.patches.iter();
         let claimed = patches.filter_map(|(_, patch)| patch::claimed(patch));
@@ -58,32 +58,36 @@ impl Delta {
     }
 }
 
-/// The parts of a head.
+/// The parts of a head, and what is known of their history.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Content {
     pub(crate) parts: Parts,
     gone: BTreeMap<PartKey, Seq>,
-    /// What changed since this seq can be told; before it, only the whole manifest helps.
-    told_since: Seq,
+    /// Oldest seq since which the changed rows are known: a peer with an older head gets the whole manifest.
+    changes_known_since: Seq,
     log: VecDeque<(Seq, Arc<[u8]>)>,
 }
 
 impl Content {
-    /// Parts that came as a whole, with the head of `seq`.
+    /// The content of a head whose earlier changes are unknown.
     pub(crate) fn whole(parts: Parts, seq: Seq) -> Self {
         Self {
             parts,
-            told_since: seq,
+            changes_known_since: seq,
             ..Self::default()
         }
     }
 
-    /// The root that the parts come to after `changes`.
+    /// The root of the parts after `changes`, computed before anything is changed.
     pub(crate) fn root_after(&self, changes: &Changes) -> ContentHash {
         root_of(overlaid(&self.parts, changes).map(|(key, part)| (key, &part.hash, length(part))))
     }
 
-    /// Whether the parts after `changes` are within what a head may hold; says what is not.
+    /// Checks the parts after `changes` against the limits of a head. The limits are constants, so all members refuse
+    /// the same heads; with a limit of its own a replica would differ from the others for ever.
+    ///
+    /// # Errors
+    /// Which limit is exceeded.
     pub(crate) fn check_after(&self, changes: &Changes) -> Result<(), String> {
         let (mut parts, mut bytes, mut rows) = (0usize, 0u64, 0u64);
         for (_, part) in overlaid(&self.parts, changes) {
@@ -104,11 +108,13 @@ impl Content {
         })
     }
 
-    /// Takes changes that the head of `seq` brought; `delta` where it is known as one.
+    /// Applies the changes of the head of `seq`; `delta` is the same as a delta, with the seq of its base, if it is
+    /// known.
     pub(crate) fn apply(&mut self, changes: Changes, seq: Seq, delta: Option<(Seq, Arc<[u8]>)>) {
         for (key, part) in changes {
             match part {
                 Some(part) => {
+                    // A part that is removed and comes back must not be told to peers as removed.
                     self.gone.remove(&key);
                     self.parts.insert(key, part);
                 }
@@ -119,13 +125,16 @@ impl Content {
             }
         }
         if let Some(excess) = self.gone.len().checked_sub(GONE_MAX + 1) {
+            // A peer with an older head would not learn of the dropped names, so it gets the whole manifest from now
+            // on.
             let mut went: Vec<Seq> = self.gone.values().copied().collect();
             let (_, oldest, _) = went.select_nth_unstable(excess);
             self.gone.retain(|_, seq| seq > oldest);
-            self.told_since = self.told_since.max(*oldest);
+            self.changes_known_since = self.changes_known_since.max(*oldest);
         }
         match delta {
             Some(delta) => self.log.push_back(delta),
+            // A gap in the chain: the earlier deltas lead to no head that a peer could continue from.
             None => self.log.clear(),
         }
         let mut bytes: usize = self.log.iter().map(|(_, delta)| delta.len()).sum();
@@ -135,8 +144,7 @@ impl Content {
         }
     }
 
-    /// The deltas that lead from the head of `seq` to this one, if they are still known and not longer
-    /// than what they changed.
+    /// The deltas that lead from the head of `seq` to this one, if the log still contains them.
     pub(crate) fn deltas_since(&self, seq: Seq) -> Option<Vec<ByteBuf>> {
         let first = self.log.iter().position(|(base, _)| *base == seq)?;
         let chain = self.log.range(first..);
@@ -147,9 +155,10 @@ impl Content {
         )
     }
 
-    /// Parts that changed and that went since the head of `seq`; `None` where that cannot be told.
+    /// Rows of parts changed, and names of parts removed, since the head of `seq`; `None` if the removed ones are no
+    /// longer known.
     pub(crate) fn rows_since(&self, seq: Seq) -> Option<(Vec<ManifestRow>, Vec<PartKey>)> {
-        if seq < self.told_since {
+        if seq < self.changes_known_since {
             return None;
         }
         let changed = self.parts.iter().filter(|(_, part)| part.since > seq);
@@ -175,8 +184,9 @@ impl Content {
         self.parts.values().map(|part| part.bytes.len()).sum()
     }
 
-    /// The changes that `delta` makes here; `None` where it does not fit. Whoever passes a head on may put
-    /// any delta beside it: the caller has seen to what it unpacks to.
+    /// The changes that `delta` makes to these parts; `None` if a patch does not apply. Deltas are not signed, so a
+    /// peer can send any delta with a head: the caller has bounded what it unpacks to, and compares the root
+    /// afterwards.
     pub(crate) fn patched(&self, delta: &Delta, seq: Seq) -> Option<Changes> {
         let mut changes = Changes::new();
         for (key, bytes) in &delta.patches {
@@ -185,20 +195,20 @@ impl Content {
             let part = Part {
                 hash: ContentHash::of(&bytes),
                 bytes: bytes.into(),
+                // Not checked by its kind before the root is known to be right.
                 rows: 0,
                 since: seq,
             };
             changes.insert(key.clone(), Some(part));
         }
-        // A site may let go of what it never published; whoever names a hundred thousand such parts changes none.
+        // Only parts that exist: a delta could name a hundred thousand others, and each would be remembered as removed.
         let gone = delta.gone.iter();
         let gone = gone.filter(|key| self.parts.contains_key(*key));
         changes.extend(gone.map(|key| (key.clone(), None)));
         Some(changes)
     }
 
-    /// The inverse of [`Content::patched`]: `changes` as a delta on the head `base`, which stands for
-    /// these parts.
+    /// The inverse of [`Content::patched`]: `changes` as a delta on the head `base`, whose parts these are.
     pub(crate) fn delta(&self, base: (Incarnation, Seq), changes: &Changes) -> Delta {
         let mut delta = Delta {
             base,
@@ -217,7 +227,8 @@ impl Content {
         delta
     }
 
-    /// What makes of these parts those of `manifest`, as far as `find` has parts by name and hash.
+    /// The changes that turn these parts into `target`. Parts with the same hash stay, so they keep their `since` and
+    /// are not checked again.
     pub(crate) fn changes_to(&self, target: &Parts) -> Changes {
         let mut changes = Changes::new();
         for (key, part) in target {

@@ -1,12 +1,11 @@
-//! Vectors on the wire: which head of which site a node holds.
+//! Vectors on the wire: which heads a node holds.
 //!
-//! A vector is sent in full once; after that only what has changed since the last one that the peer is
-//! known to hold, with heads named by their position in it. Ten changes among a hundred sites take
-//! some two hundred bytes where the whole vector takes more than five kilobytes.
+//! A vector is sent in full once. Later requests contain the difference from the last vector that the peer is known to
+//! hold, with heads identified by their position in it. Ten changes among a hundred sites take about two hundred bytes;
+//! the whole vector takes more than five kilobytes.
 //!
-//! Invariant: a frame decodes to exactly the vector that was encoded, or to "I do not hold that base".
-//! Both sides derive the base from bytes that were answered, so a lost message costs one vector in full
-//! and nothing else.
+//! Invariant: a frame decodes to exactly the vector that was encoded, or to "unknown base". Both sides derive the base
+//! from requests that were answered, so a lost message costs one full vector and nothing else.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,24 +17,24 @@ use serde_bytes::ByteBuf;
 use crate::bounded;
 use crate::head::HEADS_MAX;
 
-/// Half a hash, by which two heads of one seq, or two proofs, are told apart. Whoever signs both chooses them: fewer
-/// bytes he could make the same in two heads, and show each of them to other members, who would never compare them.
+/// Half a hash, which tells apart two heads of one seq, or two proofs. A site chooses the heads that it signs: with
+/// fewer bytes it could make two heads with one tag and show them to different members, who would never notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Tag(#[serde(with = "serde_bytes")] [u8; 16]);
 
 impl Tag {
-    /// Of what has this hash.
+    /// The first 16 bytes of `hash`.
     pub fn of(hash: ContentHash) -> Self {
         Self(*hash.as_bytes().first_chunk().expect("32 bytes hold 16"))
     }
 }
 
-/// Most heads in a peer's vector: what the largest VO that any charter can make has, and a site that is no
-/// member any more. Ours may be an old charter of fewer members, so it says nothing of a peer's.
+/// Most heads in a peer's vector: those of the largest VO that a charter can define, and of one former member. Our own
+/// charter may be older and list fewer members, so it does not bound a peer's vector.
 pub(crate) const VECTOR_MAX: usize = (CHARTER_SITES_MAX + 1) * HEADS_MAX;
 
-/// The heads that are held: of each site and incarnation its seq, and its tag.
+/// The heads in a replica: seq and tag by site and incarnation.
 pub type Vector = BTreeMap<(SiteId, Incarnation), (Seq, Tag)>;
 
 /// A vector, in full or as the difference from one that the peer holds.
@@ -60,13 +59,13 @@ pub struct VectorFrame {
         deserialize_with = "bounded::at_most::<_, _, VECTOR_MAX>"
     )]
     gone: Vec<u32>,
-    /// Heads that the base has not.
+    /// Heads that the base lacks, or whose seq is lower than in the base.
     #[serde(default, rename = "n", skip_serializing_if = "Vec::is_empty")]
     new: Vec<(SiteId, Incarnation, Seq, Tag)>,
 }
 
-/// A vector that a peer has sent, and the name that differences from it give it: each changes it by its own heads only,
-/// for a difference may be of a few bytes.
+/// A vector that a peer has sent, and the hash by which later differences refer to it. The hash is updated for the
+/// changed heads only: a difference of a few bytes must not cost a hash over two thousand heads.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(crate) struct Base {
     pub(crate) name: u64,
@@ -74,12 +73,13 @@ pub(crate) struct Base {
 }
 
 impl Base {
-    /// Holds another head in the place of one, or none.
+    /// Sets or removes the head at a place.
     fn set(&mut self, at: (SiteId, Incarnation), head: Option<(Seq, Tag)>) {
         let before = match head {
             Some(head) => self.vector.insert(at, head),
             None => self.vector.remove(&at),
         };
+        // A sum of hashes, so that one entry can be replaced without the others.
         let named = |head: Option<(Seq, Tag)>| head.map_or(0, |head| name_of_head(&at, &head));
         self.name = self.name.wrapping_sub(named(before));
         self.name = self.name.wrapping_add(named(head));
@@ -106,6 +106,8 @@ impl VectorFrame {
         };
         for (position, (head, (before, tag_before))) in (0..).zip(base) {
             match vector.get(head) {
+                // A lower seq (a store that was restored) does not fit into `changed`, which holds rises: it goes and
+                // comes as new.
                 Some((seq, tag)) if seq >= before => {
                     if (seq, tag) != (before, tag_before) {
                         frame.changed.push((position, seq.0 - before.0, *tag));
@@ -123,21 +125,23 @@ impl VectorFrame {
         frame
     }
 
-    /// Whether it stands alone.
+    /// Whether it can be decoded without a base.
     pub fn is_full(&self) -> bool {
         self.base.is_none()
     }
 
-    /// The vector, if `base` is the one that the frame is relative to (or it is in full).
+    /// The vector; `None` if the frame refers to another base than `base`, or to positions that the base lacks.
     pub(crate) fn resolve(&self, base: Option<Base>) -> Option<Base> {
         let mut base = match &self.base {
             None => Base::default(),
             Some(named) => base.filter(|base| base.name.to_be_bytes() == named.as_slice())?,
         };
+        // Positions refer to the base as it was, so its keys are listed before the first change.
         let heads: Vec<(SiteId, Incarnation)> = base.vector.keys().copied().collect();
         for (position, rise, tag) in &self.changed {
             let at = *heads.get(*position as usize)?;
             let (seq, _) = base.vector.get(&at)?;
+            // A wrapped seq would be lower than the one we hold, so that the peer seems to lack what it has.
             let seq = Seq(seq.0.checked_add(*rise)?);
             base.set(at, Some((seq, *tag)));
         }
@@ -152,14 +156,14 @@ impl VectorFrame {
     }
 }
 
-/// The sum of its heads' names. Two vectors of one name that a peer makes up deceive nobody but that peer, of whom the
-/// answerer takes one to hold what the other says.
+/// The sum of the heads' hashes. A peer can construct two vectors with one sum, but deceives only itself: it then
+/// gets an answer to the wrong one.
 fn name_of(vector: &Vector) -> u64 {
     let names = vector.iter().map(|(at, head)| name_of_head(at, head));
     names.fold(0, u64::wrapping_add)
 }
 
-/// The first bytes of a head's hash, with where it is.
+/// The first bytes of a hash over a head's place, seq and tag.
 fn name_of_head(at: &(SiteId, Incarnation), head: &(Seq, Tag)) -> u64 {
     let hash = ContentHash::of(&cbor::to_vec(&(at, head)));
     u64::from_be_bytes(*hash.as_bytes().first_chunk().expect("32 bytes hold eight"))

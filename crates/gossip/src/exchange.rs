@@ -1,12 +1,11 @@
-//! Whom to ask, what, and when.
+//! Anti-entropy: which peer to ask, for what, and when.
 //!
-//! For each VO a probe goes to one of its members, drawn at random, every `sync` interval, and to a new peer at once
-//! and until an exchange with it has ended; where it shows a difference a pull follows, and pulls follow pulls until
-//! the answer says there is no more. Beside them several requests for parts may be under way.
+//! Every `sync` interval a probe goes to one random member of each VO. A new peer is probed at once, and again until an
+//! exchange with it has ended. If a probe shows a difference, a pull follows, and further pulls until a reply says that
+//! there is no more. Several requests for parts may be pending in addition.
 //!
-//! Invariant: what is queued for a peer and under way with it is bounded by the VOs shared with it, and
-//! all of it is forgotten when the peer goes. A tick costs what there is to send: the number of peers, and
-//! of sites whose heads are held, does not matter where nothing is queued or fetched.
+//! Invariant: what is queued for a peer or pending is bounded by the VOs shared with it, and is dropped when the peer
+//! disconnects. A tick costs what there is to send, independent of the number of peers and of sites.
 
 mod answer;
 mod clocks;
@@ -29,65 +28,65 @@ use crate::wire::{
     FRAME_BYTES_MAX, HeadItem, Probe, Pull, PullAnswer, Request, RequestId, Response, Summary,
 };
 use clocks::Clocks;
-use peers::{Asked, Peer, Peers};
+use peers::{Peer, Peers, PendingRequest};
 
-/// Most requests for parts under way with one peer: enough to keep a slow line busy, few enough that
-/// what they bring fits into memory.
+/// Most pending requests for parts with one peer: enough to keep a slow link busy, few enough that their replies fit
+/// into memory.
 const PART_REQUESTS_MAX: usize = 4;
 
-/// How often and how long.
+/// The node's intervals for anti-entropy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Intervals {
-    /// Between two probes of one node.
+    /// Time between two rounds of probes; each is up to an eighth shorter, at random.
     pub sync: Millis,
-    /// After which an unanswered request counts as lost.
+    /// Time after which a request without a reply counts as failed.
     pub request_timeout: Millis,
 }
 
 /// A request to send.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Outgoing {
-    /// To whom.
+    /// The connected peer to send it to.
     pub to: SiteId,
-    /// To be named with the answer.
+    /// To be given to [`Gossip::answered`] with the reply.
     pub id: RequestId,
     /// The encoded request.
     pub bytes: Vec<u8>,
 }
 
-/// What an answer brought, to be absorbed in this order.
+/// An item of a reply, to be absorbed in the order of the reply.
 #[derive(Debug, Clone)]
 pub enum Arrival {
-    /// Bytes of a charter or a share policy.
+    /// Bytes of a charter or a share policy, not verified yet.
     Document(ByteBuf),
-    /// Two heads of one seq.
+    /// Two heads that prove a fork, not verified yet.
     Proof(ByteBuf, ByteBuf),
-    /// A head.
+    /// A head with content, not verified yet.
     Head(HeadItem),
-    /// Parts that the request of that number asked for.
+    /// Parts for the request with that number.
     Parts(RequestId, Vec<Vec<u8>>),
-    /// The peer has told all heads that it held.
-    Told,
+    /// The peer has sent every head that it held and this node lacked.
+    HeadsEnd,
 }
 
-/// What a node holds of a VO, as the exchange with peers sees it.
+/// A VO as anti-entropy needs it.
 pub trait Shared {
     /// The heads with their parts.
     fn replica(&self) -> &Replica;
-    /// The same.
+    /// [`Shared::replica`], to note pending requests in it.
     fn replica_mut(&mut self) -> &mut Replica;
-    /// One hash over the documents.
+    /// A hash over the documents, equal where the sets of documents are.
     fn documents_digest(&self) -> ContentHash;
     /// The documents, in an order in which they can be adopted.
     fn documents(&self) -> Vec<(ContentHash, Arc<[u8]>)>;
-    /// Whether a charter is here.
+    /// Whether a charter of the VO is known; without one it has no members yet.
     fn is_founded(&self) -> bool;
     /// The charters alone, in an order in which they can be adopted.
     fn charters(&self) -> Vec<(ContentHash, Arc<[u8]>)>;
     /// Whether an earlier charter lists `site`, and the one in force does not.
     fn is_former_member(&self, site: SiteId) -> bool;
 
-    /// What is held, as one hash of two halves.
+    /// The summary for a probe.
     fn summary(&self) -> Summary {
         Summary {
             documents: Tag::of(self.documents_digest()),
@@ -96,15 +95,15 @@ pub trait Shared {
     }
 }
 
-/// How exchanges with a connected peer end.
+/// How the exchanges with a connected peer ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Exchanges {
-    /// Exchanges that have ended since it connected: a comparison that found nothing to pull, or an answer to a pull.
-    /// That a comparison finds a difference is only the begin of one: small packets may pass where large ones do not.
+    /// Exchanges that have ended since the peer connected: a probe that found nothing to pull, or a reply to a pull.
+    /// A probe that finds a difference does not count, because small packets may pass where large ones are lost.
     pub ended: u64,
-    /// Requests that it has not answered since then.
+    /// Requests without a reply since the last exchange that ended.
     pub failed: u64,
-    /// Whether the last comparison found that both hold the same.
+    /// Whether the last probe found that both sides hold the same.
     pub agrees: bool,
 }
 
@@ -117,9 +116,9 @@ pub struct GossipStats {
     pub pulls: u64,
     /// Requests for parts sent.
     pub part_requests: u64,
-    /// Requests that failed, timed out or got an answer that made no sense.
+    /// Requests that failed, timed out or got an invalid reply.
     pub failures: u64,
-    /// Requests answered.
+    /// Peers' requests that this node has answered.
     pub answered: u64,
     /// Exchanges that ended with nothing to pull.
     pub agreements: u64,
@@ -133,14 +132,14 @@ pub struct Gossip {
     next_request: RequestId,
     next_sync: MonoTime,
     peers: Peers,
-    /// Peers whose last connection ended before an exchange did. At most all that were ever members.
+    /// Peers whose last connection ended before an exchange did. Bounded by the sites that were ever members.
     unexchanged: BTreeSet<SiteId>,
     clocks: Clocks,
     stats: GossipStats,
 }
 
 impl Gossip {
-    /// Starts with no peers. The seed decides whom to ask in which order.
+    /// Starts without peers. The seed decides which peers are probed in which order.
     pub fn new(intervals: Intervals, seed: u64) -> Self {
         Self {
             intervals,
@@ -154,7 +153,7 @@ impl Gossip {
         }
     }
 
-    /// Takes other intervals from now on.
+    /// Replaces the intervals; pending requests keep their deadlines.
     pub fn set_intervals(&mut self, intervals: Intervals) {
         self.intervals = mutant!(OldIntervals, intervals, self.intervals);
     }
@@ -164,7 +163,7 @@ impl Gossip {
         self.stats
     }
 
-    /// Peers that are connected.
+    /// The connected peers, by id.
     pub fn peers(&self) -> impl Iterator<Item = SiteId> + '_ {
         self.peers.iter().map(|(peer, _)| peer)
     }
@@ -186,7 +185,7 @@ impl Gossip {
         self.unexchanged.contains(&peer)
     }
 
-    /// Whether `peer` held what we hold of `vo` when it last said.
+    /// Whether `peer` held what we hold of `vo` at the last comparison.
     pub fn agreed_on(&self, peer: SiteId, vo: VoId) -> bool {
         let peer = self.peers.get(peer);
         peer.is_some_and(|peer| peer.agreements.contains_key(&vo))
@@ -198,28 +197,29 @@ impl Gossip {
         peer.is_some_and(|peer| peer.agreements.get(&vo) == Some(&now))
     }
 
-    /// Probes a peer, if it is connected, as soon as nothing else is under way with it.
+    /// Probes a connected peer as soon as no other probe or pull with it is pending.
     pub fn probe(&mut self, peer: SiteId) {
-        self.peers.enqueue(peer, Asked::Probe);
+        self.peers.enqueue(peer, PendingRequest::Probe);
     }
 
-    /// The median of the clocks of the connected peers that `counts`; `None` before any of them has said.
+    /// The median of the clocks of the connected peers that `counts`; `None` before one of them has sent a probe or a
+    /// reply.
     pub fn median_clock(&self, now: Now, counts: impl Fn(SiteId) -> bool) -> Option<WallTime> {
         self.clocks.median(now.mono, now.wall, counts)
     }
 
-    /// What time it is now by the clock of a connected peer, once it has said.
+    /// The current time by the clock of a connected peer; `None` before it has sent a probe or a reply to one.
     pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
         self.clocks.of(peer, now)
     }
 
-    /// A peer can be reached: probe it at once.
+    /// A peer has connected: it is probed at once.
     pub fn connected(&mut self, peer: SiteId) {
         self.peers.connect(peer);
-        self.peers.enqueue(peer, Asked::Probe);
+        self.peers.enqueue(peer, PendingRequest::Probe);
     }
 
-    /// A peer cannot be reached any more.
+    /// A peer has disconnected: its queue and pending requests are dropped.
     pub fn disconnected<V: Shared>(&mut self, peer: SiteId, vos: &mut BTreeMap<VoId, V>) {
         let exchanges = self.peers.get(peer).map(|peer| peer.exchanges);
         if exchanges.is_some_and(|exchanges| exchanges.ended == 0) {
@@ -235,12 +235,13 @@ impl Gossip {
         }
     }
 
-    /// Something from `peer` showed that it holds more of `vo` than we do.
+    /// Pulls the heads of `vo` from `peer`, because a message showed that it holds more than we do.
     pub fn suspect_behind(&mut self, peer: SiteId, vo: VoId) {
-        self.peers.enqueue(peer, Asked::pull(vo, false, true));
+        self.peers
+            .enqueue(peer, PendingRequest::pull(vo, false, true));
     }
 
-    /// When [`Gossip::tick`] has something to do at the latest.
+    /// The latest time for the next [`Gossip::tick`]; `None` without peers.
     pub fn next_wakeup(&self) -> Option<MonoTime> {
         if self.peers.is_empty() {
             return None;
@@ -249,11 +250,12 @@ impl Gossip {
         timeout.into_iter().chain([self.next_sync]).min()
     }
 
-    /// Sends what is due: probes by the clock, whatever is queued for free peers, and parts.
+    /// The requests that are due: probes by the clock, queued requests for free peers, and parts.
     pub fn tick<V: Shared>(&mut self, now: Now, vos: &mut BTreeMap<VoId, V>) -> Vec<Outgoing> {
         self.expire_requests(now.mono, vos);
         if now.mono >= self.next_sync && !self.peers.is_empty() {
-            // A little earlier by chance, so that it does not keep step with what is published.
+            // A little earlier at random: otherwise probes could always meet the moment before a new head spreads,
+            // and find differences that a push removes anyway.
             let early = (u64::from(self.random.next_u32()) * (self.intervals.sync.0 / 8)) >> 32;
             self.next_sync = now.mono.after(Millis(self.intervals.sync.0 - early));
             self.probe_each_vo(vos);
@@ -278,7 +280,8 @@ impl Gossip {
         out
     }
 
-    /// Takes the answer to one of our requests; `None` where none came.
+    /// Takes the reply to one of our requests; `None` if there was none. A reply to a request that has timed out is
+    /// ignored.
     pub fn answered<V: Shared>(
         &mut self,
         now: Now,
@@ -292,9 +295,10 @@ impl Gossip {
         };
         let answer = answer.filter(|_| !mutated!(AnswersUnread));
         let response = answer.map(Response::from_bytes).and_then(Result::ok);
-        let is_probe = asked == Asked::Probe;
+        let is_probe = asked == PendingRequest::Probe;
         let (failures, agreements) = (self.stats.failures, self.stats.agreements);
         let arrivals = self.take_response(now, from, id, (asked, response), vos);
+        // A probe that finds a difference has not ended the exchange: its pull may still fail.
         let has_ended = !is_probe || self.stats.agreements > agreements;
         if self.stats.failures == failures
             && has_ended
@@ -312,21 +316,21 @@ impl Gossip {
         now: Now,
         from: SiteId,
         id: RequestId,
-        (asked, response): (Asked, Option<Response>),
+        (asked, response): (PendingRequest, Option<Response>),
         vos: &mut BTreeMap<VoId, V>,
     ) -> Vec<(VoId, Arrival)> {
         match (asked, response) {
-            (Asked::Probe, Some(Response::Probe(theirs))) => {
+            (PendingRequest::Probe, Some(Response::Probe(theirs))) => {
                 self.clocks.note(from, theirs.at, now.mono);
                 self.compare(now.mono, from, &theirs.vos, vos);
                 Vec::new()
             }
-            (asked @ Asked::Pull { .. }, Some(Response::Pull(answer)))
-                if tells_each_head_once(&answer.heads) =>
+            (asked @ PendingRequest::Pull { .. }, Some(Response::Pull(answer)))
+                if has_each_head_once(&answer.heads) =>
             {
                 self.take_pull_answer(from, asked, answer)
             }
-            (Asked::Parts(vo), Some(Response::Parts(parts))) => {
+            (PendingRequest::Parts(vo), Some(Response::Parts(parts))) => {
                 let parts = parts.into_iter().map(ByteBuf::into_vec).collect();
                 vec![(vo, Arrival::Parts(id, parts))]
             }
@@ -337,20 +341,20 @@ impl Gossip {
         }
     }
 
-    /// A request found no answer, or none that makes sense.
+    /// Counts a request without a valid reply.
     fn failed<V: Shared>(
         &mut self,
         to: SiteId,
         id: RequestId,
-        asked: &Asked,
+        asked: &PendingRequest,
         vos: &mut BTreeMap<VoId, V>,
     ) {
-        if let Asked::Parts(vo) = asked
+        if let PendingRequest::Parts(vo) = asked
             && let Some(vo) = vos.get_mut(vo)
         {
             vo.replica_mut().unask(id, Some(to));
         }
-        // What the peer holds of us is unknown now: say it in full the next time.
+        // The peer may or may not have taken our last vector as its base, so the next one is sent in full.
         if let Some(peer) = self.peers.get_mut(to) {
             peer.acknowledged.clear();
             peer.exchanges.failed += 1;
@@ -366,11 +370,12 @@ impl Gossip {
         }
     }
 
-    /// Probes one peer for each VO, drawn among those that share it: a VO of three sites must not
-    /// wait until one of them is drawn among a hundred. One probe speaks of all that is shared.
+    /// Probes one random peer for each VO: a VO of three sites must not wait until one of them is drawn among a
+    /// hundred. One probe covers all shared VOs, so a VO whose member is probed already needs no other.
     fn probe_each_vo<V: Shared>(&mut self, vos: &BTreeMap<VoId, V>) {
         let mut probed: Vec<SiteId> = Vec::new();
         for vo in vos.values().filter(|_| !mutated!(NeverProbes)) {
+            // Of a VO without a charter any peer may be a member.
             let shares = |peer: SiteId| vo.replica().is_member(peer) || !vo.is_founded();
             if probed.iter().any(|peer| shares(*peer)) {
                 continue;
@@ -381,7 +386,7 @@ impl Gossip {
             let draw = usize::try_from(self.random.next_u32()).expect("32 bits fit");
             if !idle.is_empty() {
                 let peer = idle[draw % idle.len()];
-                self.peers.enqueue(peer, Asked::Probe);
+                self.peers.enqueue(peer, PendingRequest::Probe);
                 probed.push(peer);
             }
         }
@@ -393,9 +398,11 @@ impl Gossip {
         to: SiteId,
         vos: &BTreeMap<VoId, V>,
     ) -> Option<Outgoing> {
+        // A continued pull is dropped if the last reply changed nothing: the next reply would not either, and the two
+        // nodes would exchange the same bytes for ever.
         let mut asked = loop {
             let next = self.peers.dequeue(to)?;
-            let Asked::Pull { vo, unless, .. } = &next else {
+            let PendingRequest::Pull { vo, unless, .. } = &next else {
                 break next;
             };
             let summary = vos.get(vo).map(V::summary);
@@ -404,7 +411,7 @@ impl Gossip {
             }
         };
         let request = match &mut asked {
-            Asked::Pull {
+            PendingRequest::Pull {
                 vo,
                 documents,
                 heads,
@@ -451,12 +458,12 @@ impl Gossip {
                 }
                 self.stats.part_requests += 1;
                 let request = Request::Parts { vo: *vo, wanted };
-                out.push(self.send(now, to, Asked::Parts(*vo), &request));
+                out.push(self.send(now, to, PendingRequest::Parts(*vo), &request));
             }
         }
     }
 
-    fn send(&mut self, now: Now, to: SiteId, asked: Asked, request: &Request) -> Outgoing {
+    fn send(&mut self, now: Now, to: SiteId, asked: PendingRequest, request: &Request) -> Outgoing {
         let id = self.next_request;
         self.next_request += 1;
         let deadline = now.mono.after(self.intervals.request_timeout);
@@ -465,7 +472,7 @@ impl Gossip {
         Outgoing { to, id, bytes }
     }
 
-    /// Queues a pull for every VO in which the peer's holdings differ from ours.
+    /// Queues a pull for each VO in which the peer holds something else than we do.
     fn compare<V: Shared>(
         &mut self,
         now: MonoTime,
@@ -492,7 +499,8 @@ impl Gossip {
                 }
             }
             if !agreed_here {
-                self.peers.enqueue(from, Asked::pull(*vo, documents, heads));
+                self.peers
+                    .enqueue(from, PendingRequest::pull(*vo, documents, heads));
             }
         }
         self.stats.agreements += u64::from(agreed);
@@ -507,10 +515,10 @@ impl Gossip {
     fn take_pull_answer(
         &mut self,
         from: SiteId,
-        asked: Asked,
+        asked: PendingRequest,
         answer: PullAnswer,
     ) -> Vec<(VoId, Arrival)> {
-        let Asked::Pull {
+        let PendingRequest::Pull {
             vo,
             documents,
             heads,
@@ -520,21 +528,22 @@ impl Gossip {
         else {
             return Vec::new();
         };
-        let mut again = Asked::pull(vo, documents, heads);
+        let mut again = PendingRequest::pull(vo, documents, heads);
         let peer = self.peers.get_mut(from).expect("it has just answered");
         if answer.need_full {
-            // Asked once more, in full; a peer that does not know a full one either is not asked again.
+            // Asked once more, in full. A peer that refuses a full vector too is not asked again.
             if peer.acknowledged.remove(&vo).is_some() || mutated!(NeedFullForEver) {
                 self.peers.enqueue(from, again);
             }
             return Vec::new();
         }
         let is_about_heads = heads;
+        // The reply proves that the peer has resolved our vector, so the next one can refer to it.
         if let Some(sent) = sent {
             peer.acknowledged.insert(vo, sent);
         }
         if answer.more || mutated!(AsksForEver) {
-            if let Asked::Pull {
+            if let PendingRequest::Pull {
                 unless: go_on_unless,
                 ..
             } = &mut again
@@ -546,24 +555,25 @@ impl Gossip {
         let documents = answer.documents.into_iter().map(Arrival::Document);
         let proofs = answer.proofs.into_iter().map(|(a, b)| Arrival::Proof(a, b));
         let heads = answer.heads.into_iter().map(Arrival::Head);
-        let told = (is_about_heads && !answer.more).then_some(Arrival::Told);
-        let arrivals = documents.chain(proofs).chain(heads).chain(told);
+        let end = (is_about_heads && !answer.more).then_some(Arrival::HeadsEnd);
+        let arrivals = documents.chain(proofs).chain(heads).chain(end);
         arrivals.map(|arrival| (vo, arrival)).collect()
     }
 }
 
-/// Whether no two heads are of one incarnation of a site: an honest peer holds the last of them only.
-fn tells_each_head_once(items: &[HeadItem]) -> bool {
+/// Whether no incarnation of a site occurs twice. An honest peer holds only the last head of each, so a reply with
+/// two is invalid.
+fn has_each_head_once(items: &[HeadItem]) -> bool {
     let heads = items
         .iter()
         .flat_map(|item| Signed::<Head>::parse(&item.head));
-    let mut told = BTreeSet::new();
+    let mut seen = BTreeSet::new();
     heads
         .map(|head| (head.claimed().site, head.claimed().incarnation))
-        .all(|head| told.insert(head))
+        .all(|head| seen.insert(head))
 }
 
-/// What we hold of a VO, in the halves that are to be compared; the vector as a difference from `base`.
+/// A pull for the halves that differ, and the vector in it, which is sent as a difference from `base` if there is one.
 fn pull_of(
     vo: VoId,
     held: &impl Shared,
@@ -591,7 +601,7 @@ fn pull_of(
     (pull, vector)
 }
 
-/// Summaries of all VOs that `peer` may see, or that we ourselves know nothing of yet.
+/// Summaries of the VOs that `peer` may see, and of those of which we have no charter yet: a peer may send us one.
 fn summaries<V: Shared>(vos: &BTreeMap<VoId, V>, peer: SiteId) -> Vec<(VoId, Summary)> {
     let serves = |vo: &V| vo.replica().is_member(peer) || mutated!(StrangersServed);
     let visible = vos.iter().filter(|(_, vo)| serves(vo) || !vo.is_founded());

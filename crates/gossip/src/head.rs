@@ -1,13 +1,13 @@
 //! Heads: what a site signs, and which of two heads stays.
 //!
-//! Lattice: a set of heads of one site of which none covers another. A head is covered by one of its
-//! incarnation with a higher seq (of two with one seq the one with the lower root stays), and by one
-//! that names it. Joining two sets keeps what neither covers, at most [`HEADS_MAX`] of the highest
-//! incarnations. Covering only collects garbage: a head that is contained in another one and not named
-//! there costs memory and changes no number, because contents are joined by maximum.
+//! Lattice: a set of heads of one site in which no head covers another. A head is covered by a head of the same
+//! incarnation with a higher seq (at equal seq, the lower root stays) and by a head that lists it in `covers`.
+//! Joining two sets keeps the heads that neither covers, at most [`HEADS_MAX`] of the highest incarnations. `covers`
+//! serves garbage collection only: a head that is contained but not listed costs memory and changes no number,
+//! because contents are joined by maximum.
 //!
-//! Invariant: joining is commutative, associative and idempotent for heads whose `covers` is cumulative,
-//! as every honest site's is; for any other heads two sets that were offered each other are equal.
+//! Invariant: joining is commutative, associative and idempotent for heads whose `covers` is cumulative, as that of
+//! every honest site is. For any other heads, two sets that were offered each other are equal.
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
@@ -30,13 +30,13 @@ pub const COVERS_MAX: usize = 16;
 /// What a site has published in a VO, as one signature.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Head {
-    /// The VO.
+    /// The VO whose members receive it.
     #[serde(rename = "v")]
     pub vo: VoId,
-    /// Who publishes.
+    /// The site that signs it.
     #[serde(rename = "s")]
     pub site: SiteId,
-    /// Which start of its node.
+    /// The start of the site's node that counted the content.
     #[serde(rename = "i")]
     pub incarnation: Incarnation,
     /// Counts up in an incarnation, from 1.
@@ -45,7 +45,7 @@ pub struct Head {
     /// When it was signed, by the site's clock. Says how fresh it is; orders nothing.
     #[serde(rename = "t")]
     pub at: WallTime,
-    /// Hash of the manifest.
+    /// Hash of the manifest ([`ManifestRow`](crate::ManifestRow)s in the order of their names).
     #[serde(rename = "r")]
     pub root: ContentHash,
     /// The last heads of earlier incarnations whose contents this one contains, ascending.
@@ -68,7 +68,7 @@ impl Document for Head {
         if !self.covers.is_sorted_by(|a, b| a.0 < b.0) {
             return Err("the heads that it names are not in order".to_owned());
         }
-        // Earlier ones only: two heads that name each other would both be superfluous.
+        // Only earlier incarnations: two heads that cover each other would both be dropped.
         if self
             .covers
             .last()
@@ -90,6 +90,8 @@ pub fn covers(by: &Verified<Head>, head: &Verified<Head>) -> bool {
         let is_first = mine.seq == theirs.seq && mutated!(FirstForkStays);
         return rank(by) > rank(head) && !is_first;
     }
+    // Across incarnations only an explicit entry covers: a later start from an older backup does not contain the
+    // earlier start's last heads.
     let named = |(incarnation, seq): &(Incarnation, Seq)| {
         let contains = *seq >= theirs.seq || mutated!(CoversWhateverSeq);
         *incarnation == theirs.incarnation && contains
@@ -98,8 +100,8 @@ pub fn covers(by: &Verified<Head>, head: &Verified<Head>) -> bool {
     mine.covers.iter().any(named) || is_later && mutated!(LaterAlwaysCovers)
 }
 
-/// The order of the heads of one incarnation: of one seq the lower root stays, and of one root the
-/// lower hash.
+/// The order of the heads of one incarnation. At equal seq the lower root wins, then the lower hash: every replica must
+/// keep the same one of two contradicting heads, in whatever order they arrive.
 fn rank(head: &Verified<Head>) -> (Seq, std::cmp::Reverse<(ContentHash, ContentHash)>) {
     let body = head.body();
     (body.seq, std::cmp::Reverse((body.root, head.hash())))
@@ -108,11 +110,11 @@ fn rank(head: &Verified<Head>) -> (Seq, std::cmp::Reverse<(ContentHash, ContentH
 /// What became of a head that was offered to a set.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Offered {
-    /// It is held, or covered by one that is. Nothing changed.
+    /// The set contains it, or a head that covers it. Nothing changed.
     Known,
-    /// It is of the seq of one that is held and differs: with it, a proof that the site signed two.
+    /// The set contains another head with its seq: the two prove that the site signed both.
     Forks(Arc<Verified<Head>>),
-    /// It would be kept.
+    /// The set would keep it.
     Fresh,
 }
 
@@ -120,12 +122,13 @@ pub enum Offered {
 #[derive(Debug, Clone, Default)]
 pub struct HeadSet {
     heads: BTreeMap<Incarnation, Arc<Verified<Head>>>,
-    /// Heads signed so long before the newest that nothing in them weighs any more go; `None` keeps all.
+    /// Heads signed longer than this before the newest are dropped, because nothing in them has weight; `None` keeps
+    /// all.
     history: Option<Millis>,
 }
 
 impl HeadSet {
-    /// No heads, of a VO that weighs usage for `history`.
+    /// An empty set for a VO in which usage has weight for `history`; `None` while no charter is known.
     pub fn new(history: Option<Millis>) -> Self {
         Self {
             heads: BTreeMap::new(),
@@ -133,22 +136,22 @@ impl HeadSet {
         }
     }
 
-    /// Takes how long usage weighs in the VO.
+    /// Sets how long usage has weight in the VO. Heads beyond it are dropped with the next insertion.
     pub fn set_history(&mut self, history: Millis) {
         self.history = Some(history);
     }
 
-    /// The heads, by incarnation.
+    /// The heads, lowest incarnation first.
     pub fn iter(&self) -> impl DoubleEndedIterator<Item = &Arc<Verified<Head>>> {
         self.heads.values()
     }
 
-    /// The head of an incarnation.
+    /// The head of an incarnation, if it is not covered.
     pub fn get(&self, incarnation: Incarnation) -> Option<&Arc<Verified<Head>>> {
         self.heads.get(&incarnation)
     }
 
-    /// Whether nothing is held.
+    /// Whether the set contains no head.
     pub fn is_empty(&self) -> bool {
         self.heads.is_empty()
     }
@@ -159,12 +162,12 @@ impl HeadSet {
         heads.max_by_key(|head| (head.at, head.incarnation))
     }
 
-    /// When the newest head was signed.
+    /// When the newest head was signed, by the site's clock.
     pub fn newest_at(&self) -> Option<WallTime> {
         self.newest().map(|head| head.at)
     }
 
-    /// What adding `head` would do.
+    /// What inserting `head` would do, without doing it: its content is not complete yet.
     pub fn judge(&self, head: &Verified<Head>) -> Offered {
         let body = head.body();
         if let Some(held) = self.heads.get(&body.incarnation) {
@@ -173,6 +176,7 @@ impl HeadSet {
                 return Offered::Forks(held.clone());
             }
         }
+        // The same rule as in `insert`, so that no parts are fetched for a head that would be dropped at once.
         let too_low =
             self.heads.len() >= HEADS_MAX && self.heads.keys().next() > Some(&body.incarnation);
         if too_low || self.knows(head) || is_past(self.history, body.at, self.newest_at()) {
@@ -182,13 +186,14 @@ impl HeadSet {
         }
     }
 
-    /// Joins a head in. Returns the incarnations whose heads went, or whose head was replaced.
+    /// Joins a head into the set. Returns the incarnations whose head was dropped or replaced.
     pub fn insert(&mut self, head: Arc<Verified<Head>>) -> Vec<Incarnation> {
         if self.knows(&head) {
             return Vec::new();
         }
         let mut gone = self.take_out(|kept| covers(&head, kept));
         self.heads.insert(head.body().incarnation, head);
+        // After the insertion: the new head may be the newest, which moves the horizon.
         let (history, newest) = (self.history, self.newest_at());
         gone.extend(self.take_out(|kept| is_past(history, kept.body().at, newest)));
         while self.heads.len() > HEADS_MAX && !mutated!(HeadsUnbounded) {
@@ -205,7 +210,7 @@ impl HeadSet {
         gone
     }
 
-    /// Whether a head is held, or covered by one that is.
+    /// Whether the set contains the head or one that covers it.
     fn knows(&self, head: &Verified<Head>) -> bool {
         let knows = |held: &Arc<Verified<Head>>| held.hash() == head.hash() || covers(held, head);
         self.iter().any(knows)

@@ -1,12 +1,11 @@
 //! Replication: every site signs one head over all that it publishes in a VO.
 //!
-//! *Whoever holds a site's head holds exactly what the site has published, no more and no less.* What a
-//! site publishes is cut into parts, listed in a manifest, and signed by its root ([`Head`]). A node
-//! keeps of each member the heads that no other one covers, with their parts ([`Replica`]); pushes and
-//! anti-entropy make peers complete ([`Gossip`]).
+//! *A replica that holds a site's head holds exactly what the site has published, no more and no less.* A site's data
+//! is cut into parts and listed in a manifest, whose root the site signs ([`Head`]). A node keeps each member's
+//! uncovered heads with their parts ([`Replica`]). Pushes and anti-entropy complete the replicas ([`Gossip`]).
 //!
-//! Invariant: nothing unverified is kept, nothing half-received counts, and two replicas that were
-//! offered each other's heads are equal.
+//! Invariant: nothing unverified is kept, nothing half-received counts, and two replicas that were offered each other's
+//! heads are equal.
 //!
 //! Deliberately not here: what parts mean (their kinds), documents beyond their hashes and bytes,
 //! clocks, disks, sockets.
@@ -34,6 +33,6 @@ pub use part::{
 };
 pub use refusal::Refusal;
 pub use replica::{
-    Absorbed, Change, HEADS_A_MINUTE_MAX, HeldRow, Kinds, REMOVED_SITES_MAX, Replica, Seen,
+    Absorbed, Change, HEADS_A_MINUTE_MAX, HeldRow, Kinds, REMOVED_SITES_MAX, ReceivedAt, Replica,
 };
 pub use sum::HeadsSum;

@@ -1,10 +1,10 @@
-//! The head behind another one, without what the two have in common.
+//! A head as the difference from the head before it.
 //!
-//! A signed head takes 290 bytes, of which its VO, its site (twice), its incarnation and its form are what
-//! those of the head before are. Whoever holds that one needs the root, the time and the signature: 120
-//! bytes. What they are put together to is the document that was signed, byte for byte.
+//! A signed head takes 290 bytes. Its VO, its site (twice), its incarnation and its form are those of the head
+//! before. A receiver that holds that head needs only the root, the time and the signature: 120 bytes. From these it
+//! rebuilds the signed document byte for byte.
 //!
-//! Invariant: what is put together was signed as it is, or its signature does not verify.
+//! Invariant: a rebuilt head is the one that was signed, or its signature does not verify.
 
 use fairmesh_model::{ContentHash, KeyId, Millis, Seq, Signed, SiteId, Verified, cbor};
 use serde::{Deserialize, Serialize};
@@ -34,11 +34,12 @@ pub struct NextHead(
 );
 
 impl NextHead {
-    /// `head` in terms of `before`; `None` where it differs in more than a next head does.
+    /// `head` as the difference from `before`; `None` if more differs than a `NextHead` can express.
     pub(crate) fn of(before: &Verified<Head>, head: &Signed<Head>, delta: &Delta) -> Option<Self> {
         let (old, new) = (before.body(), head.claimed());
         let later = new.at.since(old.at);
         let root = (new.root != old.root).then_some(new.root);
+        // Built as the receiver will build it: whatever that does not reproduce (a new `covers`, say) is pushed whole.
         if after(old, later, root) != *new {
             return None;
         }
@@ -54,24 +55,24 @@ impl NextHead {
         ))
     }
 
-    /// Whether it may be of this site.
+    /// Whether it may be a head of `site`. Several sites can share the 8 bytes; the signature decides.
     pub(crate) fn names(&self, site: SiteId) -> bool {
         self.0 == site_tag(site)
     }
 
-    /// The lowest name that a site of it can have.
+    /// The lowest site id with its 8 bytes, to find candidates by a range look-up.
     pub(crate) fn first_site(&self) -> SiteId {
         let mut bytes = [0; 32];
         bytes[..8].copy_from_slice(&self.0.to_be_bytes());
         SiteId::from_bytes(bytes)
     }
 
-    /// Its root, where that is not the one of the head before.
+    /// Its root; `None` if it is that of the head before.
     pub(crate) fn root(&self) -> Option<ContentHash> {
         self.3
     }
 
-    /// The head, if `before`, of that hash, is the one before it. Its signature is not checked.
+    /// The head, if `before`, which has that hash, is the head before it. The signature is not checked.
     pub fn put_together(&self, before: &Head, hash: ContentHash) -> Option<Signed<Head>> {
         if !self.names(before.site) || self.1 != tag_of(hash) {
             return None;
@@ -81,7 +82,7 @@ impl NextHead {
         Signed::assemble(&head, &[(key, &self.4)]).ok()
     }
 
-    /// Bytes of what it changes, with the names of the parts.
+    /// Bytes of its patches and part names, packed.
     pub fn changed_bytes(&self) -> usize {
         let patches = self.5.iter();
         let patches: usize = patches
@@ -90,7 +91,7 @@ impl NextHead {
         patches + self.6.iter().map(|key| key.as_bytes().len()).sum::<usize>()
     }
 
-    /// What changed since `before`, as deltas are kept.
+    /// The delta from `before`, encoded as [`Content`](crate::content::Content) logs it.
     pub fn delta(&self, before: &Head) -> Vec<u8> {
         cbor::to_vec(&Delta {
             base: (before.incarnation, before.seq),
@@ -102,6 +103,7 @@ impl NextHead {
 
 fn after(before: &Head, later: Millis, root: Option<ContentHash>) -> Head {
     Head {
+        // Saturating, because `before` may be a liar's head; the signature then fails.
         seq: Seq(before.seq.0.saturating_add(1)),
         at: before.at.after(later),
         root: root.unwrap_or(before.root),
@@ -114,8 +116,8 @@ fn site_tag(site: SiteId) -> u64 {
     u64::from_be_bytes(*first)
 }
 
-/// The first bytes of a head's hash, by which the head before is found. Two heads of one seq can be made to have the
-/// same ones: what is put together from the wrong one is not what was signed.
+/// The first bytes of a head's hash, by which the head before is found. A site can make two heads with the same tag; a
+/// head rebuilt from the wrong one does not verify.
 fn tag_of(hash: ContentHash) -> u32 {
     let first = hash.as_bytes().first_chunk().expect("32 bytes hold four");
     u32::from_be_bytes(*first)

@@ -28,10 +28,11 @@ pub const PARTS_MAX: usize = 8_192;
 /// cells; 1,000 active accounts over 90 days take a fifth of it.
 pub const HEAD_BYTES_MAX: u64 = 16 << 20;
 
-/// Most rows in the parts of one head, as their kinds count them: bounds the memory of what is made of them. A row with
-/// a path of its own takes some 100 bytes and the path; usage counts a row for each 128 bytes of paths, too, so a head
-/// takes 120 MB at most. Paths of up to 128 bytes leave room for 5,800 accounts a day over 90 days; certificates' subjects
-/// of 200 for 335,000 cells, 3,700 accounts a day: as many as fit [`HEAD_BYTES_MAX`], where they differ in 40 bytes.
+/// Most rows in the parts of one head, as their kinds count them: bounds the memory of what is made of them. A row
+/// with a path of its own takes some 100 bytes and the path; usage counts a row for each 128 bytes of paths, too, so
+/// a head takes 120 MB at most. Paths of up to 128 bytes leave room for 5,800 accounts a day over 90 days;
+/// certificates' subjects of 200 for 335,000 cells, 3,700 accounts a day: as many as fit [`HEAD_BYTES_MAX`], where
+/// they differ in 40 bytes.
 pub const HEAD_ROWS_MAX: u64 = 1 << 19;
 
 /// Name of a part: its kind, and a key that the kind gives it.
@@ -64,23 +65,23 @@ impl PartKey {
         Self([&[kind], key].concat())
     }
 
-    /// A name from anywhere; `None` if it has no kind or is too long.
+    /// A name from a peer or from the store; `None` if it has no kind or is longer than [`KEY_BYTES_MAX`].
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let fits = (1..=KEY_BYTES_MAX).contains(&bytes.len());
         fits.then(|| Self(bytes.to_vec()))
     }
 
-    /// The kind.
+    /// The kind: the first byte.
     pub fn kind(&self) -> u8 {
         self.0.first().copied().unwrap_or_default()
     }
 
-    /// What the kind calls it.
+    /// The key within the kind, at most [`KEY_BYTES_MAX`] - 1 bytes.
     pub fn key(&self) -> &[u8] {
         self.0.get(1..).unwrap_or_default()
     }
 
-    /// Kind and key.
+    /// Kind and key, as in manifests.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -89,7 +90,7 @@ impl PartKey {
 /// One line of a manifest: name, hash and length of a part.
 pub type ManifestRow = (PartKey, ContentHash, u32);
 
-/// A part that is held.
+/// A part in a replica.
 #[derive(Debug, Clone)]
 pub(crate) struct Part {
     pub(crate) hash: ContentHash,
@@ -111,6 +112,7 @@ pub(crate) fn root_of<'a>(
     rows: impl Iterator<Item = (&'a PartKey, &'a ContentHash, u32)>,
 ) -> ContentHash {
     let mut bytes = Vec::with_capacity(8_192);
+    // The length before each name makes the encoding unambiguous: two manifests never have the same bytes.
     for (key, hash, len) in rows {
         bytes.push(u8::try_from(key.0.len()).expect("names are short"));
         bytes.extend_from_slice(&key.0);
@@ -138,6 +140,7 @@ pub(crate) fn overlaid<'a>(
                 old.peek().map(|(key, _)| *key),
                 new.peek().map(|(key, _)| *key),
             );
+            // Both maps are sorted by name: a merge, without a copy of the parts that stay.
             let is_new = match (kept, changed) {
                 (None, None) => return None,
                 (kept, Some(changed)) => kept.is_none_or(|kept| kept >= changed),
@@ -156,14 +159,19 @@ pub(crate) fn overlaid<'a>(
     })
 }
 
-/// Whether a manifest from a peer is one that a head may have; says what is wrong where it is not.
+/// Checks a manifest from a peer against the limits of a head.
+///
+/// # Errors
+/// What exceeds a limit or is out of order.
 pub(crate) fn check_manifest(rows: &[ManifestRow]) -> Result<(), String> {
     if rows.len() > PARTS_MAX && !mutated!(HeadLimitsUnchecked) {
         return Err(format!("{} parts are more than {PARTS_MAX}", rows.len()));
     }
+    // Strictly ascending: with a name that occurs twice, the fetched parts could never come to the root.
     if !rows.is_sorted_by(|a, b| a.0 < b.0) {
         return Err("its manifest is not in order".to_owned());
     }
+    // The declared lengths bound what a fetch takes in before anything is fetched.
     let too_long = |len: u32| len as usize > PART_BYTES_MAX;
     if rows.iter().any(|(_, _, len)| too_long(*len)) {
         return Err(format!("a part is longer than {PART_BYTES_MAX} bytes"));

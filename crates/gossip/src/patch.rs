@@ -1,9 +1,8 @@
-//! What changed in a part, as few bytes: the new part compressed against the old one.
+//! Patches: a new part compressed with the old part as the dictionary.
 //!
-//! Invariant: what a patch makes is checked by its hash against a signed root, so neither side has to
-//! trust the other's compressor; and nothing that is unpacked exceeds a size that the caller names. Each
-//! thread keeps its compressors, whose memory is dearer to get than a patch is to make; what one call
-//! yields does not depend on the calls before.
+//! Invariant: the result of a patch is checked by its hash against a signed root, so neither side trusts the other's
+//! compressor. Unpacked data never exceeds the size that the caller gives. Each thread keeps its compressors, because
+//! allocating one costs more than making a patch; the result of a call does not depend on earlier calls.
 
 use std::cell::RefCell;
 
@@ -26,14 +25,14 @@ pub(crate) fn patch(old: &[u8], new: &[u8]) -> Vec<u8> {
     })
 }
 
-/// How many bytes a patch says it unpacks to: it makes no more of them.
+/// Bytes that a patch claims to unpack to, an upper limit of what it does unpack to; `None` if it claims none.
 pub(crate) fn claimed(patch: &[u8]) -> Option<usize> {
     usize::try_from(get_frame_content_size(patch).ok()??).ok()
 }
 
-/// The inverse of [`patch`]; `None` if it is none, or would exceed `bytes_max`.
+/// The inverse of [`patch`]; `None` if `patch` is invalid or claims more than `bytes_max` bytes.
 pub(crate) fn apply(old: &[u8], patch: &[u8], bytes_max: usize) -> Option<Vec<u8>> {
-    // What the frame claims is allocated at once, so a lie must not get that far.
+    // The claimed size is allocated at once, so it is checked before: a few bytes could otherwise claim gigabytes.
     let capacity = claimed(patch).filter(|size| *size <= bytes_max)?;
     let mut new = Vec::with_capacity(capacity);
     DECOMPRESSOR.with_borrow_mut(|decompressor| {

@@ -1,8 +1,8 @@
-//! Why something from a peer was refused.
+//! Reasons to refuse what a peer sent. A refusal never changes state.
 
 use fairmesh_model::{DocumentError, SiteId, VoId, WallTime};
 
-/// Why something was refused. Nothing changed.
+/// Why something was refused, and whose fault it is. Nothing changed.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// It is for another VO than the one it came under. The sender's fault.
@@ -43,7 +43,8 @@ pub enum Refusal {
 }
 
 impl Refusal {
-    /// Whether no honest node would have sent it: reason to think less of who did.
+    /// Whether no honest node would have sent it, so that the sender's score falls. Other refusals happen between
+    /// honest nodes whose charters or clocks differ for a while.
     pub fn is_lie(&self) -> bool {
         matches!(
             self,

@@ -1,13 +1,13 @@
-//! What a node holds of one VO: of each member its uncovered heads, each with all its parts.
+//! A node's copy of one VO: the uncovered heads of each member, each with all its parts.
 //!
-//! Invariant: whoever holds a site's head holds exactly what the site has published, no more and no
-//! less. A head comes into force with all its parts at once, after their root came out as signed; until
-//! then the one before it stays. Two replicas that were offered each other's heads hold the same ones.
+//! Invariant: a replica that holds a site's head holds exactly what the site has published. A head comes into force
+//! with all its parts at once, after their root equals the signed one; until then the head before it stays in force.
+//! Two replicas that were offered each other's heads hold the same heads.
 //!
-//! Of sites that are no members (any more) nothing is served, and nothing counts; what they had
-//! published is kept for as long as it would weigh, so that listing them again loses nothing.
+//! The data of former members is neither served nor counted. It is kept while it would have weight, so nothing is lost
+//! when a charter lists the site again.
 //!
-//! Deliberately not here: what parts mean ([`Kinds`]), and whom to ask ([`crate::Gossip`]).
+//! Deliberately not here: what parts mean ([`Kinds`]), and which peer to ask ([`crate::Gossip`]).
 
 mod answer;
 mod fetch;
@@ -15,7 +15,7 @@ mod force;
 mod rest;
 mod take;
 
-pub use take::Seen;
+pub use take::ReceivedAt;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -34,139 +34,139 @@ use crate::sum::HeadsSum;
 use fetch::Fetch;
 use rest::Rests;
 
-/// Most heads that are taken of one site in a minute, pushed and by answers each: a site signs six, and a burst when it
-/// starts.
+/// Most heads of one site that are accepted in a minute, from pushes and from replies each. An honest site signs six a
+/// minute, and more when it starts. Each head costs a pass over the site's rows.
 pub const HEADS_A_MINUTE_MAX: usize = 120;
 
-/// Most sites whose parts are kept although they are no members: the latest.
+/// Most former members whose parts are kept, those with the newest heads. Bounds what a coordinator that replaces
+/// members again and again can make a node keep.
 pub const REMOVED_SITES_MAX: usize = 64;
 
-/// What the kinds of parts tell about their bytes. It depends on nothing but its arguments and the
-/// VO's first charter, so that all members refuse the same heads.
+/// The checks of the kinds of parts. They depend only on their arguments and the VO's first charter, so that all
+/// members refuse the same heads.
 pub trait Kinds {
-    /// Whether `bytes` are a part of that name that `head` may hold: how many rows it counts, or what
-    /// is wrong.
+    /// Checks a part of `head` and returns how many rows it counts.
     ///
     /// # Errors
-    /// What no honest site would sign.
+    /// Why no honest site would sign it.
     fn check(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<u32, String>;
 
-    /// Whether `head` may hold a part that a head of a later time does: what of [`Kinds::check`] depends
-    /// on when a head was signed. What a head may hold, every one of a later time may.
+    /// The part of [`Kinds::check`] that depends on when the head was signed, for a part that a later head contains.
+    /// A part that a head may contain, every later head may contain.
     ///
     /// # Errors
-    /// What no honest site would sign at that time.
+    /// Why no honest site would sign it at that time.
     fn check_time(&self, head: &Head, key: &PartKey, bytes: &[u8]) -> Result<(), String> {
         self.check(head, key, bytes).map(drop)
     }
 
-    /// From when a part is that this site leaves out of its own heads where they would hold more than a head may: those
-    /// of the earliest time go first. `None` of one that stays in any case.
+    /// The time of a part that this site may leave out of its own head if the head would exceed a limit; the earliest
+    /// part is left out first. `None` for a part that must stay.
     fn spare_since(&self, _: &PartKey) -> Option<WallTime> {
         None
     }
 }
 
-/// What became of something that was offered.
+/// What a replica did with data that a peer offered.
 #[derive(Debug)]
 pub enum Absorbed {
-    /// It is held, or covered by what is.
+    /// Nothing: the replica holds it or something that covers it.
     Known,
-    /// It cannot be applied to what is held: pull.
+    /// Nothing: its changes do not apply to what the replica holds. Pull.
     Gap,
-    /// A head without its content, which its site has signed and which is news: pull.
+    /// Nothing: a new head without its content. Pull.
     Bare(Arc<Verified<Head>>),
-    /// Parts of it are missing and are fetched now, or those of a later head of its site are.
+    /// It fetches the head's missing parts, or those of a later head of the site.
     Wanted,
     /// A head came into force.
     Changed(Change),
 }
 
-/// A head that came into force, and what it changed.
+/// The change that a head made when it came into force.
 #[derive(Debug)]
 pub struct Change {
-    /// The head.
+    /// The head that is in force now.
     pub head: Arc<Verified<Head>>,
-    /// Names of parts of the site that are not what they were in its uncovered heads.
+    /// Names of the site's parts whose forms in its uncovered heads changed.
     pub parts: Vec<PartKey>,
-    /// Parts that this site has left out of its own head, which would have held more than a head may.
+    /// Parts that this site left out of its own head to stay within the limits; empty for other sites' heads.
     pub left_out: Vec<PartKey>,
-    /// Whether the head that the site signed last is of another incarnation than before.
+    /// Whether the site's newest head is of another incarnation than before.
     pub other_newest: bool,
-    /// What is to be kept, in one durable change. Empty where only the time of signing is new.
+    /// The rows to store, in one durable change. Empty if only the time of signing is new.
     pub rows: Vec<HeldRow>,
 }
 
-/// A row to keep: of a head where there is no part's name.
+/// A row of the store: a part, or a head if `part` is `None`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HeldRow {
-    /// Whose.
+    /// The site that signed the head.
     pub site: SiteId,
-    /// Of which of its heads.
+    /// The head's incarnation: a replica holds at most one head of each.
     pub incarnation: Incarnation,
-    /// Which of its parts.
+    /// Name of the part; `None` for the head itself.
     pub part: Option<PartKey>,
-    /// The bytes; `None` where the row goes.
+    /// The row's bytes; `None` to delete it.
     pub bytes: Option<Arc<[u8]>>,
 }
 
-/// Two heads of one seq: a proof of two signatures.
+/// Two different heads with one site, incarnation and seq: they prove that the site signed both.
 #[derive(Debug, Clone)]
 pub(crate) struct Proof {
     pub(crate) heads: [Arc<Verified<Head>>; 2],
 }
 
-/// What is held of one site.
+/// What a replica holds of one site.
 #[derive(Debug, Default)]
-pub(crate) struct Held {
+pub(crate) struct SiteState {
     pub(crate) heads: HeadSet,
     pub(crate) contents: BTreeMap<Incarnation, Content>,
     pub(crate) proof: Option<Proof>,
-    /// A head whose content was refused: not asked for again.
+    /// The last head whose content was refused. It is not fetched again: its content cannot change.
     refused: Option<ContentHash>,
-    /// What changed could not be told: the next pull says that nothing of the site is held.
+    /// The last reply's changes did not apply: the next pull leaves the site out, so that the peer sends a manifest.
     needs_manifest: bool,
-    /// Rows that were held before the last head came into force, and those that were afterwards.
+    /// Rows before the last head came into force plus those after it: the work that the head caused.
     gone_through: u64,
-    /// Heads that were pushed, and those that answers brought.
+    /// Heads from pushes and from replies. Apart, so that a flood of pushes does not stop anti-entropy.
     pushed: Minute,
     pulled: Minute,
 }
 
-/// Heads of a site that came since a minute began, by their hashes: one that comes again, say beside a delta that does
-/// not fit, does not take from the site's budget twice.
+/// Heads of a site since a minute began, by hash. A head that arrives again, say with a delta that does not apply,
+/// uses the site's budget only once: other peers must not be able to exhaust it with copies.
 #[derive(Debug, Default)]
 struct Minute {
     began: MonoTime,
     heads: BTreeSet<ContentHash>,
 }
 
-/// What a node holds of one VO.
+/// A node's copy of one VO.
 #[derive(Debug)]
 pub struct Replica {
     vo: VoId,
     own: SiteId,
     history: Option<Millis>,
     members: BTreeSet<SiteId>,
-    pub(crate) sites: BTreeMap<SiteId, Held>,
-    /// Of each site the head whose parts are under way: mostly none, so that whoever looks for something
-    /// to ask for need not look at all sites.
+    pub(crate) sites: BTreeMap<SiteId, SiteState>,
+    /// For each site the head whose parts are being fetched. Apart from `sites`, because there are few and a search for
+    /// parts to request must not visit all sites.
     fetches: BTreeMap<SiteId, Fetch>,
-    /// Of which of these parts are asked for, and which one of the others was let in last, until when.
+    /// The sites whose parts may be requested now; and the last of the waiting ones that got a turn, and until when.
     let_in: Vec<SiteId>,
     turn: Option<(SiteId, MonoTime)>,
-    /// Sites whose further heads wait.
+    /// Sites whose next heads must wait.
     resting: Rests,
-    /// Bytes that were unpacked in vain since the minute began, by who is to blame.
+    /// Bytes unpacked in vain in the current minute, by the site at fault, with the minute's start.
     wasted: BTreeMap<SiteId, (MonoTime, usize)>,
-    /// Sites that were found to contradict themselves and have not been told yet (`forks_found`).
+    /// Sites with a new proof since [`Replica::forks_found`] was last called.
     forks_found: Vec<SiteId>,
-    /// Equal where all members' heads and proofs are.
+    /// The sum over all members, kept up to date: computing it costs a hash for each member.
     digest: HeadsSum,
 }
 
 impl Replica {
-    /// Nothing, of a VO without members yet.
+    /// An empty replica of a VO without known members.
     pub fn new(vo: VoId, own: SiteId) -> Self {
         Self {
             vo,
@@ -184,13 +184,14 @@ impl Replica {
         }
     }
 
-    /// Takes the charter's members and how long usage weighs.
+    /// Sets the charter's members, and for how long usage has weight in the VO.
     pub fn set_members(&mut self, members: BTreeSet<SiteId>, history: Millis) {
         self.members = members;
         self.history = Some(history);
         self.sites
             .values_mut()
             .for_each(|held| held.heads.set_history(history));
+        // Of too many former members those with the oldest heads go: their data loses its weight first.
         let removed = |site: &SiteId| !self.counts(*site);
         let mut removed: Vec<(WallTime, SiteId)> = self
             .sites
@@ -207,9 +208,9 @@ impl Replica {
         self.digest = self.compute_digest();
     }
 
-    /// Lets go of what removed sites had published before `horizon`. Returns the rows to delete.
+    /// Drops the data of former members whose newest head is older than `horizon`. Returns the rows to delete.
     pub fn forget_removed(&mut self, horizon: WallTime) -> Vec<HeldRow> {
-        let is_past = |site: &SiteId, held: &Held| {
+        let is_past = |site: &SiteId, held: &SiteState| {
             let newest = held.heads.newest_at().unwrap_or_default();
             !self.counts(*site) && newest < horizon
         };
@@ -234,12 +235,12 @@ impl Replica {
         rows
     }
 
-    /// Whether what `site` publishes counts here.
+    /// Whether the charter lists `site`.
     pub fn is_member(&self, site: SiteId) -> bool {
         self.members.contains(&site)
     }
 
-    /// The uncovered heads of the members, and of this site.
+    /// The uncovered heads of all members and of this site.
     pub fn heads(&self) -> impl Iterator<Item = &Arc<Verified<Head>>> {
         self.counted().flat_map(|(_, held)| held.heads.iter())
     }
@@ -276,7 +277,8 @@ impl Replica {
             .collect()
     }
 
-    /// The different forms of a part in the site's uncovered heads, by their hashes: one, at rest.
+    /// The different forms of a part in the site's uncovered heads, in the order of their hashes, so that every replica
+    /// joins them in the same order. At rest there is one.
     pub fn variants(&self, site: SiteId, key: &PartKey) -> Vec<&Arc<[u8]>> {
         let Some(held) = self.sites.get(&site) else {
             return Vec::new();
@@ -288,7 +290,7 @@ impl Replica {
         forms.take(mutant!(OneFormCounts, usize::MAX, 1)).collect()
     }
 
-    /// A part of the head that a site has signed in one incarnation, if that head is held.
+    /// A part of the site's head of one incarnation, if the replica holds that head.
     pub fn part(
         &self,
         site: SiteId,
@@ -299,7 +301,7 @@ impl Replica {
         content.parts.get(key).map(|part| &part.bytes)
     }
 
-    /// All its parts of a kind.
+    /// All parts of a kind in the site's head of one incarnation.
     pub fn parts_of(
         &self,
         site: SiteId,
@@ -313,15 +315,14 @@ impl Replica {
         parts.map(|(key, part)| (key, &part.bytes))
     }
 
-    /// The parts of a kind in the head that the site signed last, by its own clock: what is not added up
-    /// but replaced.
+    /// The parts of a kind in the site's newest head by its own clock: for kinds that are replaced, not joined.
     pub fn newest_parts(
         &self,
         site: SiteId,
         kind: u8,
     ) -> impl Iterator<Item = (&PartKey, &Arc<[u8]>)> {
         let held = self.sites.get(&site);
-        let newest = |held: &Held| {
+        let newest = |held: &SiteState| {
             mutant!(
                 OldestSays,
                 Some(held.heads.newest()?.incarnation),
@@ -334,7 +335,7 @@ impl Replica {
         parts.map(|(key, part)| (key, &part.bytes))
     }
 
-    /// Incarnation and seq of all heads, as digests say them.
+    /// Incarnation, seq and tag of all heads of members and of this site.
     pub fn vector(&self) -> Vector {
         let row = |head: &Arc<Verified<Head>>| {
             let body = head.body();
@@ -346,13 +347,13 @@ impl Replica {
         self.heads().map(row).collect()
     }
 
-    /// One number, equal where the heads and proofs are.
+    /// Equal in two replicas if and only if the members' heads and proofs are.
     pub fn digest(&self) -> HeadsSum {
         self.digest
     }
 
-    /// Members, and this site: those whose heads are held for others.
-    pub(crate) fn counted(&self) -> impl Iterator<Item = (SiteId, &Held)> {
+    /// The sites whose heads are served to peers and counted: members and this site.
+    pub(crate) fn counted(&self) -> impl Iterator<Item = (SiteId, &SiteState)> {
         let all = self.sites.iter().map(|(site, held)| (*site, held));
         all.filter(|(site, _)| self.counts(*site))
     }
@@ -367,11 +368,15 @@ impl Replica {
     }
 }
 
-/// What is held of a site, in a VO that weighs usage for `history`.
-fn held_of(sites: &mut BTreeMap<SiteId, Held>, history: Option<Millis>, site: SiteId) -> &mut Held {
-    sites.entry(site).or_insert_with(|| Held {
+/// The state of a site, created if nothing is held yet. `history` is how long usage has weight in the VO.
+fn site_state(
+    sites: &mut BTreeMap<SiteId, SiteState>,
+    history: Option<Millis>,
+    site: SiteId,
+) -> &mut SiteState {
+    sites.entry(site).or_insert_with(|| SiteState {
         heads: HeadSet::new(history),
-        ..Held::default()
+        ..SiteState::default()
     })
 }
 
@@ -391,7 +396,7 @@ fn rows_of(
     parts.iter().map(row).collect()
 }
 
-impl Held {
+impl SiteState {
     fn digest(&self) -> HeadsSum {
         let proof = self.proof.iter().flat_map(|proof| proof.heads.iter());
         let heads = self.heads.iter().map(|head| head.hash());
@@ -399,13 +404,13 @@ impl Held {
     }
 }
 
-/// The one key that signs for a site.
+/// The role of the one key that signs for a site: its id is the key.
 fn role_of(site: SiteId) -> fairmesh_model::Role {
     fairmesh_model::Role::single(site)
 }
 
 impl Minute {
-    /// Whether this head of the site may be looked at now.
+    /// Whether the site's budget has room for this head.
     fn may_take(&mut self, head: ContentHash, now: Now) -> bool {
         if now.mono.since(self.began) >= Millis::from_secs(60) {
             (self.began, self.heads) = (now.mono, BTreeSet::new());
@@ -415,12 +420,13 @@ impl Minute {
     }
 }
 
-/// Verifies the bytes of a head against the key of the site that it names.
+/// Verifies a head with the key of the site that it names.
 pub(crate) fn verify(vo: VoId, bytes: &[u8]) -> Result<Arc<Verified<Head>>, Refusal> {
     verify_signed(vo, Signed::<Head>::parse(bytes)?)
 }
 
 fn verify_signed(vo: VoId, signed: Signed<Head>) -> Result<Arc<Verified<Head>>, Refusal> {
+    // Before the signature: a head that is valid in another VO must not be merged here.
     if signed.vo() != vo {
         return Err(Refusal::WrongVo(signed.vo()));
     }

@@ -1,4 +1,4 @@
-//! One number for all heads and proofs that are held of a VO: equal where these are.
+//! One number for all heads and proofs of a VO in a replica: equal if and only if these are equal.
 //!
 //! It is a sum modulo 2^256 of one SHA-256 a member, over the list of all that is held of the member, so a change
 //! costs one hash. A member chooses the heads that it signs. In a sum over single heads it could combine its four
@@ -16,16 +16,18 @@ pub struct HeadsSum {
 }
 
 impl HeadsSum {
-    /// The addend of a member: nothing, where nothing is held of it.
+    /// The addend of a member; zero if the replica holds nothing of it.
     pub(crate) fn for_member(
         heads: impl Iterator<Item = ContentHash>,
         proof: impl Iterator<Item = ContentHash>,
     ) -> Self {
+        // The leading byte separates heads from proofs: a proof's head must not look like a head in force.
         let heads = heads.map(|hash| (0, hash));
         let all = heads.chain(proof.map(|hash| (1, hash)));
         let all: Vec<u8> = all
             .flat_map(|(kind, hash)| std::iter::once(kind).chain(*hash.as_bytes()))
             .collect();
+        // So that a member of which nothing is held changes nothing: replicas add one only when its first head comes.
         if all.is_empty() {
             return Self::default();
         }
@@ -40,7 +42,7 @@ impl HeadsSum {
         }
     }
 
-    /// With an addend more.
+    /// The sum with one more addend.
     pub(crate) fn plus(self, other: Self) -> Self {
         let (low, carry) = self.low.overflowing_add(other.low);
         let high = self.high.wrapping_add(other.high);
@@ -50,7 +52,7 @@ impl HeadsSum {
         }
     }
 
-    /// Without one of its addends.
+    /// The sum without one of its addends.
     pub(crate) fn minus(self, other: Self) -> Self {
         let (low, borrow) = self.low.overflowing_sub(other.low);
         let high = self.high.wrapping_sub(other.high);
@@ -60,7 +62,7 @@ impl HeadsSum {
         }
     }
 
-    /// All of it, as it travels.
+    /// All 256 bits, most significant first.
     pub fn to_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         bytes[..16].copy_from_slice(&self.high.to_be_bytes());

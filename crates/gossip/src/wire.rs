@@ -1,11 +1,11 @@
-//! What two nodes say to each other, as canonical CBOR, compressed where that helps.
+//! Messages between two nodes: canonical CBOR, compressed where that helps.
 //!
-//! A push carries one head with what changed, or one document. Requests and their answers carry
-//! anti-entropy: a probe of one hash for each VO; where it differs, a pull that says what the asker
-//! holds and gets what it lacks; and parts by name.
+//! A push carries one head with its changes, or one document. Requests and replies carry anti-entropy: a probe
+//! compares one hash for each VO; where the hashes differ, a pull lists what the requester holds and returns what it
+//! lacks; parts are requested by name.
 //!
-//! Invariant: every frame is within a named size, packed and unpacked, and all that is signed travels
-//! as the exact bytes that were signed.
+//! Invariant: every frame is within a named size, packed and unpacked, and everything signed travels as the exact bytes
+//! that were signed.
 
 use fairmesh_model::cbor::{self, CborError};
 use fairmesh_model::documents::CHARTER_SITES_MAX;
@@ -22,75 +22,74 @@ use crate::next::NextHead;
 use crate::part::{ManifestRow, PARTS_MAX, PartKey};
 use crate::patch;
 
-/// Largest push. Below gossipsub's default message limit of 64 KiB with room for framing; a head whose
-/// changes are longer is pushed without them, and pulled.
+/// Largest push in bytes. Below gossipsub's default message limit of 64 KiB, with room for framing. A head with longer
+/// changes is pushed without them, and receivers pull.
 pub const PUSH_BYTES_MAX: usize = DELTAS_BYTES_MAX;
 
-/// Most bytes that a push may unpack to: a signature and a few kilobytes must not cost everybody more. A
-/// head that changes more than sixty-four whole parts is pushed without them, too.
+/// Most bytes that a push may unpack to: a push reaches all members at once, so a few kilobytes must not cost all of
+/// them more. A head that changes more than 64 whole parts is pushed without its changes, too.
 pub const PUSH_UNPACKED_BYTES_MAX: usize = 4 << 20;
 
-/// Largest request. A pull's vector of 2,000 sites takes 130 KB; more lets one peer make us hold megabytes before we know
-/// what it wants.
+/// Largest request in bytes. A pull's vector of 2,000 sites takes 130 KB. With a higher limit one peer could make us
+/// buffer megabytes before we know what it requests.
 pub const REQUEST_BYTES_MAX: usize = 1 << 20;
 
-/// Largest answer, packed or unpacked: what one exchange may make a node buffer. Larger, and one slow peer blocks a stream
-/// for minutes; smaller, and a newcomer needs many more round trips.
+/// Largest reply in bytes, packed or unpacked: what one exchange may make a node buffer. With a larger one a slow peer
+/// blocks a stream for minutes; with a smaller one a newcomer needs many more round trips.
 pub const RESPONSE_BYTES_MAX: usize = 4 << 20;
 
-/// What an answer aims at before it is cut, unpacked.
+/// Unpacked bytes at which a reply is cut; the requester asks again for the rest.
 pub const FRAME_BYTES_MAX: usize = 1 << 20;
 
-/// What a head stands for in an answer beside its content, generously.
+/// Bytes counted for a head in an answer in addition to its content: an upper estimate.
 pub(crate) const HEAD_BYTES: usize = 512;
 
-/// Most heads, documents and proofs in an answer: no honest one has room for more. A document has a signature, and a
-/// site one proof.
-const HEADS_TOLD_MAX: usize = FRAME_BYTES_MAX / HEAD_BYTES;
-const DOCUMENTS_TOLD_MAX: usize = FRAME_BYTES_MAX / 64;
-const PROOFS_TOLD_MAX: usize = CHARTER_SITES_MAX + 1;
+/// Most heads, documents and proofs in an answer: an honest answer has no room for more. A document contains a
+/// signature, and a site has one proof.
+const ANSWER_HEADS_MAX: usize = FRAME_BYTES_MAX / HEAD_BYTES;
+const ANSWER_DOCUMENTS_MAX: usize = FRAME_BYTES_MAX / 64;
+const ANSWER_PROOFS_MAX: usize = CHARTER_SITES_MAX + 1;
 
-/// Most deltas beside a head: those that are remembered have some bytes each.
-const DELTAS_TOLD_MAX: usize = 4_096;
+/// Most deltas of one head: a replica keeps 16 KiB of them, and the shortest takes some bytes.
+const ANSWER_DELTAS_MAX: usize = 4_096;
 
-/// What a row of a manifest stands for where work is counted: a hash that is compared, and a few tree
-/// look-ups.
+/// Bytes of work counted for a row of a manifest: a hash is compared, with a few tree look-ups.
 pub(crate) const MANIFEST_ROW_BYTES: usize = 64;
 
-/// What something signed stands for where work is counted: a signature that is checked.
+/// Bytes of work counted for a signature check.
 pub const SIGNED_BYTES: usize = 4 << 10;
 
-/// Frames shorter than this are sent as they are.
+/// Frames shorter than this many bytes are not compressed: it would save little.
 const PACKED_FROM: usize = 512;
 
-/// Number of a request, unique in one incarnation of a node.
+/// Number of a request, unique within one start of a node, from 1.
 pub type RequestId = u64;
 
-/// Something fresh, pushed to everybody at once.
+/// New data, pushed to all members at once.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Push {
-    /// A head, and the delta from the head before where it is short enough.
+    /// A head, and the delta from the head before if it is short enough.
     #[serde(rename = "h")]
     Head(ByteBuf, Option<ByteBuf>),
-    /// The head behind one that most members hold.
+    /// A head as the difference from the one before it, which most members hold.
     #[serde(rename = "n")]
     Next(NextHead),
-    /// A charter or a share policy.
+    /// The bytes of a charter or a share policy.
     #[serde(rename = "d")]
     Document(ByteBuf),
-    /// Two heads of one seq.
+    /// Two heads of one site, incarnation and seq: they prove that the site signed both.
     #[serde(rename = "p")]
     Proof(ByteBuf, ByteBuf),
 }
 
-/// What a node holds of one VO, as two halves of one hash. Members choose the heads, and officers the documents, that
-/// go into it: fewer bytes they could make the same of two sets, and show each of them to other members.
+/// What a node holds of one VO, as two hashes. Members choose their heads, and officers the documents: with shorter
+/// hashes they could construct two sets with one hash and show them to different members, who would never notice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Summary {
-    /// Charters and share policies.
+    /// Half a hash over the charters and share policies.
     #[serde(rename = "d")]
     pub documents: Tag,
-    /// Uncovered heads, and proofs of forks.
+    /// [`HeadsSum`](crate::HeadsSum) over the uncovered heads and the proofs of forks.
     #[serde(rename = "h", with = "serde_bytes")]
     pub heads: [u8; 32],
 }
@@ -99,126 +98,130 @@ pub struct Summary {
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Request {
-    /// What do you hold of these?
+    /// Compares what both sides hold of the shared VOs.
     Probe(Probe),
-    /// Send what I lack of this VO.
+    /// Requests what the requester lacks of a VO.
     Pull(Pull),
-    /// Send these parts.
+    /// Requests parts by name.
     Parts {
-        /// The VO.
+        /// The VO of the heads.
         vo: VoId,
-        /// Of which heads, and which of their parts: no more than one head may have.
+        /// Heads with names of their parts; at most [`PARTS_MAX`] names in all.
         #[serde(deserialize_with = "bounded::named")]
         wanted: Vec<(SiteId, Incarnation, Vec<PartKey>)>,
     },
 }
 
-/// What a node holds, and what time it takes it to be.
+/// The sender's clock, and what it holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Probe {
-    /// Its clock.
+    /// The sender's clock when it made the frame.
     pub at: WallTime,
-    /// Its holdings, each VO once.
+    /// A summary of each VO that it shares with the receiver; a receiver ignores repetitions.
     pub vos: Vec<(VoId, Summary)>,
 }
 
-/// What the asker holds of a VO. What is known to agree is left out.
+/// What the requester holds of a VO. The half that is known to agree is absent.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Pull {
-    /// The VO.
+    /// The VO to compare.
     pub vo: VoId,
-    /// Hashes of the documents held.
+    /// Hashes of the requester's documents; `None` if the documents agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub documents: Option<Vec<ContentHash>>,
-    /// Heads held.
+    /// The requester's heads; `None` if the heads agree.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub heads: Option<VectorFrame>,
-    /// Proofs of forks held: whose, and a hash of the two heads. Goes with `heads`.
+    /// The requester's proofs of forks: the site, and a hash of the two heads. Empty without `heads`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub proofs: Vec<(SiteId, Tag)>,
 }
 
-/// A head that the asker lacks.
+/// A head that the requester lacks.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct HeadItem {
-    /// Its exact bytes.
+    /// The signed head, in the exact bytes that its site signed.
     #[serde(rename = "h")]
     pub head: ByteBuf,
-    /// What it stands for.
+    /// Its parts, as far as the requester lacks them.
     #[serde(rename = "t")]
-    pub told: Told,
+    pub content: HeadContent,
 }
 
-/// What a head stands for, as far as the asker needs to be told.
+/// The content of a head, in the shortest form that completes what the requester holds.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Told {
-    /// The deltas from the asker's head to this one.
-    Deltas(#[serde(deserialize_with = "bounded::at_most::<_, _, DELTAS_TOLD_MAX>")] Vec<ByteBuf>),
-    /// All parts: the asker holds nothing of the site.
+pub enum HeadContent {
+    /// The deltas from the requester's head to this one, in order.
+    Deltas(#[serde(deserialize_with = "bounded::at_most::<_, _, ANSWER_DELTAS_MAX>")] Vec<ByteBuf>),
+    /// All parts: the requester holds nothing of the site.
     Whole(
         #[serde(deserialize_with = "bounded::at_most::<_, _, PARTS_MAX>")] Vec<(PartKey, ByteBuf)>,
     ),
-    /// Lines of the manifest that changed since the asker's head, and parts that went.
+    /// Rows of the manifest that changed since the requester's head, and removed parts. There may be too many, never
+    /// too few.
     Since(
         Vec<ManifestRow>,
         #[serde(deserialize_with = "bounded::at_most::<_, _, GONE_MAX>")] Vec<PartKey>,
     ),
-    /// The whole manifest.
+    /// The whole manifest; the requester then requests the parts that it lacks.
     Manifest(Vec<ManifestRow>),
 }
 
-/// The answer to a request.
+/// The reply to a request.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Response {
-    /// What the answerer holds; VOs that it does not share with the asker are left out.
+    /// What the responder holds; VOs that it does not share with the requester are left out.
     Probe(Probe),
-    /// What the asker lacks.
+    /// What the requester lacks.
     Pull(PullAnswer),
-    /// Some of the parts that were asked for, in any order.
+    /// Some of the requested parts, in any order: their hashes identify them.
     Parts(#[serde(deserialize_with = "bounded::at_most::<_, _, PARTS_MAX>")] Vec<ByteBuf>),
-    /// The answerer does not serve this to this peer.
+    /// The responder does not serve this to this peer; the text says why.
     Refused(String),
 }
 
-/// What the asker lacks, as far as it fits.
+/// What the requester lacks, as far as it fits into one reply.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct PullAnswer {
-    /// Charters and share policies, in an order in which they can be adopted.
+    /// Charters and share policies, in an order in which they can be adopted: a policy after the charter that names its
+    /// signers.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "bounded::documents::<_, DOCUMENTS_TOLD_MAX>"
+        deserialize_with = "bounded::documents::<_, ANSWER_DOCUMENTS_MAX>"
     )]
     pub documents: Vec<ByteBuf>,
-    /// Proofs of forks.
+    /// Proofs of forks that the requester does not list.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "bounded::at_most::<_, _, PROOFS_TOLD_MAX>"
+        deserialize_with = "bounded::at_most::<_, _, ANSWER_PROOFS_MAX>"
     )]
     pub proofs: Vec<(ByteBuf, ByteBuf)>,
-    /// Heads.
+    /// Heads that are newer than the requester's, each incarnation of a site once.
     #[serde(
         default,
         skip_serializing_if = "Vec::is_empty",
-        deserialize_with = "bounded::at_most::<_, _, HEADS_TOLD_MAX>"
+        deserialize_with = "bounded::at_most::<_, _, ANSWER_HEADS_MAX>"
     )]
     pub heads: Vec<HeadItem>,
-    /// Whether there is more: ask again.
+    /// Whether the reply was cut: the requester should pull again.
     #[serde(default, skip_serializing_if = "is_false")]
     pub more: bool,
-    /// The vector was a difference from one that the answerer does not hold: send it in full.
+    /// Whether the vector was a difference from one that the responder does not hold: the requester should send it in
+    /// full.
     #[serde(default, skip_serializing_if = "is_false")]
     pub need_full: bool,
 }
 
-impl Told {
-    /// About as many bytes as it unpacks to.
+impl HeadContent {
+    /// Bytes of work that taking it in costs, an estimate: what it unpacks to, or its rows.
     pub(crate) fn unpacked_bytes(&self) -> usize {
         match self {
             Self::Deltas(deltas) => {
+                // Deltas that cannot be read cost nothing further: they are dropped before they are unpacked.
                 let read = Delta::read_all(deltas).unwrap_or_default();
                 let unpacked: usize = read.iter().map(Delta::unpacked_bytes).sum();
                 unpacked + deltas.iter().map(|delta| delta.len()).sum::<usize>()
@@ -235,13 +238,12 @@ fn is_false(value: &bool) -> bool {
 }
 
 impl Push {
-    /// Encodes.
+    /// Encodes as canonical CBOR, not compressed: the deltas in it are.
     pub fn to_bytes(&self) -> Vec<u8> {
         cbor::to_vec(self)
     }
 
-    /// The head that it carries, if it carries one that is whole or comes behind `last`. Its signature
-    /// is not checked.
+    /// The head in the push; a [`Push::Next`] needs `last`, the head before it. The signature is not checked.
     pub fn head(&self, last: Option<&Signed<Head>>) -> Option<Signed<Head>> {
         match self {
             Self::Head(bytes, _) => Signed::parse(bytes).ok(),
@@ -253,54 +255,56 @@ impl Push {
         }
     }
 
-    /// Decodes.
+    /// Decodes a push of at most [`PUSH_BYTES_MAX`] bytes.
     ///
     /// # Errors
-    /// What is not a push.
+    /// The bytes are not a push in canonical CBOR.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, CborError> {
         cbor::from_slice(bytes, PUSH_BYTES_MAX)
     }
 }
 
 impl Request {
-    /// Encodes.
+    /// Encodes as a frame for a stream, compressed if that makes it shorter.
     pub fn to_bytes(&self) -> Vec<u8> {
         pack(self)
     }
 
-    /// Decodes.
+    /// Decodes a request of at most [`REQUEST_BYTES_MAX`] bytes, unpacked.
     ///
     /// # Errors
-    /// What is not a request.
+    /// The bytes are not a request in canonical CBOR, or unpack to more.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         unpack(bytes, REQUEST_BYTES_MAX)
     }
 }
 
 impl Response {
-    /// Encodes.
+    /// Encodes as a frame for a stream, compressed if that makes it shorter.
     pub fn to_bytes(&self) -> Vec<u8> {
         pack(self)
     }
 
-    /// Decodes.
+    /// Decodes a reply of at most [`RESPONSE_BYTES_MAX`] bytes, unpacked.
     ///
     /// # Errors
-    /// What is not an answer.
+    /// The bytes are not a reply in canonical CBOR, or unpack to more.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, String> {
         unpack(bytes, RESPONSE_BYTES_MAX)
     }
 }
 
-/// How many bytes a request or an answer is, unpacked, by what it says: it unpacks to no more.
+/// Bytes that a frame of a request or a reply claims to unpack to, an upper limit of what it does unpack to. For the
+/// budget of a peer, which must be charged before anything is unpacked.
 pub fn unpacked_bytes(frame: &[u8]) -> usize {
     let claimed = frame.strip_prefix(&[1]).and_then(patch::claimed);
+    // A claim above the limit is never unpacked, so it costs only the frame.
     let claimed = claimed.filter(|bytes| *bytes <= RESPONSE_BYTES_MAX);
     claimed.unwrap_or(0).max(frame.len())
 }
 
-/// A frame: a byte that says whether the rest is packed. Paths that are repeated from part to part,
-/// two thirds of what a newcomer gets, cost next to nothing in a packed one.
+/// A frame: one byte that says whether the rest is packed. Account paths repeat from part to part and are two thirds of
+/// what a newcomer gets; packed, they cost almost nothing.
 fn pack(value: &impl Serialize) -> Vec<u8> {
     let mut plain = cbor::to_vec(value);
     if plain.len() >= PACKED_FROM {

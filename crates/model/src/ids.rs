@@ -196,12 +196,12 @@ impl Seq {
     }
 }
 
-/// What one incarnation of one site publishes: its heads in a VO follow each other.
+/// One start of one site's node. In each VO its heads are numbered from 1 without gaps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub struct StreamId {
-    /// Who counts.
+pub struct IncarnationId {
+    /// The site that counts and signs.
     pub site: SiteId,
-    /// In which of its incarnations.
+    /// The start, higher than that of any earlier start the site remembers.
     pub incarnation: Incarnation,
 }
 

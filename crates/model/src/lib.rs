@@ -40,7 +40,7 @@ pub use documents::{
 };
 pub use factor::Factor;
 pub use hashing::HashSecret;
-pub use ids::{AllocationId, ContentHash, Incarnation, KeyId, Seq, SiteId, StreamId, VoId};
+pub use ids::{AllocationId, ContentHash, Incarnation, IncarnationId, KeyId, Seq, SiteId, VoId};
 pub use importance::Importance;
 pub use path::AccountPath;
 pub use record::{Chunk, JobKey, Origin, Placement, RunningJob, Terms, UsageRecord};

@@ -1,10 +1,10 @@
-//! What the journal's files were found to hold.
+//! The rounds that a start finds in the journal's files.
 //!
-//! Invariant: what is taken from them are rounds in their order, each whole, and of each file a first
-//! part of what was written: counters behind a gap are never taken, as they would be those of an
-//! earlier day where a later row was in the gap. Where the store has all that can have been in the gap there is none.
+//! Invariant: rounds are taken in order, each whole, and of each file only a prefix of what was written. Counters
+//! after a gap are never taken, because a later row of the same counter may have been in the gap. If the store has
+//! everything that can have been in the gap, there is none.
 //!
-//! Deliberately not here: what becomes of it (`start`).
+//! Deliberately not here: what a start does with the rounds (`start`).
 
 use std::collections::BTreeMap;
 
@@ -14,18 +14,18 @@ use fairmesh_site::{Table, Write, marks_lost};
 use crate::frame::{Content, End, HEAD_BYTES, Head, Logged, parse, parse_head};
 use crate::op::{FileName, JOURNAL, JOURNAL_OLD};
 
-/// A file, as it was read.
+/// What reading a file of the data folder returned.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum FileRead {
-    /// There is none.
+    /// The file does not exist.
     Absent,
-    /// Its bytes.
+    /// The whole content.
     Bytes(Vec<u8>),
-    /// The machine refused, and why.
+    /// The file exists and cannot be read; the text is the system's error. A start must not treat it as absent.
     Refused(String),
 }
 
-/// Rows by their keys, each as the last round left it.
+/// Rows by table and key, each as the last round left it; `None` for a deleted row.
 pub(crate) type Rows = BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>;
 
 /// Both files as one log.
@@ -33,23 +33,25 @@ pub(crate) type Rows = BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>;
 pub(crate) struct Found {
     /// The lineage of the store that they belong to; `None` if there is nothing to be read.
     pub(crate) lineage: Option<u64>,
-    /// All rounds that can be relied upon, in order.
+    /// All rounds that may be used, in order.
     pub(crate) rounds: Vec<Logged>,
     /// How the current file ends; `None` if there is none.
     pub(crate) end: Option<End>,
     /// Where its last good round before the first bad byte ends.
     pub(crate) good_bytes: u64,
-    /// What it began with, from when on no mark of a job is missing, and the number of the store's batch then.
+    /// The first round's number and its rows of how far counters reached. From then on no mark of a job is missing.
     began: Option<(u64, Vec<Write>)>,
-    /// Whole rounds behind that, which nobody may rely upon who lacks what was between.
+    /// Whole rounds after the first bad byte: usable only by a store that has everything in between.
     behind: Vec<Logged>,
-    /// What is wrong, in words.
+    /// What is damaged, for the operator.
     pub(crate) damage: Option<String>,
 }
 
 impl Found {
-    /// Reads the old and the current file. The error is why the current one cannot be read; an old
-    /// one that cannot is left out, and named.
+    /// Reads the old and the current file. An old file that cannot be read is left out and reported as damage.
+    ///
+    /// # Errors
+    /// Why the current file cannot be read. It may hold acknowledged rounds, so the node must not start without it.
     pub(crate) fn read(old: &FileRead, current: &FileRead) -> Result<Self, String> {
         let current = read_one(&JOURNAL, current)?;
         Ok(match read_one(&JOURNAL_OLD, old) {
@@ -62,11 +64,12 @@ impl Found {
         })
     }
 
-    /// Takes the rounds behind the first bad byte, too, as far as the store they belong to lacks nothing between: it has
-    /// come as far as the batch `number`, and each round behind that has the next one.
+    /// Also takes the rounds after the first bad byte, if the store has everything in between: it contains the rounds
+    /// up to `number`, and each further round has the next number.
     pub(crate) fn close_gap(&mut self, number: u64) {
         let mut last = number;
         let mut next = |round: &Logged| {
+            // Consecutive numbers prove that no round is missing between the store's last one and this one.
             let is_next = round.number <= last + 1;
             last = last.max(round.number);
             is_next
@@ -81,12 +84,14 @@ impl Found {
         }
     }
 
-    /// Says in rows that a store lacks which has come as far as the batch `number`, or that knows none of them, until when
-    /// the marks of jobs are lost: the log has none from before it began, and counters that reach to then.
-    pub(crate) fn say_which_marks_are_lost(&self, number: Option<u64>, lacking: &mut Rows) {
+    /// Notes in the rows that a store lacks until when its marks of jobs are lost: the journal has no marks from
+    /// before it began, but counters that include those jobs. `number` is the store's last round, `None` for a store
+    /// of another lineage. Without the note a feed that repeats such a job would count it twice.
+    pub(crate) fn note_lost_marks(&self, number: Option<u64>, lacking: &mut Rows) {
         let Some((began, rows)) = &self.began else {
             return;
         };
+        // A store that has followed past the journal's beginning has the earlier marks itself.
         let has_all = number.is_some_and(|number| number >= *began);
         if has_all || mutated!(LostMarksUnsaid) {
             return;
@@ -101,8 +106,8 @@ impl Found {
         }
     }
 
-    /// The rows that a store lacks which has come as far as the batch `number`, or that knows none
-    /// of them. A later row replaces an earlier.
+    /// The rows that a store with the rounds up to `number` lacks; all rows for `None`. A later row replaces an
+    /// earlier one.
     pub(crate) fn lacking(&self, number: Option<u64>) -> Rows {
         let lacks = |round: &&Logged| {
             let newer =
@@ -125,6 +130,7 @@ fn read_one(name: &FileName, read: &FileRead) -> Result<Option<Content>, String>
     };
     match parse_head(bytes) {
         Head::Of(lineage) => Ok(Some(parse(bytes, lineage))),
+        // Its frames are good: only a bit of the head flipped. `Damaged` makes the start replace the file.
         Head::Flipped(lineage, bad_at) => Ok(Some(Content {
             end: End::Damaged,
             bad_at,
@@ -150,12 +156,13 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
     let head_is_good = |content: &Content| content.good_bytes >= HEAD_BYTES;
     let lineage_of = |content: &Content| head_is_good(content).then_some(content.lineage);
     let of_current = current.as_ref().and_then(lineage_of);
-    // A stray one of another store's is no part of this log.
+    // An old file of another lineage belongs to a store that was replaced; its counters are not this store's.
     let old = old.filter(|old| head_is_good(old));
     if let Some(mut old) = old.filter(|old| of_current.is_none_or(|of| of == old.lineage)) {
         if old.end != End::Whole {
             found.damage = Some(damage_at(&JOURNAL_OLD, old.bad_at));
-            // Without what follows it, a counter that moved on would stand here once more.
+            // Rounds are missing between the two files, so a counter here may be older than one in the missing
+            // rounds. Marks are safe: they only say that a job has been counted.
             let is_mark = |write: &Write| !is_counter(write.table);
             let rounds = &mut old.rounds;
             rounds
@@ -180,7 +187,7 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
     found
 }
 
-/// What a file began with of how far counters reach, and the number of the store's batch then.
+/// The number of a file's first round, and its rows of how far counters reached then.
 fn began(rounds: &[Logged]) -> Option<(u64, Vec<Write>)> {
     let number = rounds.first()?.number;
     let first = rounds.iter().take_while(|round| round.number == number);
@@ -189,7 +196,7 @@ fn began(rounds: &[Logged]) -> Option<(u64, Vec<Write>)> {
     Some((number, reach.collect()))
 }
 
-/// Whether a row of the table is a counter, which moves on.
+/// Whether rows of the table are counters: an old row of them must never replace a newer one.
 pub(crate) fn is_counter(table: Table) -> bool {
     matches!(table, Table::Ledger | Table::Rights)
 }

@@ -1,12 +1,11 @@
-//! The form of the journal's bytes.
+//! The encoding of the journal.
 //!
-//! A file begins with a line for people that ends in the version of the form, the lineage of the
-//! store that it belongs to and a checksum. Then frames follow: a mark, the length, a checksum, and
-//! one round: the number of the store's batch and the rows that it changed.
+//! A file begins with a readable line that ends in the version of the encoding, the lineage of its store and a
+//! checksum. Frames follow: a mark, the length, a checksum, and one round, which is the round's number and its rows.
 //!
-//! Invariant: a checksum covers the content and its place in the file, so nothing is taken for a
-//! frame but what was written as one, there. The end of a file is either whole, or *torn* (a crash
-//! cut its last frame short), or *damaged* (a whole frame lies behind the first bad one).
+//! Invariant: a checksum covers the content and its offset in the file, so only bytes that were written as a frame at
+//! that offset are read as one. A file ends *whole*, *torn* (a crash cut the last frame short) or *damaged* (a whole
+//! frame follows the first bad byte).
 //!
 //! Deliberately not here: which files there are (`found`, `journal`), and what rows mean.
 
@@ -14,31 +13,31 @@ use fairmesh_model::{mutant, mutated};
 use fairmesh_site::{Table, Write};
 use sha2::{Digest, Sha256};
 
-/// What a file begins with, up to its version.
+/// The first bytes of a file, up to the version.
 const TITLE: &[u8] = b"fairmesh journal ";
 
-/// The version of the form that this release writes, and the only one that it reads.
+/// The version of the encoding that this release writes, and the only one that it reads.
 const VERSION: u8 = b'2';
 
 const LINEAGE_BYTES: usize = 8;
 const SUM_BYTES: usize = 8;
 
-/// Bytes of a file's head.
+/// Bytes of a file's head: title, version and line end, lineage, checksum.
 pub(crate) const HEAD_BYTES: usize = TITLE.len() + 2 + LINEAGE_BYTES + SUM_BYTES;
 
-/// What every frame begins with, so that a whole one can be found behind a bad one.
+/// The first bytes of each frame, so that a whole frame can be found after a bad one. 0xf5 occurs in no UTF-8 text.
 const FRAME_MARK: [u8; 4] = *b"\xf5FMr";
 
-/// Bytes of a frame beside its rows: mark, length, checksum, number.
+/// Bytes of a frame without its rows: mark, length, checksum, number.
 const FRAME_BYTES: usize = 4 + 4 + SUM_BYTES + 8;
 
 const DELETED: u8 = 0;
 const SET: u8 = 1;
 
-/// The rows that one batch of the store changed.
+/// One round in the journal.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Logged {
-    /// The batch's number in the store of the file's lineage.
+    /// The round's number in the file's lineage.
     pub(crate) number: u64,
     pub(crate) writes: Vec<Write>,
 }
@@ -46,40 +45,41 @@ pub(crate) struct Logged {
 /// How a file ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum End {
-    /// With its last frame.
+    /// Exactly after a frame.
     Whole,
-    /// In the middle of a frame that was being written.
+    /// Bytes follow the last good frame, and none of them is a whole frame: most likely an interrupted write.
     Torn,
-    /// Not where it should: what follows the last good frame cannot be relied upon.
+    /// A whole frame follows the first bad byte, so acknowledged bytes have changed.
     Damaged,
 }
 
-/// What a file holds.
+/// The rounds of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Content {
     pub(crate) lineage: u64,
     /// All rounds before the first bad byte.
     pub(crate) rounds: Vec<Logged>,
-    /// Where the last of them ends.
+    /// Offset after the last of them.
     pub(crate) good_bytes: usize,
-    /// Where the first bad byte is, if there is one: there, or in the head.
+    /// Offset of the first bad byte, if there is one: `good_bytes`, or a byte of the head.
     pub(crate) bad_at: usize,
-    /// All whole rounds behind it.
+    /// All whole rounds after the first bad byte.
     pub(crate) behind: Vec<Logged>,
     pub(crate) end: End,
 }
 
-/// The head of a file.
+/// The head of a file as read; the number is the lineage of its store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Head {
     Of(u64),
-    /// It was that of this lineage before a bit of this byte was flipped.
+    /// One flipped bit, in the byte at this offset, was corrected.
     Flipped(u64, usize),
+    /// Another version of the encoding.
     Other(u8),
     Damaged,
 }
 
-/// The head of a file that belongs to the store of this lineage.
+/// The bytes of the head of a file for a store of this lineage.
 pub(crate) fn head(lineage: u64) -> Vec<u8> {
     let mut head = [TITLE, &[VERSION, b'\n'], &lineage.to_be_bytes()].concat();
     let sum = checksum(TITLE, &head);
@@ -87,7 +87,8 @@ pub(crate) fn head(lineage: u64) -> Vec<u8> {
     head
 }
 
-/// Reads a file's head; of one that cannot be read each bit is tried.
+/// Reads a file's head. If it is bad, each bit is tried: without the head, one flipped bit would make the whole journal
+/// unusable, because nothing else names its lineage.
 pub(crate) fn parse_head(bytes: &[u8]) -> Head {
     let head = read_head(bytes);
     let Some(first) = bytes.first_chunk::<HEAD_BYTES>() else {
@@ -128,7 +129,7 @@ fn read_head(bytes: &[u8]) -> Head {
     }
 }
 
-/// The frame of the batch `number`, to be written at `offset`.
+/// The frame of round `number`, to be written at `offset` bytes from the file's beginning.
 pub(crate) fn frame<'a>(
     writes: impl IntoIterator<Item = &'a Write>,
     number: u64,
@@ -154,12 +155,14 @@ pub(crate) fn frame<'a>(
     let length = u32::try_from(rows.len()).expect("a round is far below 4 GiB");
     head[..4].copy_from_slice(&FRAME_MARK);
     head[4..8].copy_from_slice(&length.to_be_bytes());
+    // The offset is in the checksum: a frame of an earlier file in a reused disk block is not taken for one of this
+    // file.
     head[8..16].copy_from_slice(&frame_sum(number, offset, rows));
     head[16..].copy_from_slice(&number.to_be_bytes());
     frame
 }
 
-/// Reads a file of this release's version, up to the first bad byte.
+/// Reads the frames of a file of this release's version. `lineage` is that of its head.
 pub(crate) fn parse(bytes: &[u8], lineage: u64) -> Content {
     let mut rounds = Vec::new();
     let mut at = HEAD_BYTES.min(bytes.len());
@@ -167,6 +170,8 @@ pub(crate) fn parse(bytes: &[u8], lineage: u64) -> Content {
         rounds.push(round);
         at = next;
     }
+    // A frame after the first bad byte tells damage from an interrupted write: writes are appended in order, so a crash
+    // leaves nothing after the torn one.
     let (mut behind, mut from) = (Vec::new(), at + 1);
     while let Some((round, next)) = next_frame(bytes, from) {
         behind.push(round);
@@ -189,7 +194,7 @@ pub(crate) fn parse(bytes: &[u8], lineage: u64) -> Content {
     }
 }
 
-/// The first whole frame at or behind `from`, and where it ends.
+/// The first whole frame that begins at or after `from`, and the offset after it.
 fn next_frame(bytes: &[u8], from: usize) -> Option<(Logged, usize)> {
     let mark_at = |at: &usize| bytes[*at..].starts_with(&FRAME_MARK);
     (from..bytes.len())
@@ -197,7 +202,7 @@ fn next_frame(bytes: &[u8], from: usize) -> Option<(Logged, usize)> {
         .find_map(|at| frame_at(bytes, at))
 }
 
-/// The frame at `at`, if there is a good one, and where it ends.
+/// The frame that begins at `at`, if its checksum fits, and the offset after it.
 fn frame_at(bytes: &[u8], at: usize) -> Option<(Logged, usize)> {
     let (head, rest) = bytes.get(at..)?.split_first_chunk::<FRAME_BYTES>()?;
     if head[..4] != FRAME_MARK {
@@ -243,7 +248,8 @@ fn parse_rows(mut rows: &[u8]) -> Option<Vec<Write>> {
     Some(writes)
 }
 
-/// The first eight bytes of SHA-256 over the lengths and bytes of key (with its table) and value.
+/// The first eight bytes of SHA-256 over the key's length as eight bytes, the key and the value. The length separates
+/// the two, so no byte can move from one to the other unnoticed.
 pub fn checksum(key: &[u8], value: &[u8]) -> [u8; SUM_BYTES] {
     let mut hash = Sha256::new();
     hash.update((key.len() as u64).to_be_bytes());

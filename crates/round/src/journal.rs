@@ -1,15 +1,14 @@
-//! The journal: the site's own counters, job marks, corrections and forwarded jobs once more, in files that are not the
-//! store's.
+//! The journal: a second copy of the rows that no peer has, in files outside the store.
 //!
-//! Peers hold what was published, and nobody else holds the rest; so each round's rows of own
-//! counters, rights, holds, job marks, corrections and forwarded jobs are written and synced here, which acknowledges
-//! them. The store follows; one that is behind, lost or comes back older than its journal is brought up to it.
+//! Peers hold what was published. Own counters, rights, holds, job marks, corrections and forwarded jobs exist only
+//! here. Each round appends its rows of these tables and syncs them, which makes the round durable. The store
+//! follows. A start brings a store up to the journal if the store is behind, lost, or restored from an older copy.
 //!
-//! `site.journal` grows to [`JOURNAL_BYTES_MAX`]; then it becomes `site.journal.old`, and a new one
-//! begins with the counters that nobody else holds. The two are one log, the old one first.
+//! `site.journal` grows to [`JOURNAL_BYTES_MAX`]. Then it becomes `site.journal.old`, and a new one begins with the
+//! counters that only this site holds. The two files are one log, the old one first.
 //!
-//! Invariant: at any moment, whatever crash comes, the two hold every acknowledged row that no peer
-//! has, and the marks of the jobs of at least the last [`JOURNAL_BYTES_MAX`] bytes.
+//! Invariant: after any crash the two files hold every acknowledged row that no peer has, and the marks of the jobs
+//! of at least the last [`JOURNAL_BYTES_MAX`] bytes.
 //!
 //! Deliberately not here: which rows those are (`fairmesh-site`), and reading them back (`found`).
 
@@ -19,16 +18,15 @@ use fairmesh_site::{Table, Write};
 use crate::frame::{frame, head};
 use crate::op::{JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op};
 
-/// Size at which the journal is begun anew, or twice its size when it was last begun, if that is
-/// more. Bounds what a start has to read and, with the marks in it, for how many jobs a feed may
-/// say again what it said before a store was lost: some 30,000 where jobs come one by one, 100,000
-/// where they come by the hundred.
+/// Bytes at which the journal is rotated, or twice its size after the last rotation if that is more. Bounds what a
+/// start reads. It also bounds how many of the latest jobs a feed can repeat after the store was lost without
+/// counting twice: some 30,000 if jobs arrive one by one, 100,000 if they arrive by the hundred.
 pub const JOURNAL_BYTES_MAX: u64 = 8 << 20;
 
-/// Rows in one frame of those that a journal begins with. Bounds what one bad bit costs.
+/// Rows in one frame at a journal's beginning. Bounds what one flipped bit makes unreadable.
 const ROWS_PER_FRAME: usize = 4_096;
 
-/// Where the journal ends.
+/// The end of the journal's file. Offsets are counted here, not read from the disk, because operations run later.
 #[derive(Debug)]
 pub(crate) struct Journal {
     lineage: u64,
@@ -38,7 +36,7 @@ pub(crate) struct Journal {
 }
 
 impl Journal {
-    /// A journal that goes on at `bytes`.
+    /// A journal whose file has `bytes` bytes.
     pub(crate) fn at(lineage: u64, bytes: u64, bytes_max: u64) -> Self {
         Self {
             lineage,
@@ -48,12 +46,13 @@ impl Journal {
         }
     }
 
-    /// Writes and syncs those of a batch's rows that belong here.
+    /// Appends and syncs those of a round's rows that only this site holds; nothing if there are none.
     pub(crate) fn append(&mut self, writes: &[Write], number: u64) -> Vec<Op> {
         let mut own = writes.iter().filter(is_own).peekable();
         if own.peek().is_none() || mutated!(JournalUnwritten) {
             return Vec::new();
         }
+        // One frame for the round: a mark and its counters become durable together or not at all.
         let (at, bytes) = (self.bytes, frame(own, number, self.bytes));
         self.bytes += bytes.len() as u64;
         let write = Op::Write {
@@ -67,14 +66,16 @@ impl Journal {
         vec![write, Op::Sync(JOURNAL)]
     }
 
-    /// Whether it has grown so much that it should be begun anew.
+    /// Whether the journal should be rotated.
     pub(crate) fn is_full(&self) -> bool {
         self.bytes > self.bytes_max
     }
 
-    /// Makes it the old one, and begins another with `rows`. Between the renames there is none of its
-    /// name: [`tidy`](crate::tidy) goes on from there.
+    /// Renames the journal to the old one and begins another with `rows`. Between the renames there is no current
+    /// one; a start then finishes the rotation ([`tidy`](crate::tidy)).
     pub(crate) fn rotate(&mut self, number: u64, rows: &[Write]) -> Vec<Op> {
+        // The new file is whole and synced before the first rename. Names are synced after each rename: a disk that
+        // kept only the second one would have replaced the current journal without keeping it as the old one.
         let mut ops = self.write_new(number, rows);
         for (from, to) in [(JOURNAL, JOURNAL_OLD), (JOURNAL_NEW, JOURNAL)] {
             ops.extend([Op::Rename { from, to }, Op::SyncNames]);
@@ -82,8 +83,7 @@ impl Journal {
         ops
     }
 
-    /// Begins anew with `rows`, in the place of all that was there: it is of another lineage or
-    /// damaged, so that it is not read even if it comes back.
+    /// Begins a new journal with `rows` in place of both files, which are damaged or of another lineage.
     pub(crate) fn replace(&mut self, number: u64, rows: &[Write]) -> Vec<Op> {
         let mut ops = self.write_new(number, rows);
         let (from, to) = (JOURNAL_NEW, JOURNAL);
@@ -98,13 +98,15 @@ impl Journal {
     /// Writes and syncs a file that begins with `rows`, under its temporary name.
     fn write_new(&mut self, number: u64, rows: &[Write]) -> Vec<Op> {
         let mut bytes = head(self.lineage);
-        // There is a first frame whatever there is to begin with: its number says from when on the journal has all.
+        // The first frame is written even without rows: its number tells a start from which round on the journal is
+        // complete.
         let (first, others) = rows.split_at(rows.len().min(ROWS_PER_FRAME));
         for rows in std::iter::once(first).chain(others.chunks(ROWS_PER_FRAME)) {
             let at = bytes.len() as u64;
             bytes.extend(frame(rows, number, at));
         }
         self.bytes = bytes.len() as u64;
+        // A site with more own counters than fit the limit would otherwise rotate in every round.
         self.bytes_max = self.least_bytes_max.max(2 * self.bytes);
         vec![
             Op::Create(JOURNAL_NEW),
@@ -119,7 +121,7 @@ impl Journal {
     }
 }
 
-/// Whether nobody but this site may hold such a row.
+/// Whether only this site may hold a row of this table. Documents, heads and parts come back from peers.
 pub(crate) fn is_own(write: &&Write) -> bool {
     use Table::{Audit, Forwarded, Holds, Instalments, Jobs, Ledger, Reach, Rights};
     matches!(

@@ -1,9 +1,9 @@
-//! The node's own round, without its disk: what becomes durable before anything is said, and what a
-//! start makes of whatever a crash has left (`docs/round.md`).
+//! The node's round and its start, without the disk: what becomes durable before anything is sent, and how a start
+//! recovers from whatever a crash has left (`docs/round.md`).
 //!
-//! Events of a handful of inputs go in, [`Step`]s come out in order: operations on files and on the
-//! store, then what is to be sent, answered and acknowledged. The node carries them out on a real
-//! disk, the simulator on one that tears writes, loses what was not synced, flips bits and fills.
+//! A few inputs go in, [`Step`]s come out in order: operations on files and on the store, then everything that is sent,
+//! answered and acknowledged. The node carries them out on a real disk. The simulator carries them out on a disk that
+//! tears writes, loses unsynced data, flips bits and fills up.
 //!
 //! Invariants:
 //! - no effect comes before the operations that make all changes of its round durable;

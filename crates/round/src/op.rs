@@ -1,8 +1,8 @@
-//! What is done to a disk, by value.
+//! Operations on a disk, by value.
 //!
-//! Operations are carried out in order, and none behind one that failed: then the node stops. What
-//! was written is durable behind the [`Op::Sync`] of its file, and a name behind [`Op::SyncNames`];
-//! an [`Op::Apply`] is durable, whole, when it is done. A crash leaves any first part of the rest.
+//! They are carried out in order. After one that fails nothing more is done: the node stops. Written bytes are
+//! durable after the [`Op::Sync`] of their file, names after [`Op::SyncNames`], and an [`Op::Apply`] is durable as a
+//! whole when it ends. Of everything else a crash leaves any prefix.
 
 use std::borrow::Cow;
 
@@ -11,70 +11,71 @@ use fairmesh_site::{Effect, Write};
 /// A file of the data folder, by its name there.
 pub type FileName = Cow<'static, str>;
 
-/// The journal.
+/// The journal that rounds are appended to.
 pub const JOURNAL: FileName = Cow::Borrowed("site.journal");
-/// What the journal was before it was last begun anew.
+/// The journal before the last rotation. Both journals are one log, this one first.
 pub const JOURNAL_OLD: FileName = Cow::Borrowed("site.journal.old");
-/// The next journal, while it is made.
+/// The next journal until it is renamed. A crash may leave one; [`tidy`](crate::tidy) finishes or removes it.
 pub const JOURNAL_NEW: FileName = Cow::Borrowed("site.journal.new");
-/// The small file that survives the store's loss.
+/// The file with the incarnation floor and the site's id, which must survive the loss of the store.
 pub const SIDE: FileName = Cow::Borrowed("site.state");
-/// The next one, while it is made.
+/// The next `site.state` until it is renamed.
 pub const SIDE_NEW: FileName = Cow::Borrowed("site.state.new");
 
-/// One operation.
+/// One operation on a file, on the folder's names, or on the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Op {
-    /// Makes an empty file, in the place of whatever has its name.
+    /// Creates an empty file; an existing one is emptied.
     Create(FileName),
-    /// Puts `bytes` into a file, `at` bytes from its beginning.
+    /// Appends `bytes` to a file. A crash may leave any prefix of them, or zeros.
     Write {
-        /// The file.
+        /// Name in the data folder.
         file: FileName,
-        /// Where: at its end.
+        /// Offset in bytes: always the file's length.
         at: u64,
-        /// What.
+        /// One or more whole frames, or a whole file.
         bytes: Vec<u8>,
     },
-    /// Makes all that was written to a file durable.
+    /// Makes all bytes written to a file durable, but not its name.
     Sync(FileName),
-    /// Gives a file another name, in the place of whatever has that.
+    /// Renames a file atomically; a file with the new name is replaced.
     Rename {
-        /// Its name.
+        /// The old name.
         from: FileName,
-        /// Its next name.
+        /// The new name.
         to: FileName,
     },
-    /// Keeps a copy of a file, if there is one. Nothing rests on it.
+    /// Copies a file for the operator, if it exists. No invariant needs the copy, so a failure is not fatal.
     Copy {
-        /// The file.
+        /// Name of the file to copy.
         from: FileName,
-        /// The copy's name.
+        /// Name of the copy.
         to: FileName,
     },
-    /// Removes a file, if there is one.
+    /// Removes a file if it exists.
     Remove(FileName),
-    /// Makes all names of the folder durable.
+    /// Makes creations, renames and removals in the data folder durable.
     SyncNames,
-    /// Applies rows to the store as one change, which is durable when this is done.
+    /// Applies rows to the store as one atomic change, durable when this ends.
     Apply {
-        /// The number that the change gets, above that of any before it.
+        /// Number of the change, above that of every earlier one: the last round whose rows it contains.
         number: u64,
-        /// The rows; a later one replaces an earlier.
+        /// The rows; a later row of one key replaces an earlier one.
         writes: Vec<Write>,
     },
 }
 
-/// One step of a round.
+/// One step of a round, to be carried out before the next.
 #[derive(Debug)]
 pub enum Step {
-    /// On the disk.
+    /// An operation on the disk.
     Disk(Op),
-    /// To the world. Never a `Persist`: that has become operations.
+    /// An effect that leaves the node, or a reply. Never a `Persist`: those have become operations.
     Do(Effect),
 }
 
-/// A file's other name.
+/// The name under which a damaged file is kept: with the Unix time in seconds, so that a second one does not replace
+/// it.
 pub(crate) fn aside(file: &FileName, seconds: u64) -> FileName {
     format!("{file}.damaged-{seconds}").into()
 }

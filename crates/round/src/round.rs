@@ -1,16 +1,15 @@
-//! A handful of inputs, made durable in one write, and then answered.
+//! Up to [`ROUND_MAX`] inputs, made durable by one sync and then answered.
 //!
-//! For each input: [`Round::event`] looks its jobs' marks up, the site handles the event, and
-//! [`Round::took`] keeps what the site wants done. [`Round::finish`] says all of it in order: the
-//! journal, its sync, the store's batch where one is due, the journal begun anew if it has grown long; and then
-//! what is sent, answered and acknowledged. Making a change durable earlier than its place among the effects
-//! says is always safe. So a busy node pays for one sync where a naive one pays for hundreds.
+//! For each input, [`Round::event`] looks up the marks of its jobs, the site handles the event, and
+//! [`Round::push_effects`] collects the effects. [`Round::finish`] returns all steps in order: the journal and its
+//! sync, the store's batch if one is due, the rotation of the journal if it is full, then everything that is sent,
+//! answered and acknowledged. A change may always become durable before its place among the effects, so a busy node
+//! needs one sync for a round, not one for each input.
 //!
-//! The journal's sync is what acknowledges. The store follows in bulk ([`Behind`]): what it lacks of rows that are
-//! in the journal is kept here.
+//! The journal's sync makes a round durable. The store follows in bulk: [`StoreBacklog`] keeps the rows that it lacks.
 //!
-//! Invariant: a job's mark is as its last event left it, though the store still has an older one; so a record
-//! that comes twice counts once.
+//! Invariant: a mark is read as the job's last event left it, even if the store still has an older one. So a record
+//! that is reported twice counts once.
 
 use std::collections::BTreeMap;
 
@@ -20,88 +19,91 @@ use fairmesh_site::{Correction, Effect, Event, JobMark, Table, Ticket, Write, jo
 use crate::journal::{Journal, is_own};
 use crate::op::{Op, Step};
 
-/// Most inputs that one round takes in before it writes: bounds how long the first of them waits.
+/// Most inputs of one round. Bounds how long the first input waits for its reply; each more saves a sync.
 pub const ROUND_MAX: usize = 64;
 
-/// What reaches a node.
+/// An input of a node, before the marks of its jobs are looked up.
 #[derive(Debug)]
 pub enum Input {
-    /// What needs nothing of the store.
+    /// An event that needs no marks.
     Event(Event),
     /// A feed reports usage.
     Report {
-        /// Who waits for the answer.
+        /// Identifies the reply to the feed.
         ticket: Ticket,
-        /// What.
+        /// Records of ended or running jobs; one job may occur more than once.
         records: Vec<UsageRecord>,
     },
     /// A feed lists the jobs that run.
     Running {
-        /// Who waits for the answer.
+        /// Identifies the reply to the feed.
         ticket: Ticket,
-        /// All of them.
+        /// All jobs that run; a job that is not listed does not run.
         jobs: Vec<RunningJob>,
     },
-    /// Somebody takes jobs back.
+    /// A user of the machine takes jobs back.
     Correct {
-        /// Who waits for the answer.
+        /// Identifies the reply.
         ticket: Ticket,
-        /// Their records.
+        /// The records of the jobs, as they were reported.
         records: Vec<UsageRecord>,
-        /// Who.
+        /// The user's name, for the audit.
         by: String,
-        /// Why.
+        /// The user's reason, for the audit.
         why: String,
     },
 }
 
-/// A mark that the store has and cannot give.
+/// The store cannot read a mark that it may have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// The round under way, and where journal and store have come to.
+/// The current round, and how far the journal and the store have advanced.
 #[derive(Debug)]
 pub struct Round {
     journal: Journal,
-    /// Number of the newest round: the store's changes have that of the last round that is in them.
+    /// Number of the newest round. A change of the store has the number of the last round that it contains.
     number: u64,
-    /// Marks of jobs that this round's events have moved and that are nowhere else yet.
+    /// Marks that events of this round have changed: they are in neither the backlog nor the store yet.
     marks: BTreeMap<Vec<u8>, JobMark>,
-    behind: Behind,
+    backlog: StoreBacklog,
     effects: Vec<Effect>,
     inputs: usize,
-    /// Whether the store has all when this round is done: the node stops.
+    /// Whether this round also applies the backlog, because the node stops after it.
     is_last: bool,
 }
 
-/// Rows of rounds that are in the journal, as the last of them left each, and that the store does not have yet.
+/// Rows that are in the journal and not yet in the store, each as the last round left it.
 #[derive(Debug, Default)]
-struct Behind {
+struct StoreBacklog {
     rows: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>>,
     bytes: usize,
-    /// Whether one of them is in no journal.
+    /// Whether a row is not in the journal: only the store makes it durable, so it cannot wait.
     is_due: bool,
 }
 
-/// Bytes of rows with which the store follows the journal at the latest: bounds memory, what a start applies, and
-/// how long a round takes that does it, to some ten milliseconds.
-const BEHIND_BYTES_MAX: usize = 128 << 10;
+/// Bytes of rows at which the store follows the journal. Bounds the memory, what a start has to apply, and the round
+/// that applies them to some ten milliseconds.
+const BACKLOG_BYTES_MAX: usize = 128 << 10;
 
-/// What a row takes beside its key and value, counted roughly.
+/// Bytes counted for a row in addition to its key and value: an estimate.
 const ROW_BYTES: usize = 64;
 
-impl Behind {
+impl StoreBacklog {
     fn extend(&mut self, writes: Vec<Write>) {
         for write in writes {
+            // Only the store makes rows of other tables (heads, parts, documents) durable, so they cannot wait in
+            // memory.
             self.is_due |= !is_own(&&write) && !mutated!(OthersRowsWait);
             let value_bytes = write.value.as_ref().map_or(0, Vec::len);
             let bytes = write.key.len() + value_bytes + ROW_BYTES;
             let before = self.rows.insert((write.table, write.key), write.value);
+            // A row that is written again replaces one of about the same size.
             self.bytes += if before.is_none() { bytes } else { 0 };
         }
     }
 
-    /// All of them, as one change.
+    /// Empties the backlog into one change of the store.
     fn take(&mut self) -> Vec<Write> {
         let rows = std::mem::take(self).rows.into_iter();
         rows.map(|((table, key), value)| Write { table, key, value })
@@ -115,14 +117,14 @@ impl Round {
             journal,
             number,
             marks: BTreeMap::new(),
-            behind: Behind::default(),
+            backlog: StoreBacklog::default(),
             effects: Vec::new(),
             inputs: 0,
             is_last: false,
         }
     }
 
-    /// What the site is told. `mark` is asked for each job's mark: see [`Round::mark_of`].
+    /// The event for the site. `mark` finds the mark of each record: see [`Round::mark_of`].
     pub fn event(
         &self,
         input: Input,
@@ -153,7 +155,7 @@ impl Round {
         }
     }
 
-    /// How much of a job is charged: as this round left it, or as the store has it.
+    /// How much of a job is charged: as this round or the backlog left it, otherwise as the store has it.
     pub fn mark_of(
         &self,
         record: &UsageRecord,
@@ -164,26 +166,27 @@ impl Round {
         self.mark_here(&key).unwrap_or_else(stored)
     }
 
-    /// How much of a job is charged, where the store does not know it yet; an outer `None` where it does: what it has
-    /// then counts, also if it is read later.
+    /// How much of a job is charged, if the store does not have the mark yet. An outer `None` means that the store's
+    /// mark counts, even if it is read later.
     pub fn mark_here(&self, key: &[u8]) -> Option<Option<JobMark>> {
+        // The order matters: this round's mark is newer than the backlog's, and the backlog's newer than the store's.
         let moved = self.marks.get(key);
         if let Some(mark) = moved.filter(|_| !mutated!(RoundForgetsMarks)) {
             return Some(Some(*mark));
         }
-        let behind = self.behind.rows.get(&(Table::Jobs, key.to_vec()));
-        let behind = behind.filter(|_| !mutated!(BehindUnread))?;
-        Some(behind.as_deref().and_then(JobMark::from_bytes))
+        let row = self.backlog.rows.get(&(Table::Jobs, key.to_vec()));
+        let row = row.filter(|_| !mutated!(BehindUnread))?;
+        Some(row.as_deref().and_then(JobMark::from_bytes))
     }
 
-    /// What the store has of a job's mark.
+    /// The mark that the store returned for a record's job; an unreadable one counts as fully charged.
     pub fn mark_stored(
         record: &UsageRecord,
         stored: Result<Option<Vec<u8>>, Unreadable>,
     ) -> Option<JobMark> {
         match stored {
             Ok(value) => value.as_deref().and_then(JobMark::from_bytes),
-            // Better to leave a job out than to count it twice.
+            // Usage that is missing can be fed again; usage that peers have merged twice can never be removed.
             Err(Unreadable) if mutated!(UnreadableIsNew) => None,
             Err(Unreadable) => Some(JobMark {
                 ended: true,
@@ -192,13 +195,15 @@ impl Round {
         }
     }
 
-    /// The store has all that the journal has when this round is done.
+    /// Makes this round also apply the backlog, so that the store has everything when the node stops.
     pub fn end_with_store(&mut self) {
         self.is_last = true;
     }
 
-    /// Keeps what the site wants done for one event. True while the round may take another.
-    pub fn took(&mut self, effects: Vec<Effect>) -> bool {
+    /// Collects the effects of one event. Returns whether the round may take another input.
+    pub fn push_effects(&mut self, effects: Vec<Effect>) -> bool {
+        // A later input of this round may report the same job again. Without the mark here it would read the store's
+        // old mark and charge the job twice.
         let persisted = effects.iter().filter_map(|effect| match effect {
             Effect::Persist(writes) => Some(writes),
             _ => None,
@@ -214,21 +219,22 @@ impl Round {
         self.inputs < ROUND_MAX
     }
 
-    /// Ends the round, and begins the next. `rows_held_alone` are the counters that nobody but this
-    /// site holds; they are asked for only when the journal is begun anew.
+    /// Ends the round and starts the next. `rows_held_alone` returns the counters that only this site holds; it is
+    /// called only when the journal is rotated.
     pub fn finish(&mut self, rows_held_alone: impl FnOnce() -> Vec<Write>) -> Vec<Step> {
         self.inputs = 0;
         self.marks.clear();
-        // A counter that many records of a round have raised is written once, as it stands.
+        // A counter that many records of the round have raised is written once, with its last value. All rows of a
+        // round are in one frame, so no crash leaves a mark without its counter.
         let mut rows: BTreeMap<(Table, Vec<u8>), Option<Vec<u8>>> = BTreeMap::new();
-        let mut said = Vec::new();
+        let mut outgoing = Vec::new();
         for effect in std::mem::take(&mut self.effects) {
             match effect {
                 Effect::Persist(writes) => {
                     let writes = writes.into_iter();
                     rows.extend(writes.map(|write| ((write.table, write.key), write.value)));
                 }
-                other => said.push(Step::Do(other)),
+                other => outgoing.push(Step::Do(other)),
             }
         }
         let rows = rows.into_iter();
@@ -239,12 +245,14 @@ impl Round {
         if !writes.is_empty() {
             self.number += mutant!(RoundsUnnumbered, 1, 0);
             ops = self.journal.append(&writes, self.number);
-            self.behind.extend(writes);
+            self.backlog.extend(writes);
         }
+        // A rotation drops frames of the journal, so the store must have their rows first.
         let is_full = self.journal.is_full();
-        let is_due = self.behind.is_due || self.behind.bytes > BEHIND_BYTES_MAX;
-        if !self.behind.rows.is_empty() && (is_due || is_full || self.is_last) {
-            let (number, writes) = (self.number, self.behind.take());
+        let is_due = self.backlog.is_due || self.backlog.bytes > BACKLOG_BYTES_MAX;
+        if !self.backlog.rows.is_empty() && (is_due || is_full || self.is_last) {
+            // The number in the same change: a start skips the journal's rounds up to it.
+            let (number, writes) = (self.number, self.backlog.take());
             ops.push(Op::Apply { number, writes });
             if mutated!(StoreBeforeJournal) {
                 ops.rotate_right(1);
@@ -258,9 +266,11 @@ impl Round {
         }
         let ops = ops.into_iter().map(Step::Disk);
         if mutated!(SaidBeforeDurable) {
-            return said.into_iter().chain(ops).collect();
+            return outgoing.into_iter().chain(ops).collect();
         }
-        ops.chain(said).collect()
+        // Nothing leaves the node before it is durable: an acknowledged record, or a head that peers hold, must
+        // survive a crash.
+        ops.chain(outgoing).collect()
     }
 }
 

@@ -1,11 +1,11 @@
-//! The small file beside the store that must survive the store's loss, and the incarnation that it
+//! `site.state`: the small file outside the store that must survive the store's loss, and the incarnation that it
 //! guards.
 //!
-//! It is 32 bytes of SHA-256 and the canonical CBOR that they are of.
+//! The file is a SHA-256 hash (32 bytes) and the canonical CBOR that it covers.
 //!
-//! Invariants: no node starts on the folder of another site's key, unless that key takes the folder over; at any
-//! moment the file holds one state whole, the old or the new: it is written under another name, synced, renamed, and
-//! the folder synced. Only behind that is the incarnation used.
+//! Invariants: no node starts on the folder of another site's key, unless that key takes the folder over. The file
+//! holds the old or the new state as a whole at any moment: it is written under another name, synced and renamed, and
+//! the folder is synced. Only after that is the incarnation used.
 
 use fairmesh_model::cbor::{self, CborError};
 use fairmesh_model::{ContentHash, Incarnation, SiteId, WallTime, mutant, mutated};
@@ -13,75 +13,76 @@ use serde::{Deserialize, Serialize};
 
 use crate::op::{Op, SIDE, SIDE_NEW};
 
-/// The form of the store that this release reads and writes. A folder of another one is refused: 1 was
-/// that of the first edition, which published its usage in another way.
+/// The store's format that this release reads and writes. A folder of another format is refused; 1 was that of the
+/// first edition, which published its usage in another way.
 pub const STORE_FORMAT: u32 = 2;
 
-/// What to do about a folder of the first edition.
+/// The advice for the operator of a folder of the first edition, for messages.
 pub const FIRST_EDITION: &str = "The store beside it was written by the first edition of Fairmesh, whose \
      counters this release does not read; nothing in the folder was touched. Move the whole folder away \
      and keep it, start the node again, and feed it the records of the VO's history once more: see \
      \"Coming from the first edition\" in CHANGELOG.md";
 
-/// Longest side file. It holds a few numbers; more is not ours.
+/// Longest `site.state`. It holds a few numbers, so a longer file is not one of ours.
 const SIDE_BYTES_MAX: usize = 4096;
 
 const SUM_BYTES: usize = 32;
 
-/// Bits of an incarnation that are drawn: they keep apart two starts from one backup.
+/// The random bits of an incarnation: two starts from copies of one backup must not share an incarnation.
 const RANDOM_BITS: u64 = 0xf_ffff;
 
-/// The last millisecond that leads an incarnation, in the year 2248: the highest bit stays free.
+/// The last millisecond, in the year 2248, that an incarnation can begin with: the highest bit stays free.
 const TIME_MAX: u64 = (1 << 43) - 1;
 
-/// What the file holds.
+/// The content of `site.state`.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SideState {
-    /// The form of the store's records.
+    /// [`STORE_FORMAT`] of the release that wrote the store.
     pub format: u32,
-    /// No incarnation below this one is ever to be taken again.
+    /// No start may take an incarnation below this one.
     pub incarnation_floor: Incarnation,
-    /// The site that the folder belongs to. Releases before this field wrote none.
+    /// The site that the folder belongs to; `None` from releases before this field.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub site: Option<SiteId>,
 }
 
-/// The site that starts on a folder.
+/// The site that starts on a data folder.
 #[derive(Debug, Clone, Copy)]
 pub struct Owner {
-    /// Its id.
+    /// The id of the configured key.
     pub site: SiteId,
-    /// The site whose folder it takes over: that site's key was replaced.
+    /// The site given with `--take-over`, whose key was replaced; `None` in an ordinary start.
     pub takes_over: Option<SiteId>,
 }
 
 /// The folder belongs to another site. Nothing was touched, and the operator decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum OtherSite {
-    /// Without that check a clone with a key of its own would publish the other site's usage a second time.
+    /// The folder has another site's id. Without this check a cloned machine with its own key would publish the other
+    /// site's usage a second time.
     #[error(
         "the data folder belongs to site {found}, and the configured key is that of site {own}; nothing was touched. \
          If the site's key was replaced, start the node once with `fairmesh run --take-over {found}`. If this machine \
          was cloned from that site's, give this node a data folder of its own"
     )]
     Other {
-        /// The site in the folder.
+        /// The site that the folder belongs to.
         found: SiteId,
-        /// The site that starts.
+        /// The site of the configured key.
         own: SiteId,
     },
-    /// It is not the site that was to be taken over.
+    /// The folder belongs to neither the configured key nor the site given with `--take-over`.
     #[error(
         "the data folder belongs to site {found}, and `--take-over` names site {given}; nothing was touched. Check \
          `data_dir`, and which key this folder was used with"
     )]
     NotGiven {
-        /// The site in the folder.
+        /// The site that the folder belongs to.
         found: SiteId,
-        /// The site that was to be taken over.
+        /// The site given with `--take-over`.
         given: SiteId,
     },
-    /// It is new, or only earlier releases have used it.
+    /// The folder has no id: it is new, or only releases before that field used it.
     #[error(
         "the data folder has no site's id, and `--take-over` names site {0}; nothing was counted. Check `data_dir`; \
          if an earlier release wrote the folder, start this release once with the old key"
@@ -90,7 +91,7 @@ pub enum OtherSite {
 }
 
 impl Owner {
-    /// A site that takes nothing over.
+    /// An ordinary start, which takes nothing over.
     pub fn new(site: SiteId) -> Self {
         Self {
             site,
@@ -98,11 +99,13 @@ impl Owner {
         }
     }
 
-    /// Accepts a folder whose small file and store have these ids. One without any is an earlier release's or new.
+    /// Accepts a folder by the ids in `site.state` and in the store. A folder without an id is new or an earlier
+    /// release's.
     ///
     /// # Errors
-    /// The folder is another site's.
+    /// The folder belongs to another site. Nothing was changed.
     pub fn check(&self, side: Option<SiteId>, store: Option<SiteId>) -> Result<(), OtherSite> {
+        // Both ids: a crash or a loss may have left only one of them, or one from before a take-over.
         let mut found = [side, store].into_iter().flatten();
         found.try_for_each(|found| self.check_id(found))?;
         match self.takes_over {
@@ -122,7 +125,7 @@ impl Owner {
     }
 }
 
-/// Why the file was not understood. It is as it was, and the node does not start.
+/// Why `site.state` was not accepted. The file is unchanged, and the node does not start.
 #[derive(Debug, thiserror::Error)]
 pub enum SideError {
     /// The content does not match its checksum: the disk changed it.
@@ -137,16 +140,19 @@ pub enum SideError {
     /// A newer release wrote it.
     #[error("it is of format {0}, and this release knows {STORE_FORMAT} at most")]
     Newer(u32),
-    /// The first edition wrote it, and the store beside it.
+    /// The first edition wrote it and the store.
     #[error("it is of format {0}. {FIRST_EDITION}")]
     Older(u32),
-    /// The folder is another site's.
+    /// The folder belongs to another site.
     #[error(transparent)]
     OtherSite(#[from] OtherSite),
 }
 
 impl SideState {
-    /// Reads the file's bytes.
+    /// Reads the content of `site.state`.
+    ///
+    /// # Errors
+    /// A wrong checksum, another format, or bytes that this release does not write.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, SideError> {
         let content = match bytes.split_first_chunk::<SUM_BYTES>() {
             Some((sum, content)) if sum == ContentHash::of(content).as_bytes() => content,
@@ -160,14 +166,16 @@ impl SideState {
         }
     }
 
-    /// The file's bytes.
+    /// The content of `site.state`: checksum and CBOR.
     pub fn to_bytes(&self) -> Vec<u8> {
         let content = cbor::to_vec(self);
         [ContentHash::of(&content).as_bytes(), content.as_slice()].concat()
     }
 
-    /// Puts this in the place of what was there.
+    /// The operations that replace `site.state` atomically.
     fn save(&self) -> Vec<Op> {
+        // The sync comes before the rename: otherwise a power failure could leave an empty file under the final name,
+        // and the floor would be lost.
         let ops = vec![
             Op::Create(SIDE_NEW),
             Op::Write {
@@ -187,8 +195,12 @@ impl SideState {
     }
 }
 
-/// Takes an incarnation that no start of this site has used, and remembers that it did. `side` is the
-/// file's content, if there is one.
+/// Takes an incarnation that no start of this site has used. `side` is the content of `site.state`, if it exists. The
+/// operations save the next floor and must be done before the incarnation is used: a crash in between must not let the
+/// next start take it again.
+///
+/// # Errors
+/// `side` is damaged, of another format, or of another site. Nothing was changed.
 pub fn take_incarnation(
     owner: Owner,
     side: Option<&[u8]>,
@@ -208,11 +220,10 @@ pub fn take_incarnation(
     Ok((incarnation, mutant!(FloorUnsaved, state.save(), Vec::new())))
 }
 
-/// An incarnation at or above the floor that the small file keeps, and led by the time, so that even
-/// a site that has lost everything, the file too, comes after its earlier starts: a head covers only
-/// those of earlier incarnations. Where the floor lies ahead of the time (a clock that was set back)
-/// the random bits still count: of a restored backup and the start that came after that backup, both
-/// know the same floor.
+/// An incarnation at or above the floor. It begins with the time, so that even a site that has lost everything,
+/// including `site.state`, comes after its earlier starts: a head covers only heads of earlier incarnations. If the
+/// floor is ahead of the time (the clock was set back), the random bits are added to the floor: a restored backup and
+/// the start after that backup know the same floor and must differ.
 fn choose_incarnation(now: WallTime, random: u64, floor: Incarnation) -> Incarnation {
     let random = random & RANDOM_BITS;
     let by_time = (now.0.min(TIME_MAX) << RANDOM_BITS.count_ones()) | random;

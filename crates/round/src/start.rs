@@ -1,14 +1,13 @@
-//! What a start makes of store and journal, whatever a crash has left of them.
+//! A start: how store and journal agree again after any crash.
 //!
-//! A start finishes or undoes a rotation that was cut off ([`tidy`]), brings the store up to its
-//! journal ([`Opening::new`]), and, once the site is there to say which counters nobody else holds,
-//! makes the journal ready to be gone on with ([`Opening::ready`]).
+//! A start finishes or undoes an interrupted rotation ([`tidy`]) and brings the store up to its journal
+//! ([`Opening::new`]). When the site is restored and knows which counters only it holds, the start prepares the journal
+//! for the next round ([`Opening::ready`]).
 //!
-//! Which rounds a store has is told by their number, and by the store's *lineage*: a number that it
-//! was given when it was made. A store of another lineage (a new one, after the last one was lost)
-//! takes all that the journal holds.
+//! The number of the store's last change, and its *lineage* (a number drawn when the store was made), say which rounds
+//! it contains. A store of another lineage, such as a new one after a loss, takes everything in the journal.
 //!
-//! Invariant: a start that is cut off anywhere, any number of times, comes to the same in the end.
+//! Invariant: a start that is interrupted anywhere, any number of times, has the same result in the end.
 //! Deliberately not here: the incarnation (`side`), which is taken before.
 
 use fairmesh_model::{WallTime, mutant, mutated};
@@ -21,24 +20,24 @@ use crate::frame::End;
 use crate::journal::Journal;
 use crate::op::{FileName, JOURNAL, JOURNAL_NEW, JOURNAL_OLD, Op, aside};
 
-/// Key of the store's lineage in [`Table::Meta`]: eight bytes, the greatest first.
+/// Key of the store's lineage in [`Table::Meta`]: eight bytes, most significant first.
 pub const LINEAGE_KEY: &[u8] = b"lineage";
 
-/// Key of the form of the store's rows in [`Table::Meta`]: [`STORE_FORMAT`] in four bytes, the greatest
-/// first. A store that has a lineage and no format is of the first edition.
+/// Key of the format of the store's rows in [`Table::Meta`]: [`STORE_FORMAT`] in four bytes, most significant first. A
+/// store with a lineage and no format is of the first edition.
 pub const FORMAT_KEY: &[u8] = b"format";
 
-/// What a store tells of itself.
+/// Which rounds a store contains.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StoreState {
-    /// Which it is; `None` for a new one.
+    /// Drawn when the store was made; `None` for a new store.
     pub lineage: Option<u64>,
-    /// Number of its newest change.
+    /// Number of the newest change: the last round that the store contains.
     pub number: u64,
 }
 
 impl StoreState {
-    /// Of a store that has this under [`LINEAGE_KEY`].
+    /// From the value under [`LINEAGE_KEY`]; a value that is not eight bytes counts as absent.
     pub fn new(lineage: Option<&[u8]>, number: u64) -> Self {
         let lineage = lineage.and_then(|value| value.try_into().ok());
         Self {
@@ -48,7 +47,7 @@ impl StoreState {
     }
 }
 
-/// The journal cannot be read, and may have what only it has: the last rounds, or all of them where the store is new.
+/// The journal cannot be read. It may hold acknowledged rounds that the store lacks, so the node must not start.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "{0}; it may have usage that nobody else has: make the file readable, or move it away, start again and feed \
@@ -56,51 +55,53 @@ impl StoreState {
 )]
 pub struct Unopened(String);
 
-/// Finishes or undoes what a crash left half done of a rotation.
+/// Finishes or undoes a rotation that a crash interrupted.
 pub fn tidy(is_there: impl Fn(&FileName) -> bool) -> Vec<Op> {
     if !is_there(&JOURNAL_NEW) {
         return Vec::new();
     }
     let is_between = !is_there(&JOURNAL) && is_there(&JOURNAL_OLD);
     let op = if is_between && !mutated!(HalfRotationDropped) {
-        // The new one was whole and synced before the current one became the old one.
+        // The new journal was whole and synced before the current one was renamed, so it can take its place.
         let (from, to) = (JOURNAL_NEW, JOURNAL);
         Op::Rename { from, to }
     } else {
+        // The current journal is complete; the new one may be cut anywhere.
         Op::Remove(JOURNAL_NEW)
     };
     vec![op, Op::SyncNames]
 }
 
-/// A start, as far as it can come without the site.
+/// A start between bringing the store up to date and preparing the journal, which needs the restored site.
 #[derive(Debug)]
 pub struct Opening {
     lineage: u64,
     number: u64,
     plan: Plan,
-    /// Rows of own counters and job marks that the store lacked and the journal had.
+    /// Number of rows that the journal had and the store lacked; the start has written them to the store.
     pub rows_replayed: usize,
-    /// What is wrong with the journal, if something is.
+    /// What is damaged in the journal, for the operator.
     pub journal_damage: Option<String>,
-    /// Where its last whole round ends, if something that is none follows: a crash in the middle of a write leaves
-    /// that, and nothing acknowledged is lost; so does a bit that flips in the last round, which was acknowledged.
+    /// Offset of the end of the last whole round, if other bytes follow. A crash during a write leaves that, and then
+    /// nothing acknowledged is lost. A flipped bit in the last, acknowledged round looks the same.
     pub journal_torn_at: Option<u64>,
 }
 
-/// What becomes of the journal's file.
+/// What the start does with the journal's file.
 #[derive(Debug)]
 enum Plan {
-    /// It is whole.
+    /// Append to it: it is whole and of the store's lineage.
     GoOn { good_bytes: u64 },
-    /// There is none, or not one that can be gone on with. `marks` are those that it held, and who took jobs back; of
-    /// what was in a damaged place the store may know more. A torn end could be cut; but it may as well be a whole
-    /// round that is damaged, and then counters that had moved on in it would stand there once more.
+    /// Replace it: it is absent, damaged, torn or of another lineage. `marks` are its rows other than counters; the
+    /// store may have newer ones. A torn end is not cut off, because it may be a damaged whole round; the older
+    /// counters before it would then be the newest in the journal, and a later loss of the store would bring them
+    /// back.
     Begin { marks: Vec<Write> },
 }
 
 impl Opening {
-    /// Looks at both files of the journal, after [`tidy`], and brings the store up to them by the
-    /// operations. A store that is new takes `lineage`, which no other may ever have had.
+    /// Reads both journals, after [`tidy`]. The operations bring the store up to them. A new store takes `lineage`,
+    /// which no other store may ever have had: otherwise an old journal would count as its own.
     pub fn new(
         store: StoreState,
         lineage: u64,
@@ -109,19 +110,20 @@ impl Opening {
     ) -> Result<(Self, Vec<Op>), Unopened> {
         let mut found = Found::read(old, current).map_err(Unopened)?;
         let is_same = store.lineage.is_some() && store.lineage == found.lineage;
+        // Numbers say something only within one lineage: those of a lost store may be higher than the new one's.
         let is_same = is_same || mutated!(LineageIgnored);
         if is_same {
             found.close_gap(store.number);
         }
         let number = is_same.then_some(store.number);
         let mut lacking = found.lacking(number);
-        found.say_which_marks_are_lost(number, &mut lacking);
+        found.note_lost_marks(number, &mut lacking);
         let rows_replayed = lacking.len();
         let writes = bring_up(lacking, store.lineage.is_none().then_some(lineage));
         let (mut number, mut ops) = (store.number, Vec::new());
         if !writes.is_empty() {
-            // Were it less than that of any round it has now, that one would be applied again over
-            // what comes next.
+            // At least the number of the newest round in the journal: with a lower one the next start would apply
+            // that round again, over newer rows.
             let newest = found.rounds.iter().map(|round| round.number).max();
             let newest = newest.filter(|_| is_same).unwrap_or_default();
             number = mutant!(BroughtUpByOne, newest.max(number + 1), number + 1);
@@ -138,10 +140,9 @@ impl Opening {
         Ok((opening, ops))
     }
 
-    /// Makes the journal ready by the operations, and the first round. Where the journal is begun anew, `rows` are told
-    /// what it held beside counters, and say what it begins with: that as the store has it, the marks of the latest
-    /// jobs, and, behind these, the counters that nobody but this site holds. A new one is begun when it is longer than
-    /// `bytes_max`.
+    /// The first round, and the operations that prepare the journal. If the journal is replaced, `rows` receives its
+    /// rows other than counters and returns the new beginning: those rows as the store has them, the marks of the
+    /// latest jobs, and then the counters that only this site holds. The journal rotates above `bytes_max` bytes.
     pub fn ready(
         self,
         rows: impl FnOnce(Vec<Write>) -> Vec<Write>,
@@ -155,6 +156,7 @@ impl Opening {
             Plan::Begin { marks } => {
                 let mut ops = Vec::new();
                 if self.journal_damage.is_some() {
+                    // Kept for the operator: the replaced files are the only trace of what was damaged.
                     let copy = |from: FileName| {
                         let to = aside(&from, now.0 / 1_000);
                         Op::Copy { from, to }
@@ -170,7 +172,7 @@ impl Opening {
     }
 }
 
-/// What is lacking, and a lineage and a format for a store without one.
+/// The rows that the store lacks; for a store without a lineage also the lineage and the format, in the same change.
 fn bring_up(lacking: Rows, lineage: Option<u64>) -> Vec<Write> {
     let meta = |key: &[u8], value: &[u8]| Write::set(Table::Meta, key.to_vec(), value);
     let made = lineage.map(|lineage| {

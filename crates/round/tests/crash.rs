@@ -171,7 +171,7 @@ fn ops_of(round: &mut Round, disk: &Disk, writes: Vec<Write>) -> Vec<Op> {
         ..Disk::default()
     };
     put(&mut after.said, &writes);
-    round.took(vec![Effect::Persist(writes)]);
+    round.push_effects(vec![Effect::Persist(writes)]);
     let steps = round.finish(|| after.held_alone());
     let disk_op = |step| match step {
         Step::Disk(op) => op,

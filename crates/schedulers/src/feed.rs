@@ -157,7 +157,7 @@ impl<S: Scheduler> Feed<S> {
             // The queue is read behind the source, so that what has just finished is still in it.
             if queue.is_none() {
                 let (jobs, bad) = self.scheduler.queue(true).await?;
-                complain(&self.name(), "a row of the queue makes no sense", &bad);
+                complain(&self.name(), "cannot parse a row of the queue", &bad);
                 self.note(&mut cursor, &jobs, &about);
                 queue = Some(jobs);
             }
@@ -171,7 +171,7 @@ impl<S: Scheduler> Feed<S> {
             };
             self.keep_start(&mut cursor, &mut taken)?;
             let jobs = queue.as_deref().unwrap_or_default();
-            complain(&self.name(), "a record makes no sense", &taken.bad);
+            complain(&self.name(), "cannot parse a record", &taken.bad);
             let files = std::mem::take(&mut taken.files);
             let (more, again_from_s) = (taken.more, taken.again_from_s);
             done.lost += u64::from(taken.is_lost);

@@ -57,14 +57,14 @@ pub trait Rounds: Send + 'static {
     fn comfort(&self, is_node_away: bool) -> String;
 }
 
-/// Loops that run.
+/// The running loops with batch systems.
 #[derive(Debug)]
-pub struct Beside {
+pub struct LoopSet {
     stop: watch::Sender<bool>,
     loops: Vec<JoinHandle<()>>,
 }
 
-impl Default for Beside {
+impl Default for LoopSet {
     /// None.
     fn default() -> Self {
         Self {
@@ -74,8 +74,8 @@ impl Default for Beside {
     }
 }
 
-impl Beside {
-    /// Starts a loop beside the others, where nobody waits for the files that it reads and writes.
+impl LoopSet {
+    /// Starts one more loop, on a blocking thread: its reads and writes of files delay nothing else.
     pub fn start(&mut self, rounds: impl Rounds) {
         let (run, here) = (run(rounds, self.stop.subscribe()), Handle::current());
         let run = tokio::task::spawn_blocking(move || here.block_on(run));
@@ -273,10 +273,10 @@ mod tests {
         let begun = watch::Sender::new(false);
         let mut begins = begun.subscribe();
         let control = Control::new("/nowhere/control.sock".into());
-        let mut beside = Beside::default();
-        beside.start(Hangs(control, RoundsReport::default(), begun));
+        let mut loops = LoopSet::default();
+        loops.start(Hangs(control, RoundsReport::default(), begun));
         begins.wait_for(|begun| *begun).await?;
-        timeout(Duration::from_secs(60), beside.end()).await?;
+        timeout(Duration::from_secs(60), loops.end()).await?;
         Ok(())
     }
 

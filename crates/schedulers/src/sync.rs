@@ -96,7 +96,7 @@ impl<S: Scheduler> Sync<S> {
     pub async fn once(&mut self, dry: bool) -> anyhow::Result<Round> {
         let (jobs, bad) = self.scheduler.queue(false).await?;
         let name = self.name();
-        complain(&name, "a row of the queue makes no sense", &bad);
+        complain(&name, "cannot parse a row of the queue", &bad);
         if self.check_in == 0 {
             self.known = self.scheduler.numbers().await?;
             self.check_in = ROUNDS_TO_CHECK;

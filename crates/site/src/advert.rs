@@ -70,8 +70,8 @@ pub struct Occupancy {
 /// A call about adverts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdvertCall {
-    /// The scheduler says how things stand; replaces what it said before.
-    Tell(Occupancy),
+    /// The scheduler's report; it replaces the one before.
+    Report(Occupancy),
     /// What these sites would say now: each is asked itself.
     Confirm {
         /// In which VO.
@@ -84,8 +84,8 @@ pub enum AdvertCall {
 /// What it comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum AdvertAnswer {
-    /// It is known.
-    Told,
+    /// The report counts from now on.
+    Noted,
     /// What each site says, or why it does not.
     Confirmed(Vec<(SiteId, Result<Advert, String>)>),
 }

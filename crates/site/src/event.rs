@@ -42,7 +42,7 @@ pub enum Event {
         token: PushToken,
     },
     /// A peer asks.
-    Asked {
+    Requested {
         /// Who.
         from: SiteId,
         /// The request.
@@ -156,11 +156,11 @@ pub enum Effect {
         /// The push.
         bytes: Vec<u8>,
     },
-    /// Say what a pushed message was worth.
-    Judge {
-        /// Which.
+    /// Report gossipsub's verdict on a pushed message: accept, ignore or reject.
+    ReportValidation {
+        /// The token of [`Event::Pushed`].
         token: PushToken,
-        /// What it was worth.
+        /// Only an accepted message goes on to other peers.
         verdict: Verdict,
     },
     /// Ask a peer.

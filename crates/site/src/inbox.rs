@@ -81,13 +81,13 @@ pub(crate) fn bytes_of(arrival: &Arrival, held: Option<&Replica>) -> usize {
         Arrival::Head(item) => held.map_or(0, |held| held.cost_of(item)),
         Arrival::Parts(_, parts) => parts.iter().map(Vec::len).sum(),
         Arrival::Proof(..) => 2 * SIGNED_BYTES,
-        Arrival::Told => 0,
+        Arrival::HeadsEnd => 0,
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fairmesh_gossip::wire::{HeadItem, Told};
+    use fairmesh_gossip::wire::{HeadContent, HeadItem};
     use fairmesh_gossip::{Head, Kinds, PARTS_MAX, PartKey};
     use fairmesh_model::{Incarnation, SigningKey, WallTime, cbor};
     use serde::Serialize;
@@ -113,13 +113,16 @@ mod tests {
             p: patches.collect(),
         });
         assert!(delta.len() < 16_000, "{} bytes", delta.len());
-        let (head, told) = (ByteBuf::new(), Told::Deltas(vec![ByteBuf::from(delta)]));
-        let item = Arrival::Head(HeadItem { head, told });
+        let (head, content) = (
+            ByteBuf::new(),
+            HeadContent::Deltas(vec![ByteBuf::from(delta)]),
+        );
+        let item = Arrival::Head(HeadItem { head, content });
         let key = SigningKey::from_secret(&[1; 32]);
         let mut replica = Replica::new(VoId::from_bytes([7; 32]), key.site_id());
         assert!(bytes_of(&item, Some(&replica)) >= 32 << 20);
-        let (head, told) = (ByteBuf::new(), Told::Deltas(Vec::new()));
-        let item = Arrival::Head(HeadItem { head, told });
+        let (head, content) = (ByteBuf::new(), HeadContent::Deltas(Vec::new()));
+        let item = Arrival::Head(HeadItem { head, content });
         let signature = bytes_of(&item, Some(&replica));
         assert!(signature > 1_000, "its signature is checked");
         let document = Arrival::Document(ByteBuf::from([1]));
@@ -130,8 +133,11 @@ mod tests {
         let (parts, of) = (parts.collect(), Incarnation(1));
         replica.publish(&Anything, &key, of, WallTime(1), parts);
         let head = replica.heads().next().expect("signed").bytes().to_vec();
-        let (head, told) = (ByteBuf::from(head), Told::Since(Vec::new(), Vec::new()));
-        let item = Arrival::Head(HeadItem { head, told });
+        let (head, content) = (
+            ByteBuf::from(head),
+            HeadContent::Since(Vec::new(), Vec::new()),
+        );
+        let item = Arrival::Head(HeadItem { head, content });
         assert!(bytes_of(&item, Some(&replica)) > PARTS_MAX * 32);
     }
 

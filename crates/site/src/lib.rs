@@ -94,11 +94,13 @@ pub use cx::SiteStats;
 pub use estimate::Estimate;
 pub use event::{Correction, Effect, Event, Reply, Reported, Verdict};
 pub use forward::calls::{
-    Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Withdrawn,
+    ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Settlement, Withdrawn,
 };
-pub use forward::offer::{Errand, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
+pub use forward::offer::{JobRequest, KEY_BYTES_MAX, Offer, RUN_BYTES_MAX, is_key};
 pub use forward::rows::{Stage, Withdrawal};
-pub use forward::wire::{End, Message, Take, Told, brings_job, read_forward, read_forward_told};
+pub use forward::wire::{
+    End, HandOffReply, Message, Take, brings_job, read_forward, read_forward_reply,
+};
 pub use forward::{ForwardRules, ForwardStats};
 pub use identity::{Account, IdentityMap, Pattern, People, Person, Rule, Taken, Words};
 pub use instalments::replaces as replaces_instalments;

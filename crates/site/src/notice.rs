@@ -1,8 +1,8 @@
-//! What an operator may want to know, as data: said once when it changes, never every time.
+//! Notices for the operator, as data: each is logged when it changes, not each time it is checked.
 //!
-//! Invariant: a condition (a clock that is off, a document that has expired, usage beyond a capacity) is
-//! listed while it holds and no longer; an event (a document adopted, something refused, a fork, a row
-//! that was damaged) for a day. Of what a peer can make new at its own pace the last is listed, and one said a minute.
+//! Invariant: a condition (a wrong clock, an expired document, usage over a capacity) is listed while it holds. An event
+//! (a document adopted, something refused, a fork, a damaged row) is listed for a day. Of notices that a peer can repeat
+//! at will only the latest is listed, and one a minute is logged.
 
 use std::collections::BTreeMap;
 use std::fmt;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fairmesh_fairshare::{EntryId, Snapshot};
 use fairmesh_gossip::{Exchanges, Head, Shared};
 use fairmesh_model::{
-    AccountPath, ContentHash, CoreMillis, Counters, Millis, MonoTime, Now, Origin, Seq, SiteId,
-    Span, StreamId, Verified, VoId, WallTime, Window, WindowLength, cbor, mutant,
+    AccountPath, ContentHash, CoreMillis, Counters, IncarnationId, Millis, MonoTime, Now, Origin,
+    Seq, SiteId, Span, Verified, VoId, WallTime, Window, WindowLength, cbor, mutant,
 };
 use fairmesh_policy::{CompiledTree, DocumentRef, Vouched, Warning};
 use serde_bytes::ByteBuf;
@@ -58,7 +58,7 @@ pub struct Holding {
     /// One hash over everything that the members have published, whenever they signed it last.
     pub counters: Option<ContentHash>,
     /// Uncovered heads: of each site and incarnation its seq.
-    pub heads: BTreeMap<StreamId, Seq>,
+    pub heads: BTreeMap<IncarnationId, Seq>,
 }
 
 /// What a site knows of a peer.
@@ -165,7 +165,7 @@ impl Parts {
     }
 
     /// The uncovered heads that are held of each VO: of each site and incarnation its seq.
-    pub fn vectors(&self) -> BTreeMap<VoId, BTreeMap<StreamId, Seq>> {
+    pub fn vectors(&self) -> BTreeMap<VoId, BTreeMap<IncarnationId, Seq>> {
         self.vos
             .iter()
             .map(|(id, vo)| (*id, heads_of(vo)))
@@ -543,10 +543,10 @@ fn holding_of(vo: &Vo) -> Holding {
     }
 }
 
-fn heads_of(vo: &Vo) -> BTreeMap<StreamId, Seq> {
+fn heads_of(vo: &Vo) -> BTreeMap<IncarnationId, Seq> {
     let row = |head: &Arc<Verified<Head>>| {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
-        (StreamId { site, incarnation }, head.body().seq)
+        (IncarnationId { site, incarnation }, head.body().seq)
     };
     vo.replica.heads().map(row).collect()
 }

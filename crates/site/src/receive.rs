@@ -4,7 +4,7 @@
 //! nothing, is counted, and its notice says who sent it and why.
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Arrival, Change, Refusal, Seen, Shared};
+use fairmesh_gossip::{Absorbed, Arrival, Change, ReceivedAt, Refusal, Shared};
 use fairmesh_model::{Now, SiteId, VoId, cbor, mutated};
 
 use crate::document::{Document, READ_AT_ONCE_BYTES_MAX};
@@ -70,14 +70,14 @@ impl HeadHandler<'_> {
                 self.judge(token, verdict);
             }
             Ok(Push::Head(head, delta)) => {
-                self.absorb_push(now, from, (vo, token), |held, seen| {
+                self.absorb_push(now, from, (vo, token), |held, received| {
                     let delta = delta.as_ref().map(|delta| delta.as_slice());
                     let kinds = held.kinds();
-                    held.replica.take_push(&kinds, seen, from, &head, delta)
+                    held.replica.take_push(&kinds, received, from, &head, delta)
                 });
             }
-            Ok(Push::Next(next)) => self.absorb_push(now, from, (vo, token), |held, seen| {
-                held.replica.take_next(&held.kinds(), seen, from, &next)
+            Ok(Push::Next(next)) => self.absorb_push(now, from, (vo, token), |held, received| {
+                held.replica.take_next(&held.kinds(), received, from, &next)
             }),
             Ok(Push::Proof(a, b)) => {
                 self.absorb_push(now, from, (vo, token), |held, _| {
@@ -88,7 +88,9 @@ impl HeadHandler<'_> {
     }
 
     fn judge(&mut self, token: PushToken, verdict: Verdict) {
-        self.cx.effects.push(Effect::Judge { token, verdict });
+        self.cx
+            .effects
+            .push(Effect::ReportValidation { token, verdict });
     }
 
     fn absorb_push(
@@ -96,13 +98,13 @@ impl HeadHandler<'_> {
         now: Now,
         from: SiteId,
         (vo, token): (VoId, PushToken),
-        take: impl FnOnce(&mut Vo, Seen) -> Result<Absorbed, Refusal>,
+        take: impl FnOnce(&mut Vo, ReceivedAt) -> Result<Absorbed, Refusal>,
     ) {
-        let seen = self.seen(now);
+        let received = self.received_at(now);
         let Some(held) = self.vos.get_mut(&vo).filter(|held| held.is_founded()) else {
             return self.judge(token, Verdict::Ignore);
         };
-        let taken = take(held, seen);
+        let taken = take(held, received);
         if matches!(taken, Ok(Absorbed::Gap | Absorbed::Bare(_))) {
             self.peers.gossip.suspect_behind(from, vo);
         }
@@ -151,8 +153,8 @@ impl HeadHandler<'_> {
         }
     }
 
-    pub(crate) fn seen(&self, now: Now) -> Seen {
-        Seen {
+    pub(crate) fn received_at(&self, now: Now) -> ReceivedAt {
+        ReceivedAt {
             now,
             tolerance: self.cx.config.timing.clock_tolerance,
         }
@@ -306,7 +308,7 @@ impl HeadHandler<'_> {
     }
 
     fn take_arrival(&mut self, now: Now, from: SiteId, vo: VoId, arrival: Arrival) {
-        let seen = self.seen(now);
+        let received = self.received_at(now);
         let held = self.vos.get_mut(&vo).filter(|held| held.is_founded());
         let taken: Vec<Result<Absorbed, Refusal>> = match (arrival, held) {
             (Arrival::Document(bytes), _) => {
@@ -316,14 +318,14 @@ impl HeadHandler<'_> {
             // without it, even one of this site's own, is refused for good; so nothing is taken, and a
             // later exchange brings all of it.
             (_, None) => return,
-            (Arrival::Told, Some(held)) => {
+            (Arrival::HeadsEnd, Some(held)) => {
                 held.told_by.insert(from);
                 return;
             }
             (Arrival::Proof(a, b), Some(held)) => vec![held.replica.take_proof(&a, &b)],
             (Arrival::Head(item), Some(held)) => {
                 let kinds = held.kinds();
-                vec![held.replica.take_item(&kinds, seen, from, item)]
+                vec![held.replica.take_item(&kinds, received, from, item)]
             }
             (Arrival::Parts(id, parts), Some(held)) => {
                 let kinds = held.kinds();

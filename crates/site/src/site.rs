@@ -284,7 +284,7 @@ impl Site {
                 bytes,
                 token,
             } => self.heads().take_push(now, from, vo, &bytes, token),
-            Event::Asked {
+            Event::Requested {
                 from,
                 bytes,
                 channel,
@@ -298,7 +298,7 @@ impl Site {
             Event::Remap { ticket, change } => self.jobs().take_remap(now, ticket, *change),
             Event::Quota { ticket, call } => self.quotas().take_quota(now, ticket, call),
             Event::Advert { ticket, call } => match call {
-                AdvertCall::Tell(occupancy) => {
+                AdvertCall::Report(occupancy) => {
                     self.adverts().take_occupancy(now, ticket, occupancy);
                 }
                 AdvertCall::Confirm { vo, sites } => {
@@ -366,7 +366,7 @@ impl Site {
         match id.to_be_bytes()[0] {
             WANT => self.parts.vos.take_given(bytes),
             FREE => self.confirms().take_confirmed(from, id, bytes),
-            JOBS => self.forwarding().take_told(now, from, id, bytes),
+            JOBS => self.forwarding().take_reply(now, from, id, bytes),
             WITNESS => self.quotas().take_witnessed(from, id, bytes),
             _ => self.heads().take_answer(now, from, id, bytes),
         }

@@ -1,12 +1,12 @@
-//! The bytes of a table: paths once, then one column after another.
+//! The encoding of a table: the paths once, then column after column.
 //!
-//! A table is a version, its paths (each as how much it shares with the one before, and the rest), its
-//! incarnations (each with the paths that it has cells of, as gaps), a mask of the columns that are not
-//! all zero, and these columns as varints. A CPU column that equals the charge is a bit in the mask.
+//! A table is a version, its paths (each as the length of the prefix shared with the path before, and the rest), its
+//! incarnations (each with the paths that it has cells for, as gaps), a mask of the columns that are not all zero, and
+//! these columns as varints. A CPU column that equals the charge column is one bit in the mask.
 //!
-//! Invariant: paths and incarnations ascend strictly, every path is used, no cell is zero, every varint
-//! is minimal and nothing follows the last one; so a set of cells has exactly one table, and a table of
-//! n bytes has fewer than n cells.
+//! Invariant: paths and incarnations ascend strictly, every path is used, no cell is zero, every varint is minimal,
+//! and nothing follows the last one. So a set of cells has exactly one encoding, and a table of n bytes has fewer
+//! than n cells.
 
 use fairmesh_model::units::COLUMNS;
 use fairmesh_model::{AccountPath, Counters, Incarnation, mutant};
@@ -25,24 +25,25 @@ pub enum TableError {
     /// A varint is cut off, not minimal or too large for its column.
     #[error("bad number in its {0}")]
     Varint(&'static str),
-    /// A path that is none, or out of order.
+    /// A path is not valid.
     #[error("bad path: {0}")]
     Path(String),
     /// Incarnations or their paths are out of order, or a path has no cell.
     #[error("its cells are out of order, or a path has none")]
     Order,
-    /// A cell that counts nothing.
+    /// All counters of a cell are 0. Such cells are forbidden, because otherwise one content would have several
+    /// encodings.
     #[error("a cell of nothing")]
     Zero,
     /// The mask has unknown bits, or hides a column that could have been left out.
     #[error("bad column mask {0:#x}")]
     Mask(u64),
-    /// Bytes behind the last column.
+    /// Bytes follow the last column.
     #[error("{0} bytes behind the last column")]
     Trailing(usize),
 }
 
-/// One cell: its incarnation, its path as a position among the table's paths, its counters.
+/// One cell: its incarnation, the index of its path in the table, its counters.
 pub(crate) type Indexed = (Incarnation, usize, Counters);
 
 /// Encodes cells that ascend by (incarnation, path), of paths that ascend and are all used.
@@ -68,7 +69,7 @@ pub(crate) fn encode_table(paths: &[&AccountPath], cells: &[Indexed]) -> Vec<u8>
     for block in blocks {
         put(&mut out, block[0].0.0);
         put(&mut out, block.len() as u64);
-        // Mostly all paths have a cell: then there is nothing to say.
+        // Mostly every path has a cell, and then no gaps are written.
         if block.len() < paths.len() {
             let mut next = 0;
             for (_, path, _) in block {
@@ -87,7 +88,7 @@ pub(crate) fn encode_table(paths: &[&AccountPath], cells: &[Indexed]) -> Vec<u8>
     out
 }
 
-/// Hands each path to `each`, in order; returns how many there are, and the bytes behind them.
+/// Calls `each` with every path, in order. Returns the number of paths and the bytes after them.
 pub(crate) fn read_paths(
     bytes: &[u8],
     mut each: impl FnMut(&str) -> Result<(), TableError>,
@@ -105,8 +106,8 @@ pub(crate) fn read_paths(
             .split_at_checked(length)
             .filter(|_| shared <= text.len());
         let (own, behind) = own.ok_or(TableError::Varint("paths"))?;
-        // Of two that share so much, and no more, the next byte says which comes first; one that is
-        // all of the other comes before it.
+        // After the shared prefix the next byte decides the order; a path that is a prefix of the other comes first.
+        // This also refuses a shared length that is shorter than it could be: the encoding would not be unique.
         let ascends = own
             .first()
             .is_some_and(|first| text.get(shared).is_none_or(|before| before < first));
@@ -121,12 +122,13 @@ pub(crate) fn read_paths(
     Ok((count, rest))
 }
 
-/// Decodes the cells behind the paths.
+/// Decodes and checks the cells after the paths, for bytes from a peer.
 pub(crate) fn decode_cells(bytes: &[u8], paths: usize) -> Result<Vec<Indexed>, TableError> {
     let (cells, mask) = read_cells(bytes, paths)?;
     if cells.iter().any(|(_, _, counters)| counters.is_zero()) {
         return Err(TableError::Zero);
     }
+    // The mask must be the one that the encoder writes, or equal contents could have different hashes.
     if mask_of(&cells) == mask {
         Ok(cells)
     } else {
@@ -134,7 +136,7 @@ pub(crate) fn decode_cells(bytes: &[u8], paths: usize) -> Result<Vec<Indexed>, T
     }
 }
 
-/// The cells and the mask of columns, as they are where [`decode_cells`] has taken the bytes before.
+/// The cells and the column mask. Does not check for zero cells and the canonical mask; [`decode_cells`] does.
 pub(crate) fn read_cells(bytes: &[u8], paths: usize) -> Result<(Vec<Indexed>, u64), TableError> {
     let mut rest = bytes;
     let blocks = count(&mut rest, "incarnations")?;
@@ -159,7 +161,7 @@ pub(crate) fn read_cells(bytes: &[u8], paths: usize) -> Result<(Vec<Indexed>, u6
             next = path + 1;
             cells.push((incarnation, path, Counters::default()));
         }
-        // Every cell takes a byte or more of some column, so what claims more is a lie.
+        // Each cell takes at least one byte in some column. Checked here, before memory for more cells is taken.
         if cells.len() > rest.len() {
             return Err(TableError::Varint("cells"));
         }
@@ -211,13 +213,13 @@ fn mask_of(cells: &[Indexed]) -> u64 {
     mask
 }
 
-/// A count of things that take a byte or more each.
-fn count(rest: &mut &[u8], of: &'static str) -> Result<usize, TableError> {
-    let count = count_of(take(rest, of)?);
+/// Reads a number of items that take at least a byte each: a higher number is refused before memory is taken for it.
+fn count(rest: &mut &[u8], column: &'static str) -> Result<usize, TableError> {
+    let count = count_of(take(rest, column)?);
     if count <= rest.len() {
         Ok(count)
     } else {
-        Err(TableError::Varint(of))
+        Err(TableError::Varint(column))
     }
 }
 
@@ -229,17 +231,17 @@ fn put(out: &mut Vec<u8>, value: u64) {
     out.extend_from_slice(encode::u64(value, &mut encode::u64_buffer()));
 }
 
-fn take(rest: &mut &[u8], of: &'static str) -> Result<u64, TableError> {
+fn take(rest: &mut &[u8], column: &'static str) -> Result<u64, TableError> {
     if let Some((byte @ ..0x80, behind)) = rest.split_first() {
         *rest = behind;
         return Ok(u64::from(*byte));
     }
-    let (value, behind) = decode::u64(rest).map_err(|_| TableError::Varint(of))?;
-    // The decoder refuses what is not minimal, but drops what a tenth byte has beyond 64 bits: that is
-    // another form of the number.
+    let (value, behind) = decode::u64(rest).map_err(|_| TableError::Varint(column))?;
+    // The decoder refuses varints that are not minimal, but ignores bits of a tenth byte above 64 bits. Those would
+    // be a second encoding of the number.
     let form = &rest[..rest.len() - behind.len()];
     if form.get(9).is_some_and(|tenth| *tenth > 1) {
-        return Err(TableError::Varint(of));
+        return Err(TableError::Varint(column));
     }
     *rest = behind;
     Ok(value)

@@ -1,28 +1,27 @@
-//! What a site's tables say together.
+//! Joining a site's tables.
 //!
-//! Cells of one (incarnation, account, span) that come in several forms join by maximum, column by
-//! column: all forms are prefixes of one history. Where any table has a day as a whole, everything of
-//! that day counts as the day: of an incarnation and an account the larger of the day and the sum of its
-//! windows, for a day's cell is what its windows were when it was written, and more.
+//! Several forms of a cell of one (incarnation, account, span) join by maximum, column by column: all forms are
+//! prefixes of one history. If any table has a day as a whole, all cells of that day count as the day. For an
+//! incarnation and an account the larger of the day and the sum of its windows counts, because a day's cell contains
+//! its windows as they were when the day was written, and possibly more.
 //!
-//! Invariant: a function of the set of cells that are offered, whatever the order, and of one cell
-//! twice as of one.
+//! Invariant: the result depends on the set of cells only, not on their order or repetition.
 
 use std::collections::BTreeMap;
 
 use fairmesh_model::{Counters, Incarnation, Span, WindowLength, mutant, mutated};
 
-/// A cell: incarnation, span, account and counters.
+/// A cell: incarnation, span, account and counters. The counters are absolute, not increments.
 pub type Cell<P> = (Incarnation, Span, P, Counters);
 
 /// Counters by incarnation, span and account.
 pub type Cells<P> = BTreeMap<(Incarnation, Span, P), Counters>;
 
-/// A row: what is summed up, and the sum.
+/// A row: a key, and the counters merged for it.
 type Row<K> = (K, Counters);
 
-/// What the cells join to. They are all those of one site and one day, or all of one window of a day
-/// that no table has as a whole.
+/// Joins cells. They must be all cells of one site and one day, or of one window of a day that no table has as a whole:
+/// otherwise a day would miss some of its windows.
 pub fn join_cells<P: Ord + Clone>(
     cells: impl IntoIterator<Item = Cell<P>>,
     length: WindowLength,
@@ -30,13 +29,14 @@ pub fn join_cells<P: Ord + Clone>(
     joined(cells, length).into_iter().collect()
 }
 
-/// Sums over the incarnations of what the cells join to, by span and account, in that order.
+/// Joins cells as [`join_cells`] and sums over the incarnations; sorted by span, then account.
 pub fn join<P: Ord + Clone>(
     cells: impl IntoIterator<Item = Cell<P>>,
     length: WindowLength,
 ) -> Vec<Row<(Span, P)>> {
     let cells = joined(cells, length).into_iter();
     let cells = cells.map(|((_, span, path), counters)| ((span, path), counters));
+    // Within an incarnation forms are joined; across incarnations counters add up, because each start counts from 0.
     let plus = mutant!(IncarnationsJoined, Counters::plus, Counters::join);
     merged(cells.collect(), plus)
 }
@@ -58,17 +58,16 @@ fn joined<P: Ord + Clone>(
     }
 }
 
-/// One row for each key, in order. Some thousand rows are sorted faster than they find their places in a
-/// tree one by one.
+/// Merges the rows of each key; sorted by key. Sorting some thousand rows is faster than inserting them into a tree.
 fn merged<K: Ord>(
     mut rows: Vec<Row<K>>,
     merge: impl Fn(Counters, Counters) -> Counters,
 ) -> Vec<Row<K>> {
     rows.sort_by(|(a, _), (b, _)| a.cmp(b));
-    rows.dedup_by(|(next, of_next), (kept, of_kept)| {
+    rows.dedup_by(|(next, added), (kept, counters)| {
         let is_same = next == kept;
         if is_same {
-            *of_kept = merge(*of_kept, *of_next);
+            *counters = merge(*counters, *added);
         }
         is_same
     });
@@ -91,6 +90,7 @@ fn as_day<P: Ord + Clone>(
         }
     }
     for ((incarnation, path), sum) in windows {
+        // The maximum, not the sum: the day already contains its windows.
         let cell = whole.entry((incarnation, day, path)).or_default();
         *cell = mutant!(DaysAddedUp, cell.join(sum), cell.plus(sum));
     }

@@ -1,13 +1,12 @@
 //! Tables of usage counters of one site in one VO.
 //!
-//! A cell counts what one account used in one span of time, under one incarnation of the site's node;
-//! it is absolute and only grows. Cells travel in tables, one for each span and slice of accounts
-//! ([`Table`]). Where a site's tables are here in several forms, cells join by maximum ([`join()`]);
-//! where they claim more than the site can have run, every reader scales them down by one rule
-//! ([`Capacity`]).
+//! A cell counts what one account used in one span of time, under one incarnation of the site's node. It is absolute
+//! and only grows. Cells are sent in tables, one for each span and slice of accounts ([`Table`]). Several forms of a
+//! site's tables join by maximum, cell by cell ([`join()`]). If they claim more than the site can have run, every
+//! reader scales them down by one rule ([`Capacity`]).
 //!
-//! Invariant: whoever joins and clamps the same tables gets the same numbers, in whatever order they
-//! came; no number exceeds what some form of a table says.
+//! Invariant: all readers that join and clamp the same tables get the same numbers, whatever the order of arrival. No
+//! number exceeds that of some form of a table.
 //!
 //! Deliberately not here: peers, signatures and disks, and how usage is weighed by its age
 //! (`fairshare`): decay is computed when read.

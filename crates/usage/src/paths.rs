@@ -1,24 +1,24 @@
-//! The accounts of one VO: every path once, named by a small number.
+//! The accounts of one VO: each path once, with a small number as its id.
 //!
-//! Invariant: an id stands for one path for as long as anybody uses it; an id that nobody uses is used
-//! again, so that the table is bounded by the accounts in use and not by all names ever seen. The
-//! number that a reader may keep beside a path is unset whenever the id begins to stand for another.
+//! Invariant: an id stands for one path while it is in use. Unused ids are used again, so the list is bounded by the
+//! accounts in use, not by all paths ever seen. The number that a reader may attach to a path is cleared when its id
+//! stands for another path.
 //!
-//! Ids are a matter of this process: they never reach the wire or an iteration order.
+//! Ids are local to the process: they never reach the wire or an iteration order.
 
 use std::hash::BuildHasher as _;
 
 use fairmesh_model::{AccountPath, Chunks, HashSecret};
 use hashbrown::HashTable;
 
-/// Ids that move from a full table to the next one with each new path: the next one has room for as many paths again,
-/// so all have moved before it is full.
+/// Ids that move from a full table to the larger one with each new path. More than one is enough: the larger table
+/// has room for as many paths again, so all ids have moved before it is full.
 const MOVED_AT_ONCE: usize = 8;
 
-/// No place.
+/// Stands for "no place" in `places`.
 const NOWHERE: u32 = u32::MAX;
 
-/// Number of a path in its VO.
+/// Id of a path in one VO and one process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PathId(u32);
 
@@ -28,12 +28,12 @@ impl PathId {
     }
 }
 
-/// Some accounts of one VO.
+/// A set of accounts of one VO, one bit for each id.
 #[derive(Debug, Default)]
 pub struct PathSet(Vec<u64>);
 
 impl PathSet {
-    /// One more.
+    /// Adds an account.
     pub fn insert(&mut self, id: PathId) {
         let (word, bit) = (id.index() / 64, id.index() % 64);
         if self.0.len() <= word {
@@ -42,7 +42,7 @@ impl PathSet {
         self.0[word] |= 1 << bit;
     }
 
-    /// Whether it is one of them.
+    /// Whether the set contains an account.
     pub fn contains(&self, id: PathId) -> bool {
         let word = self.0.get(id.index() / 64);
         word.is_some_and(|word| word >> (id.index() % 64) & 1 == 1)
@@ -55,25 +55,26 @@ struct Entry {
     uses: u32,
 }
 
-/// Paths by id and ids by path. Members choose the paths; the tables are never iterated.
+/// Paths by id and ids by path. Members choose the paths, so they are hashed with a secret: otherwise a member could
+/// choose paths that collide. The tables are never iterated, so the secret cannot reach an output.
 ///
-/// Growing a table of a million paths hashes all of them, which takes a tenth of a second. So a full table is kept
-/// while its ids move to a larger one.
+/// Growing a table of a million paths at once would hash all of them, a tenth of a second. So a full table is kept
+/// while its ids move to a larger one step by step.
 #[derive(Debug)]
 pub struct Paths {
     secret: HashSecret,
     ids: HashTable<PathId>,
-    /// The table before, with those of the ids from `moved` on that have not gone since.
+    /// The table before it was full: the ids from `moved` on that are still in use.
     full: HashTable<PathId>,
     moved: usize,
     entries: Chunks<Entry>,
-    /// What was noted about the first ids; [`NOWHERE`] where nothing was.
+    /// The place of each id, as far as any was noted; [`NOWHERE`] for none.
     places: Chunks<u32>,
     free: Vec<PathId>,
 }
 
 impl Paths {
-    /// No paths, to be hashed behind `secret`.
+    /// An empty list; paths are hashed with `secret`.
     pub fn new(secret: HashSecret) -> Self {
         Self {
             secret,
@@ -86,15 +87,15 @@ impl Paths {
         }
     }
 
-    /// What they are hashed behind.
+    /// The secret that paths are hashed with, for an empty list of the same process.
     pub fn secret(&self) -> HashSecret {
         self.secret
     }
 
-    /// The id of `path`, in use once more.
+    /// The id of `path`, counted as used once more.
     ///
     /// # Panics
-    /// If it is none, or there are 2^32, which the limits on what is held rule out.
+    /// If `path` is not a path, or 2^32 ids are in use, which the limits on heads rule out.
     pub fn acquire(&mut self, path: &str) -> PathId {
         let hash = self.secret.hash_one(path);
         let is_it = |id: &PathId| self.entries[id.index()].path.as_str() == path;
@@ -118,12 +119,13 @@ impl Paths {
                 PathId(next)
             }
         };
+        // Before the insertion: the table must never grow by itself, which would hash everything at once.
         self.make_room();
         self.insert(hash, id);
         id
     }
 
-    /// Makes room for one more id.
+    /// Makes room for one more id, and moves some ids to the larger table.
     fn make_room(&mut self) {
         if self.ids.len() == self.ids.capacity() {
             self.move_some(usize::MAX);
@@ -148,6 +150,7 @@ impl Paths {
             }
         }
         self.moved = until;
+        // Its memory is returned as soon as the last id has moved.
         if self.full.is_empty() {
             self.full = HashTable::new();
         }
@@ -158,13 +161,14 @@ impl Paths {
         self.ids.insert_unique(hash, id, hash_of);
     }
 
-    /// The id is used once less.
+    /// Counts an id as used once less; at 0 the id becomes free.
     pub fn release(&mut self, id: PathId) {
         let entry = &mut self.entries[id.index()];
         entry.uses -= 1;
         if entry.uses == 0 {
             let path = std::mem::replace(&mut entry.path, AccountPath::root());
             let hash = self.secret.hash_one(path.as_str());
+            // It may be in either table, depending on how far the move has come.
             for table in [&mut self.ids, &mut self.full] {
                 if let Ok(held) = table.find_entry(hash, |held| *held == id) {
                     held.remove();
@@ -177,19 +181,19 @@ impl Paths {
         }
     }
 
-    /// The path of an id that is in use.
+    /// The path of an id in use; of a free id, the root.
     pub fn path(&self, id: PathId) -> &AccountPath {
         &self.entries[id.index()].path
     }
 
-    /// What a reader has noted about a path: where it is in a tree, say.
+    /// The number that a reader has attached to a path, such as its place in a tree.
     pub fn place(&self, id: PathId) -> Option<u32> {
         let is_noted = id.index() < self.places.len();
         let place = is_noted.then(|| self.places[id.index()]);
         place.filter(|place| *place != NOWHERE)
     }
 
-    /// Notes it: any number but the largest.
+    /// Attaches a number to a path: any but `u32::MAX`.
     pub fn set_place(&mut self, id: PathId, place: u32) {
         while self.places.len() <= id.index() {
             self.places.push(NOWHERE);
@@ -197,17 +201,17 @@ impl Paths {
         self.places[id.index()] = place;
     }
 
-    /// Forgets all that was noted.
+    /// Clears all places, without touching each id.
     pub fn clear_places(&mut self) {
         self.places = Chunks::default();
     }
 
-    /// How many are in use.
+    /// Number of paths in use.
     pub fn len(&self) -> usize {
         self.ids.len() + self.full.len()
     }
 
-    /// Whether none is in use.
+    /// Whether no path is in use.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

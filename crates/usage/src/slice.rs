@@ -1,10 +1,9 @@
-//! How the cells of one span are cut into tables of bounded size.
+//! Cutting the cells of one span into tables of bounded size.
 //!
-//! Accounts are dealt out by a hash of their path, into as many slices as it takes; twice as many when
-//! one becomes too large. So a cell that is added touches one slice, and the others stay as they are.
+//! Accounts are distributed over slices by a hash of their path. The number of slices doubles when one becomes too
+//! large. So a new cell changes one slice, and the others keep their hashes.
 //!
-//! Invariant: a slice's name says which span it is of; how a site cuts is its own affair, readers join
-//! whatever comes.
+//! Invariant: a slice's name contains its span. How a site cuts is its own decision; readers join whatever arrives.
 
 use std::ops::RangeInclusive;
 
@@ -12,35 +11,35 @@ use fairmesh_model::{AccountPath, ContentHash, Counters, Incarnation, Span, muta
 
 use crate::columns::{Indexed, encode_table};
 
-/// Cells at which a span is cut into twice as many slices: bounds what one change makes rewrite.
+/// Cells at which the number of slices of a span doubles: bounds how much one change rewrites.
 const SLICE_CELLS: usize = 1_024;
 
-/// Most halvings: 4,096 slices of a span.
+/// Most doublings: 4,096 slices of a span. The hash prefix in a name has 16 bits.
 const DEPTH_MAX: u8 = 12;
 
-/// Name of a table: its span, and which of how many slices it is.
+/// Name of a table: its span, the number of slices as a power of two, and the index of the slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Slice {
-    /// The span of time.
+    /// The hour or day that the cells count in.
     pub span: Span,
     depth: u8,
     index: u16,
 }
 
 impl Slice {
-    /// The name that comes before all others that a table of a span can have.
+    /// The lowest name of a table of `span`, for range look-ups.
     pub const fn first_of(span: Span) -> Self {
         let (depth, index) = (0, 0);
         Self { span, depth, index }
     }
 
-    /// The names of all tables that a span can have.
+    /// The range of all names of tables of `span`.
     pub fn all_of(span: Span) -> RangeInclusive<Self> {
         let at = |depth, index| Self { span, depth, index };
         Self::first_of(span)..=at(u8::MAX, u16::MAX)
     }
 
-    /// The name as bytes.
+    /// The name as 5 bytes, or 8 if there are several slices. Byte order is the order of spans.
     pub fn to_bytes(self) -> Vec<u8> {
         let mut bytes = self.span.code().to_be_bytes()[3..].to_vec();
         if self.depth > 0 {
@@ -66,8 +65,8 @@ impl Slice {
     }
 }
 
-/// Cuts the cells of a span, which ascend by (path, incarnation), into tables of at most `bytes_max`.
-/// Cells that count nothing are left out.
+/// Cuts the cells of a span, sorted by (path, incarnation), into tables of at most `bytes_max` bytes. Zero cells are
+/// left out.
 pub fn cut<'a>(
     span: Span,
     cells: impl Iterator<Item = (&'a AccountPath, Incarnation, Counters)>,
@@ -76,6 +75,8 @@ pub fn cut<'a>(
     let cells: Vec<_> = cells
         .filter(|(_, _, counters)| !counters.is_zero())
         .collect();
+    // By the number of cells first: then the cut changes only when a power of two is passed, not with every change in
+    // size.
     let mut depth = 0;
     while cells.len() >> depth > SLICE_CELLS && depth < DEPTH_MAX {
         depth += 1;
@@ -127,6 +128,7 @@ fn index_of(path: &AccountPath, depth: u8) -> u16 {
     if depth == 0 {
         return 0;
     }
+    // A hash of the path alone, so that an account stays in its slice in every span and after every start.
     let hash = ContentHash::of(path.as_str().as_bytes());
     let high = u16::from_be_bytes([hash.as_bytes()[0], hash.as_bytes()[1]]);
     high >> (16 - depth)

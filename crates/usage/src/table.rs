@@ -1,7 +1,7 @@
-//! A table that is held: its bytes, and which accounts it speaks of.
+//! A table in memory: its bytes, and the ids of its accounts.
 //!
-//! Invariant: the accounts are looked up once, when the table comes; the counters stay in their columns
-//! and are decoded when they are read, so a cell takes what its bytes take and four more.
+//! Invariant: the accounts are looked up once, when the table arrives. The counters stay encoded and are decoded when
+//! they are read, so a cell takes its encoded bytes and four more.
 
 use std::sync::Arc;
 
@@ -10,15 +10,15 @@ use fairmesh_model::{AccountPath, Counters, Incarnation};
 use crate::columns::{TableError, decode_cells, read_cells, read_paths};
 use crate::paths::{PathId, PathSet, Paths};
 
-/// Bytes of paths that count as a row: what is made of a table, and the time that takes, grow with the text of its paths, of
-/// which a table says little where each begins like the one before.
+/// Bytes of paths that count as one row. The memory and time that a table costs grow with the text of its paths,
+/// which the encoding hides where paths share prefixes. Without this a small part could cost a reader gigabytes.
 const TEXT_OF_ROW: usize = 128;
 
-/// How many rows a table counts, if its bytes are one: its cells, or more where its paths are long, one for each 128 bytes
-/// of them.
+/// Checks the bytes of a table. Returns the rows that it counts: its cells, or one for each 128 bytes of paths if
+/// that is more.
 ///
 /// # Errors
-/// What is wrong with it.
+/// The first rule of the encoding that the bytes break.
 pub fn check(bytes: &[u8]) -> Result<u32, TableError> {
     let mut text = 0;
     let path = |path: &str| {
@@ -31,10 +31,10 @@ pub fn check(bytes: &[u8]) -> Result<u32, TableError> {
     u32::try_from(rows).map_err(|_| TableError::Varint("cells"))
 }
 
-/// The cells of a table's bytes, which [`check`] has taken, of those accounts that `name` gives a name.
+/// The cells of a table that [`check`] has accepted, for the accounts to which `name` assigns a key.
 ///
 /// # Panics
-/// If they are none.
+/// If [`check`] would refuse the bytes.
 pub fn named_cells<K: Clone>(
     bytes: &[u8],
     mut name: impl FnMut(&str) -> Option<K>,
@@ -52,7 +52,7 @@ pub fn named_cells<K: Clone>(
     })
 }
 
-/// A table of cells. A copy shares all that the table has; one of the two is released.
+/// A table of cells. A clone shares everything with its original; only one of the two may be released.
 #[derive(Debug, Clone)]
 pub struct Table {
     bytes: Arc<[u8]>,
@@ -61,11 +61,10 @@ pub struct Table {
 }
 
 impl Table {
-    /// Takes the bytes of a table, which [`check`] has taken. Its accounts are in use until
-    /// [`Table::release`].
+    /// Reads a table that [`check`] has accepted. Its accounts count as used until [`Table::release`].
     ///
     /// # Panics
-    /// If they are none.
+    /// If [`check`] would refuse the bytes.
     pub fn read(bytes: Arc<[u8]>, paths: &mut Paths) -> Self {
         let mut ids = Vec::new();
         let cells = read_paths(&bytes, |text| {
@@ -80,27 +79,27 @@ impl Table {
         }
     }
 
-    /// Lets go of the accounts.
+    /// Releases the accounts. Not a `Drop`, because it needs the shared list of paths.
     pub fn release(self, paths: &mut Paths) {
         self.ids.iter().for_each(|id| paths.release(*id));
     }
 
-    /// Adds its accounts to others.
+    /// Adds the ids of its accounts to a set.
     pub fn list_in(&self, accounts: &mut PathSet) {
         self.ids.iter().for_each(|id| accounts.insert(*id));
     }
 
-    /// Bytes that it is read from.
+    /// Length of the encoded table in bytes.
     pub fn bytes_len(&self) -> usize {
         self.bytes.len()
     }
 
-    /// Whether it has any of these accounts.
+    /// Whether it has a cell of any of these accounts.
     pub fn names_any(&self, accounts: &PathSet) -> bool {
         self.ids.iter().any(|id| accounts.contains(*id))
     }
 
-    /// The cells.
+    /// The cells by (incarnation, path), decoded again on each call.
     ///
     /// # Panics
     /// Never: the bytes were checked before.

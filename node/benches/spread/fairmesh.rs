@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_model::{Seq, SiteId, StreamId};
+use fairmesh_model::{IncarnationId, Seq, SiteId};
 
 use crate::Nodes;
 use crate::mesh::Mesh;
@@ -25,7 +25,7 @@ impl Heads {
         }
     }
 
-    fn newest(&self, vector: &BTreeMap<StreamId, Seq>) -> Option<Seq> {
+    fn newest(&self, vector: &BTreeMap<IncarnationId, Seq>) -> Option<Seq> {
         let own = vector.iter().filter(|(stream, _)| stream.site == self.last);
         own.map(|(_, seq)| *seq).max()
     }

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use anyhow::{anyhow, ensure};
 use fairmesh_model::{
-    AccountPath, ChargingRule, Charter, Distance, HistoryRule, JobKey, MemberSite, Millis, Origin,
-    Placement, Role, Seq, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, StreamId, UsageMode,
-    UsageRecord, VoId, Weight, WindowLength,
+    AccountPath, ChargingRule, Charter, Distance, HistoryRule, IncarnationId, JobKey, MemberSite,
+    Millis, Origin, Placement, Role, Seq, ShareEntry, SharePolicy, Signed, SigningKey, SiteId,
+    UsageMode, UsageRecord, VoId, Weight, WindowLength,
 };
 use fairmesh_node::driver::{Clock, NodeHandle, NodeOptions, SystemClock, start};
 use fairmesh_node::network::{Multiaddr, NetworkConfig};
@@ -223,7 +223,7 @@ impl Mesh {
     }
 
     /// The numbers of the newest heads that each node holds, by stream.
-    pub(super) async fn vectors(&self) -> anyhow::Result<Vec<BTreeMap<StreamId, Seq>>> {
+    pub(super) async fn vectors(&self) -> anyhow::Result<Vec<BTreeMap<IncarnationId, Seq>>> {
         let vo = self.vo;
         let mut all = Vec::new();
         for node in &self.nodes {

@@ -95,7 +95,7 @@ impl Config {
     /// What `[privacy]` does that its owner may not expect.
     fn half_hidden(&self) -> Vec<(Code, &'static str)> {
         let hide = &self.privacy.hide;
-        let of_entries = [What::Usage, What::Priority];
+        let of_entries = [PrivateData::Usage, PrivateData::Priority];
         let is_root = |writer: &Writer| {
             matches!(writer, Writer::Name(name) if name == "root") || *writer == Writer::Uid(0)
         };
@@ -114,7 +114,7 @@ impl Config {
                  privacy.hide is empty",
             ),
             (
-                self.slurm.is_some() && hide.contains(&What::Priority) && nobody_else,
+                self.slurm.is_some() && hide.contains(&PrivateData::Priority) && nobody_else,
                 Code::LookupsHidden,
                 "privacy.hide: look-ups of Slurm's user are answered for himself alone, unless he is root",
             ),

@@ -19,7 +19,7 @@ use crate::users::Writer;
 #[serde(deny_unknown_fields)]
 pub(super) struct RawPrivacy {
     #[serde(default)]
-    hide: BTreeSet<What>,
+    hide: BTreeSet<PrivateData>,
     #[serde(default)]
     readers: Vec<Spanned<RawWriter>>,
     /// Users by entry of the share tree.
@@ -66,8 +66,8 @@ mod tests {
         let text = "[privacy]\nhide = [\"usage\", \"jobs\"]\nreaders = [\"helpdesk\", 990]\n\
                     [privacy.coordinators]\n\"/physics/p1\" = [\"carol\"]\n";
         let config = with_physics(text).expect("valid");
-        assert!(config.privacy.hide.contains(&What::Jobs));
-        assert!(!config.privacy.hide.contains(&What::Priority));
+        assert!(config.privacy.hide.contains(&PrivateData::Jobs));
+        assert!(!config.privacy.hide.contains(&PrivateData::Priority));
         assert_eq!(config.readers[1], Writer::Uid(990));
         let (path, users) = config.privacy.coordinators.first_key_value().expect("one");
         assert_eq!(

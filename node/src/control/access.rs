@@ -33,27 +33,27 @@ pub(super) struct Peer {
 }
 
 /// What whoever asks sees of the tree that he is answered from.
-impl FromRequestParts<Arc<Shared>> for Sight {
+impl FromRequestParts<Arc<Shared>> for Visibility {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, shared: &Arc<Shared>) -> Result<Self, ApiError> {
         // Nobody who came over another listener is a user of this machine.
         let peer = parts.extensions.get::<Peer>().copied();
-        Ok(shared.sight(peer.unwrap_or(Peer { uid: None })).await)
+        Ok(shared.visibility(peer.unwrap_or(Peer { uid: None })).await)
     }
 }
 
 impl Shared {
     /// What `peer` sees of the tree that is served.
-    pub(super) async fn sight(&self, peer: Peer) -> Sight {
+    pub(super) async fn visibility(&self, peer: Peer) -> Visibility {
         let view = Arc::clone(&self.options.serving.newest().view);
-        self.eyes.sight(peer.uid, view).await
+        self.resolver.visibility(peer.uid, view).await
     }
 
     /// The same, where what is his own is shown to him whatever is hidden.
-    pub(super) async fn own_sight(&self, peer: Peer) -> Sight {
+    pub(super) async fn own_sight(&self, peer: Peer) -> Visibility {
         let view = Arc::clone(&self.options.serving.newest().view);
-        self.eyes.own_sight(peer.uid, view).await
+        self.resolver.own_sight(peer.uid, view).await
     }
 }
 
@@ -156,7 +156,7 @@ pub(super) async fn answer_in_turn(
     let deadline = limits.answer_deadline;
     let answered = async {
         // What goes on beside the answer keeps it until that has ended.
-        let turn = Arc::new(slot.turn_after(shared.eyes.meet(peer.uid)).await);
+        let turn = Arc::new(slot.turn_after(shared.resolver.meet(peer.uid)).await);
         request.extensions_mut().insert(Arc::clone(&turn));
         let answer = next.run(request).await;
         until_read(answer, turn.own())

@@ -27,7 +27,7 @@ use super::feed::Feed;
 use super::prices::find_site;
 use super::unread::until_read;
 use super::{Shared, State, log, refused};
-use crate::privacy::What;
+use crate::privacy::PrivateData;
 use crate::record_log::{LogError, Run};
 use crate::refused::RefusedJob;
 use crate::sockets::Slot;
@@ -86,7 +86,7 @@ pub(super) async fn post(
     if !query.dry_run {
         check_writer(&shared, peer, "/v1/accounting")?;
     }
-    let turn = slot.turn_after(shared.eyes.meet(peer.uid)).await;
+    let turn = slot.turn_after(shared.resolver.meet(peer.uid)).await;
     let purpose = purpose(&shared, peer, query).await?;
     drop(turn);
     let (record_bytes_max, accounts_max) = match shared
@@ -121,14 +121,14 @@ pub(super) async fn post(
 
 async fn purpose(shared: &Shared, peer: Peer, query: PostQuery) -> Result<Purpose, ApiError> {
     let Some(wanted) = query.at_site else {
-        let tells_jobs = !shared.sight(peer).await.hides(What::Jobs);
+        let tells_jobs = !shared.visibility(peer).await.hides(PrivateData::Jobs);
         let dry_run = query.dry_run.then_some(Purpose::Estimate { tells_jobs });
         return Ok(dry_run.unwrap_or(Purpose::Count));
     };
     if !query.dry_run {
         let why = "what another site charges can be looked at, not counted";
         let error = ApiError::new(StatusCode::BAD_REQUEST, why);
-        return Err(error.hint("with at_site goes dry_run=true"));
+        return Err(error.hint("`at_site` needs `dry_run=true`"));
     }
     let found = shared.node().ask(move |site, _| find_site(site, &wanted));
     Ok(Purpose::Check(found.await??))

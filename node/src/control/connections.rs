@@ -19,7 +19,7 @@ use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::access::{Peer, trusted};
-use super::beside::watched;
+use super::blocking::watched;
 use super::{ControlOptions, Shared, router};
 use crate::sockets::{BindError, Slots, Socket, serve_all, stopped};
 

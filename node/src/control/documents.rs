@@ -20,7 +20,7 @@ use serde::Deserialize;
 
 use super::State;
 use super::access::Peer;
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::corrections::attributed;
 use super::error::ApiError;
 use super::extract::{Params, whole};
@@ -38,20 +38,20 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let held = move |site: &Site, now: Now| held(site, now, query.vo.as_deref());
     let (rests_on, found) = shared.ask(held).await?;
     // A large policy takes a while to read.
-    let read = move |wanted: &Wanted| {
-        let bodies = found.iter().take_while(|_| wanted.is());
+    let read = move |cancel: &CancelFlag| {
+        let bodies = found.iter().take_while(|_| !cancel.is_set());
         let documents = bodies.map(|(vo, bytes)| document_body(*vo, bytes));
         Ok(DocumentsBody {
             documents: documents.collect(),
         })
     };
-    beside.answer("documents", rests_on, read).await
+    blocking.answer("documents", rests_on, read).await
 }
 
 /// Documents as they were signed, each with the VO that it is of.

@@ -19,7 +19,7 @@ use fairmesh_model::{AccountPath, Origin, SiteId};
 use fairmesh_site::{Site, SiteUsage, WeighedUsage};
 use serde::Deserialize;
 
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::{Params, Wanted as Whom};
 use super::moment::Moment;
@@ -27,7 +27,7 @@ use super::priority::{Place, only, places, seen};
 use super::rests_on::site_names;
 use super::usage::counters_body;
 use super::{Shared, State};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// How often an answer is begun again where usage was counted while it was gathered.
 const ATTEMPTS_MAX: u32 = 4;
@@ -50,8 +50,8 @@ type Explained = (ExplainBody, Vec<(AccountPath, bool)>);
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
-    beside: Beside,
+    visibility: Visibility,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let who = wanted(query.user, query.account, query.group, query.subject);
@@ -66,39 +66,39 @@ pub(super) async fn get(
     let mut attempt = 1;
     let (moment, explained, known) = loop {
         let moment = Moment::take(&shared).await?;
-        let explained = explain_all(&moment, &sight, &who, versus.as_ref()).await?;
+        let explained = explain_all(&moment, &visibility, &who, versus.as_ref()).await?;
         let known = Known::of(&shared, &explained).await?;
         if attempt == ATTEMPTS_MAX || known.is_of(&moment, &explained) {
             break (moment, explained, known);
         }
         attempt += 1;
     };
-    let made = move |wanted: &Wanted| {
+    let made = move |cancel: &CancelFlag| {
         let mut bodies = explained.into_iter().map(|(mut body, decisive)| {
             let causes = decisive.into_iter();
-            body.causes = causes.map(|entry| known.cause(entry, wanted)).collect();
+            body.causes = causes.map(|entry| known.cause(entry, cancel)).collect();
             body
         });
         let mut first = bodies.next().expect("somebody is meant");
         first.others = bodies.collect();
         Ok(first)
     };
-    beside.answer("explain", moment.rests_on, made).await
+    blocking.answer("explain", moment.rests_on, made).await
 }
 
 /// Each entry that is meant, at one moment.
 async fn explain_all(
     moment: &Moment,
-    sight: &Sight,
+    visibility: &Visibility,
     who: &Whom,
     versus: Option<&Whom>,
 ) -> Result<Vec<Explained>, ApiError> {
-    let whats = [What::Usage, What::Priority];
-    let meant = seen(sight, &whats, who, places(moment, who).await?)?;
+    let whats = [PrivateData::Usage, PrivateData::Priority];
+    let meant = seen(visibility, &whats, who, places(moment, who).await?)?;
     let versus = match versus {
         Some(versus) => {
             let found = places(moment, versus).await?;
-            Some(only(seen(sight, &whats, versus, found)?)?.entry)
+            Some(only(seen(visibility, &whats, versus, found)?)?.entry)
         }
         None => None,
     };
@@ -212,8 +212,8 @@ impl Known {
             })
     }
 
-    fn cause(&self, (path, global): (AccountPath, bool), wanted: &Wanted) -> CauseBody {
-        let sites = self.usage.by_site(&path, global, || wanted.is());
+    fn cause(&self, (path, global): (AccountPath, bool), cancel: &CancelFlag) -> CauseBody {
+        let sites = self.usage.by_site(&path, global, || !cancel.is_set());
         let mut sites: Vec<(SiteId, SiteUsage)> = sites.into_iter().collect();
         sites.retain(|(_, of)| of.weighted > 0 || !of.raw.is_zero());
         sites.sort_by_key(|(id, of)| (Reverse((of.weighted, of.raw.net())), *id));

@@ -18,8 +18,8 @@ use fairmesh_api::{
 };
 use fairmesh_model::{ContentHash, Millis, Now, Origin, SiteId, clean};
 use fairmesh_site::{
-    Account, Came, End, Errand, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob,
-    Site, Stage, Withdrawal,
+    Account, End, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, JobRequest,
+    Settlement, Site, Stage, Withdrawal,
 };
 use serde::Deserialize;
 
@@ -30,7 +30,7 @@ use super::rests_on::{answer, site_name};
 use super::usage::find_vo;
 use super::{Shared, State};
 use crate::control::requirements;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Largest job: what it runs, and its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;
@@ -103,7 +103,7 @@ async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<
         return Ok(wanted);
     }
     let name = match peer.uid {
-        Some(uid) => shared.eyes.name(uid).await,
+        Some(uid) => shared.resolver.name(uid).await,
         None => None,
     };
     match (wanted, name) {
@@ -122,7 +122,7 @@ async fn user_of(shared: &Shared, peer: Peer, wanted: Option<String>) -> Result<
 }
 
 /// A job as it travels.
-fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<Errand, ApiError> {
+fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<JobRequest, ApiError> {
     let ForwardAsk { key, run, job, .. } = ask;
     let wall = Millis::from_secs(job.wall_s);
     let requirements = requirements(&job.require, wall).map_err(ApiError::bad_request)?;
@@ -150,7 +150,7 @@ fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<Err
         let hint = "name a user and account that an identity rule of this site maps into the VO";
         return Err(ApiError::new(StatusCode::UNPROCESSABLE_ENTITY, error).hint(hint));
     };
-    Ok(Errand {
+    Ok(JobRequest {
         vo,
         key: key.ok_or_else(|| ApiError::bad_request("a job has a key"))?,
         user,
@@ -171,18 +171,18 @@ fn errand(site: &Site, now: Now, ask: ForwardAsk, is_writer: bool) -> Result<Err
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let job = query.job.as_deref().map(str::parse).transpose();
-    let asked = Arc::new((sight, query.own));
+    let asked = Arc::new((visibility, query.own));
     let seen = move |of: &ForwardedJob| {
-        let (sight, own) = &*asked;
+        let (visibility, own) = &*asked;
         let is_named = own
             .as_deref()
             .is_none_or(|own| of.is_own && is_meant(of, own));
         // A user of another site may have the same name as one of this. Whose account it is only its origin knows.
-        is_named && (!sight.hides(What::Jobs) || (of.is_own && sight.is(&of.user)))
+        is_named && (!visibility.hides(PrivateData::Jobs) || (of.is_own && visibility.is(&of.user)))
     };
     listed(&shared, job.map_err(ApiError::bad_request)?, seen).await
 }
@@ -322,9 +322,9 @@ pub(super) async fn post_here(
     let ask: SettledAsk = json(&shared, body, ASK_BYTES_MAX).await?;
     let job = ask.job.parse().map_err(ApiError::bad_request)?;
     let call = match (ask.submitted, ask.refused, ask.in_doubt, ask.withdrew) {
-        (Some(batch), None, None, None) => ForwardCall::Settle(job, Came::Submitted(batch)),
-        (None, Some(why), None, None) => ForwardCall::Settle(job, Came::Refused(why)),
-        (None, None, Some(why), None) => ForwardCall::Settle(job, Came::InDoubt(why)),
+        (Some(batch), None, None, None) => ForwardCall::Settle(job, Settlement::Submitted(batch)),
+        (None, Some(why), None, None) => ForwardCall::Settle(job, Settlement::Refused(why)),
+        (None, None, Some(why), None) => ForwardCall::Settle(job, Settlement::InDoubt(why)),
         (None, None, None, Some(withdrew)) => ForwardCall::Withdrew(job, withdrew),
         _ => {
             let error = "say one of submitted, refused, in_doubt and withdrew";

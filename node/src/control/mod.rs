@@ -11,7 +11,7 @@
 //! Deliberately not here: priorities for schedulers (`lookup`), tables (`ask`).
 
 mod access;
-mod beside;
+mod blocking;
 mod connections;
 mod error;
 mod extract;
@@ -172,7 +172,7 @@ pub(crate) struct Shared {
     pub(crate) started: Instant,
     pub(crate) loops: Loops,
     /// Whose usage, jobs and priorities each user sees.
-    pub(crate) eyes: Eyes,
+    pub(crate) resolver: VisibilityResolver,
     /// Lines about what users may not do: any of them can provoke these, as fast as he likes.
     refusals: Mutex<Throttle>,
 }

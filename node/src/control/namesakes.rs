@@ -16,13 +16,13 @@ use fairmesh_api::{NamesakeBody, NamesakesBody};
 use fairmesh_model::{AccountPath, Now, Severity, SiteId, VoId, clean};
 use fairmesh_site::{Account, KnownUsage, Site, View};
 
-use super::beside::Beside;
+use super::blocking::BlockingAnswer;
 use super::error::ApiError;
 use super::extract::{Nothing, Params};
 use super::rests_on::site_names;
 use super::{Shared, State};
 use crate::driver::Gone;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Accounts that one answer names: more are counted.
 const NAMED_MAX: usize = 1_000;
@@ -39,13 +39,13 @@ pub(crate) struct Held {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
-    beside: Beside,
+    visibility: Visibility,
+    blocking: BlockingAnswer,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<Response, ApiError> {
     let (rests_on, held) = shared.ask(|site, now| Ok(Held::of(site, now))).await?;
-    let sees = move |account: &Account| sight.sees_alone(What::Usage, account);
-    beside
+    let sees = move |account: &Account| visibility.sees_alone(PrivateData::Usage, account);
+    blocking
         .answer("namesakes", rests_on, move |_| Ok(held.body(sees)))
         .await
 }

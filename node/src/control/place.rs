@@ -34,7 +34,7 @@ use super::rests_on::answer;
 use super::usage::find_vo;
 use super::{Shared, State};
 use crate::control::wishes;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Largest question: a job with all its wishes.
 const ASK_BYTES_MAX: usize = 512 << 10;
@@ -235,7 +235,7 @@ impl Candidate {
 
 pub(super) async fn post(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let ask: PlaceAsk = json(&shared, body, ASK_BYTES_MAX).await?;
@@ -254,7 +254,8 @@ pub(super) async fn post(
     let entry = gathered.account.as_ref();
     let entry = entry.map(|account| view.locate_in(served.order.snapshot(), account).entry);
     // An account may be his own that has no entry: what stands there then is a group's.
-    let entry = entry.filter(|of| sight.sees_entry(What::Priority, view.reader().path(*of)));
+    let entry =
+        entry.filter(|of| visibility.sees_entry(PrivateData::Priority, view.reader().path(*of)));
     let standing = entry.map(|entry| {
         let ranking = served.order.ranking();
         StandingBody {
@@ -503,7 +504,7 @@ pub(super) async fn post_occupancy(
         waiting: waiting.collect(),
         staged,
     };
-    shared.node().advert(AdvertCall::Tell(occupancy)).await?;
+    shared.node().advert(AdvertCall::Report(occupancy)).await?;
     let said = |site: &Site, _| Ok(site.tells_what_is_free());
     let (rests_on, is_told) = shared.ask(said).await?;
     Ok(answer("occupancy", rests_on, OccupancyBody { is_told }))

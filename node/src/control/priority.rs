@@ -31,7 +31,7 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let moment = Moment::take(&shared).await?;
@@ -47,8 +47,8 @@ pub(super) async fn get(
         qos: query.qos,
     };
     let found = places(&moment, &wanted).await?;
-    let place = only(seen(&sight, &[What::Priority], &wanted, found)?)?;
-    let sees_usage = sight.sees_entry(What::Usage, &place.path);
+    let place = only(seen(&visibility, &[PrivateData::Priority], &wanted, found)?)?;
+    let sees_usage = visibility.sees_entry(PrivateData::Usage, &place.path);
     let body = PriorityBody {
         vo: place.account.vo.map(|vo| vo.to_string()),
         account: place.account.path.to_string(),
@@ -100,14 +100,14 @@ pub(super) async fn places(moment: &Moment, wanted: &Wanted) -> Result<Vec<Place
 /// Those of the places that the reader sees all this of, where he sees any. Where he sees none he is told what he has
 /// asked for: which of their entries comes first shows how they stand.
 pub(super) fn seen(
-    sight: &Sight,
-    whats: &[What],
+    visibility: &Visibility,
+    whats: &[PrivateData],
     wanted: &Wanted,
     mut places: Vec<Place>,
 ) -> Result<Vec<Place>, ApiError> {
     places.retain(|place| {
         let mut whats = whats.iter();
-        whats.all(|what| sight.sees_entry(*what, &place.path))
+        whats.all(|what| visibility.sees_entry(*what, &place.path))
     });
     if places.is_empty() {
         let path = wanted.path.as_ref();

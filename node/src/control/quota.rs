@@ -32,7 +32,7 @@ use super::error::ApiError;
 use super::extract::{Params, parse_path, whole};
 use super::rests_on::{answer, site_name};
 use super::usage::find_vos;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Largest call: one job.
 const CALL_BYTES_MAX: usize = 64 << 10;
@@ -131,7 +131,7 @@ pub(super) async fn hold(
 /// Whether the reader sees what is left of the credit that the job would spend: that of the entry where its usage counts,
 /// which may be a group's, and of the account that pays.
 fn check_seen(
-    sight: &Sight,
+    visibility: &Visibility,
     site: &Site,
     origin: &Origin,
     reply: &QuotaReply,
@@ -139,12 +139,12 @@ fn check_seen(
     let view = site.view();
     let sees_place = view.account(origin).is_none_or(|account| {
         let entry = view.locate(&account).entry;
-        sight.sees_entry(What::Usage, view.reader().path(entry))
+        visibility.sees_entry(PrivateData::Usage, view.reader().path(entry))
     });
     let sees_payer = match reply {
         Ok(QuotaAnswer::Held { vo, answer }) => answer.account.as_ref().is_none_or(|path| {
             let (vo, path) = (*vo, path.clone());
-            sight.sees(What::Usage, &Account { vo, path })
+            visibility.sees(PrivateData::Usage, &Account { vo, path })
         }),
         _ => true,
     };
@@ -156,7 +156,7 @@ fn check_seen(
 
 pub(super) async fn check(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
@@ -168,7 +168,7 @@ pub(super) async fn check(
         // Short of all of it, where others take everything that there is.
         let alone = site.check_quota(now, call.clone(), CoreMillis(u64::MAX));
         let reply = site.check_quota(now, call, ahead);
-        check_seen(&sight, site, &origin, &reply)?;
+        check_seen(&visibility, site, &origin, &reply)?;
         Ok((reply, alone))
     };
     let (rests_on, (reply, alone)) = shared.ask(checked).await?;
@@ -315,12 +315,12 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let listed = move |site: &Site, now: Now| {
         let (vo, path) = (query.vo.as_deref(), query.path.as_deref());
-        let asked = Asked::of(site, now, sight, (vo, path))?;
+        let asked = QuotaQuery::of(site, now, visibility, (vo, path))?;
         let vos = asked.vos.iter().map(|(vo, _)| *vo);
         Ok((accounts_with_credit(site, vos), asked))
     };
@@ -335,27 +335,27 @@ pub(super) async fn get(
     Ok(answer("quota", rests_on, QuotaBody { accounts }))
 }
 
-/// Accounts of some VOs, asked about by somebody.
-pub(super) struct Asked {
-    pub(super) sight: Sight,
+/// The accounts that a request about quotas names, and what its reader may see.
+pub(super) struct QuotaQuery {
+    pub(super) visibility: Visibility,
     /// The VOs, each with its name.
     pub(super) vos: Vec<(VoId, Option<String>)>,
-    /// Those at, above and below this path.
+    /// Only accounts at, above and below this path; `None` for all.
     path: Option<AccountPath>,
 }
 
-impl Asked {
-    /// Of the VO and the path that are named; all where none is.
+impl QuotaQuery {
+    /// From the parameters `vo` and `path`; each may be absent, for all.
     pub(super) fn of(
         site: &Site,
         now: Now,
-        sight: Sight,
+        visibility: Visibility,
         (vo, path): (Option<&str>, Option<&str>),
     ) -> Result<Self, ApiError> {
         // As the message to a user names it, too.
         let path = path.map(|path| parse_path(&format!("/{}", path.trim_start_matches('/'))));
         Ok(Self {
-            sight,
+            visibility,
             vos: find_vos(site, now, vo)?,
             path: path.transpose()?,
         })
@@ -367,11 +367,11 @@ impl Asked {
             .and_then(|(_, name)| name.clone())
     }
 
-    /// Whether an account is asked about, and shown to whoever asks.
+    /// Whether the query covers an account and its reader may see it.
     pub(super) fn wants(&self, vo: VoId, path: &AccountPath) -> bool {
         let wanted = self.path.as_ref();
         wanted.is_none_or(|wanted| path.starts_with(wanted) || wanted.starts_with(path))
-            && self.sight.sees(What::Usage, &account(vo, path))
+            && self.visibility.sees(PrivateData::Usage, &account(vo, path))
     }
 }
 

@@ -28,13 +28,13 @@ use serde::Deserialize;
 
 use super::State;
 use super::access::Peer;
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::Params;
-use super::quota::{Asked, account, decider, total, word};
+use super::quota::{QuotaQuery, account, decider, total, word};
 use super::rests_on::{site_name, site_names};
 use crate::driver::{Gone, NodeHandle};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Jobs that are told of at most, the newest.
 const JOBS_MAX: usize = 10_000;
@@ -55,33 +55,33 @@ pub(super) struct Query {
 }
 
 impl Query {
-    fn asked(&self, site: &Site, now: Now, sight: Sight) -> Result<Asked, ApiError> {
+    fn asked(&self, site: &Site, now: Now, visibility: Visibility) -> Result<QuotaQuery, ApiError> {
         let named = (self.vo.as_deref(), self.path.as_deref());
-        Asked::of(site, now, sight, named)
+        QuotaQuery::of(site, now, visibility, named)
     }
 }
 
 pub(super) async fn history(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
-    let sight = shared.own_sight(peer).await;
+    let visibility = shared.own_sight(peer).await;
     let all = query.all;
     let found = move |site: &Site, now: Now| {
-        let asked = query.asked(site, now, sight)?;
+        let asked = query.asked(site, now, visibility)?;
         let signed = asked.vos.iter().map(|(vo, _)| site.allocations(*vo));
         Ok((signed.collect::<Vec<_>>(), transfers(site, &asked), asked))
     };
     let (rests_on, (signed, transfers, asked)) = shared.ask(found).await?;
     let asked = Arc::new(asked);
-    let is_known = asked.sight.is_all() || asked.sight.user().is_some();
+    let is_known = asked.visibility.is_all() || asked.visibility.user().is_some();
     let jobs = match is_known {
         true => Some(jobs(shared.node(), &asked, all).await?),
         false => None,
     };
-    let made = move |_: &Wanted| {
+    let made = move |_: &CancelFlag| {
         let job_body = |(job, mark)| job_body(&job, &mark);
         Ok(QuotaHistoryBody {
             documents: documents(&signed, &asked),
@@ -89,11 +89,11 @@ pub(super) async fn history(
             jobs: jobs.map(|jobs| jobs.into_iter().map(job_body).collect()),
         })
     };
-    beside.answer("quota_history", rests_on, made).await
+    blocking.answer("quota_history", rests_on, made).await
 }
 
 /// What authorities of each VO have signed, in that order.
-fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody> {
+fn documents(signed: &[Vec<Arc<[u8]>>], asked: &QuotaQuery) -> Vec<QuotaDocumentBody> {
     let mut found = Vec::new();
     for ((vo, name), of_vo) in asked.vos.iter().zip(signed) {
         for bytes in of_vo {
@@ -129,7 +129,7 @@ fn documents(signed: &[Vec<Arc<[u8]>>], asked: &Asked) -> Vec<QuotaDocumentBody>
 }
 
 /// The rights that went and came, the newest first.
-fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
+fn transfers(site: &Site, asked: &QuotaQuery) -> Vec<QuotaTransferBody> {
     let mut found = Vec::new();
     for (vo, vo_name) in &asked.vos {
         let Some(ledger) = site.ledger(*vo) else {
@@ -178,7 +178,7 @@ fn transfers(site: &Site, asked: &Asked) -> Vec<QuotaTransferBody> {
 /// The jobs of this site, the newest first. The node's task goes through some of them at a time.
 async fn jobs(
     node: &NodeHandle,
-    asked: &Arc<Asked>,
+    asked: &Arc<QuotaQuery>,
     all: bool,
 ) -> Result<Vec<(JobKey, Mark)>, Gone> {
     let mut newest = Vec::new();
@@ -209,7 +209,7 @@ fn keep_newest(jobs: &mut Vec<(JobKey, Mark)>) {
 /// Of the next [`MARKS_AT_ONCE`] jobs of a VO those that are asked for, and the last one where there are more.
 fn jobs_after(
     site: &Site,
-    (asked, vo): (&Asked, VoId),
+    (asked, vo): (&QuotaQuery, VoId),
     all: bool,
     after: Option<&JobKey>,
 ) -> (Vec<(JobKey, Mark)>, Option<JobKey>) {
@@ -254,11 +254,11 @@ fn job_body(job: &JobKey, mark: &Mark) -> QuotaJobBody {
 }
 
 /// Whether the job is the reader's, or he sees all.
-fn is_own(site: &Site, asked: &Asked, vo: VoId, mark: &Mark) -> bool {
+fn is_own(site: &Site, asked: &QuotaQuery, vo: VoId, mark: &Mark) -> bool {
     let may_charge =
         |(user, path): (&str, &AccountPath)| site.view().may_charge(user, &account(vo, path));
-    let both = asked.sight.user().zip(mark.user.as_ref());
-    asked.sight.is_all() || both.is_some_and(may_charge)
+    let both = asked.visibility.user().zip(mark.user.as_ref());
+    asked.visibility.is_all() || both.is_some_and(may_charge)
 }
 
 fn overdraft(mark: &Mark) -> CoreMillis {
@@ -272,21 +272,21 @@ fn is_odd(mark: &Mark) -> bool {
 
 pub(super) async fn summary(
     axum::extract::State(shared): State,
-    sight: Sight,
-    beside: Beside,
+    visibility: Visibility,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let listed = move |site: &Site, now: Now| {
-        let asked = query.asked(site, now, sight)?;
+        let asked = query.asked(site, now, visibility)?;
         let (month, days) = month(query.month.as_deref(), now.wall)?;
         Ok((month, Listed::of(site, asked, &days)))
     };
     let (rests_on, (month, listed)) = shared.ask(listed).await?;
-    let summed = move |wanted: &Wanted| {
-        let users = listed.users(wanted);
+    let summed = move |cancel: &CancelFlag| {
+        let users = listed.users(cancel);
         Ok(QuotaSummaryBody { month, users })
     };
-    beside.answer("quota_summary", rests_on, summed).await
+    blocking.answer("quota_summary", rests_on, summed).await
 }
 
 /// A month, and its days since the epoch, the last excluded.
@@ -312,7 +312,7 @@ fn month(wanted: Option<&str>, now: WallTime) -> Result<(String, Range<u32>), Ap
 
 /// What some days' usage of each VO is summed from: listed on the node's task, and worked out beside it.
 struct Listed {
-    asked: Asked,
+    asked: QuotaQuery,
     vos: Vec<(VoId, KnownUsage, Payers)>,
     names: BTreeMap<SiteId, String>,
 }
@@ -321,7 +321,7 @@ struct Listed {
 type Payers = BTreeMap<AccountPath, BTreeSet<AccountPath>>;
 
 impl Listed {
-    fn of(site: &Site, asked: Asked, days: &Range<u32>) -> Self {
+    fn of(site: &Site, asked: QuotaQuery, days: &Range<u32>) -> Self {
         let of_vo = |(vo, _): &(VoId, Option<String>)| {
             let grants = site.ledger(*vo)?.grants();
             let payers = grants.members_of(grants.iter().map(|(id, _)| id));
@@ -335,18 +335,18 @@ impl Listed {
     }
 
     /// What users of accounts with credit were charged, by account, user and site.
-    fn users(&self, wanted: &Wanted) -> Vec<QuotaUserBody> {
+    fn users(&self, cancel: &CancelFlag) -> Vec<QuotaUserBody> {
         let mut found = Vec::new();
         for (vo, known, payers) in &self.vos {
             let mut sums: BTreeMap<(AccountPath, SiteId), Counters> = BTreeMap::new();
-            let name = |path: &str| wanted.is().then(|| AccountPath::parse(path).ok())?;
+            let name = |path: &str| (!cancel.is_set()).then(|| AccountPath::parse(path).ok())?;
             known.each(name, |site, path, counters| {
                 let sum = sums.entry((path, site)).or_default();
                 *sum = sum.plus(counters);
             });
             let mut paid = BTreeMap::new();
             for ((path, site), sum) in sums {
-                if let Some(payer) = self.payer(*vo, payers, &path, wanted) {
+                if let Some(payer) = self.payer(*vo, payers, &path, cancel) {
                     paid.insert((payer, path, site), sum);
                 }
             }
@@ -374,7 +374,7 @@ impl Listed {
         vo: VoId,
         payers: &Payers,
         path: &AccountPath,
-        wanted: &Wanted,
+        cancel: &CancelFlag,
     ) -> Option<AccountPath> {
         let pays = |of: &AccountPath| {
             let members = payers.get(of);
@@ -383,9 +383,12 @@ impl Listed {
             })
         };
         let payer = path.ancestors().find(pays);
-        let payer = payer.filter(|payer| wanted.is() && self.asked.wants(vo, payer))?;
+        let payer = payer.filter(|payer| !cancel.is_set() && self.asked.wants(vo, payer))?;
         // What was charged at this account alone.
-        let is_seen = self.asked.sight.sees_alone(What::Usage, &account(vo, path));
+        let is_seen = self
+            .asked
+            .visibility
+            .sees_alone(PrivateData::Usage, &account(vo, path));
         is_seen.then_some(payer)
     }
 }

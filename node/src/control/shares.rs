@@ -41,8 +41,8 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
-    beside: Beside,
+    visibility: Visibility,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let below = query
@@ -57,14 +57,14 @@ pub(super) async fn get(
         Some(user) => Some(paths_of_user(&moment, user).await?),
         None => None,
     };
-    let made = move |wanted: &Wanted| {
+    let made = move |cancel: &CancelFlag| {
         let (entries, next) = moment.entries(&below, query.depth, &page, |path| {
             let is_meant = of_user.as_ref().is_none_or(|paths| paths.contains(path));
             is_meant
-                && wanted.is()
-                && [What::Usage, What::Priority]
+                && !cancel.is_set()
+                && [PrivateData::Usage, PrivateData::Priority]
                     .iter()
-                    .all(|what| sight.sees_entry(*what, path))
+                    .all(|what| visibility.sees_entry(*what, path))
         })?;
         if is_whole && next.is_some() {
             let error = format!("more than {ENTRIES_MAX} entries");
@@ -74,7 +74,7 @@ pub(super) async fn get(
         }
         Ok(SharesBody { entries, next })
     };
-    beside.answer("shares", rests_on, made).await
+    blocking.answer("shares", rests_on, made).await
 }
 
 /// The entries that jobs of a user count at.

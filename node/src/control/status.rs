@@ -23,7 +23,7 @@ use super::text::all_clean;
 use super::without_line::without_line;
 use super::{Shared, State, health, loop_states};
 use crate::log;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,11 +32,11 @@ pub(super) struct Query {
     digests: bool,
 }
 
-/// What the site says.
-struct Asked {
+/// The part of the status that the site's task provides.
+struct SiteStatus {
     rests_on: RestsOn,
     vos: Vec<VoBody>,
-    /// What digests of their views are made of, in that order, where they are wanted.
+    /// The input for the digests of the VOs' views, in the same order; empty without `digests`.
     viewed: Vec<Option<Viewed>>,
     found: Found,
     notices: Vec<Finding>,
@@ -47,15 +47,15 @@ struct Asked {
 pub(super) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
-    sight: Sight,
+    visibility: Visibility,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, mut body) = status(&shared, query.digests).await?;
     let order = Arc::clone(&shared.options.serving.newest().order);
-    let listed = tokio::task::spawn_blocking(move || without_line(order.snapshot(), &sight));
+    let listed = tokio::task::spawn_blocking(move || without_line(order.snapshot(), &visibility));
     body.without_line = listed.await.map_err(ApiError::internal)?;
-    let is_hidden = |what: &What| shared.eyes.hidden(peer.uid, *what).is_some();
-    let hidden = What::ALL.into_iter().filter(is_hidden);
+    let is_hidden = |what: &PrivateData| shared.resolver.hidden(peer.uid, *what).is_some();
+    let hidden = PrivateData::ALL.into_iter().filter(is_hidden);
     body.hidden = Some(hidden.map(|what| what.name().to_owned()).collect());
     Ok(answer("status", rests_on, body))
 }
@@ -116,7 +116,7 @@ pub(crate) async fn status(
 }
 
 /// `own` is the beginning of this site's id, and its name.
-fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> Asked {
+fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> SiteStatus {
     let now = site.by_members(now);
     let vos = site.vo_status(now);
     let mut names: BTreeMap<String, String> = BTreeMap::from([own]);
@@ -131,7 +131,7 @@ fn ask(site: &Site, now: Now, digests: bool, own: (String, String)) -> Asked {
     let viewed = sums
         .iter()
         .flat_map(|sums| vos.iter().map(move |of| site.viewed(of.vo, sums)));
-    Asked {
+    SiteStatus {
         rests_on: rests_on(site, now),
         viewed: viewed.collect(),
         vos: vos.into_iter().map(|vo| vo_body(site, vo)).collect(),

@@ -18,11 +18,11 @@ use fairmesh_site::{Account, KnownUsage, Site, View, VoStatus};
 use serde::Deserialize;
 
 use super::State;
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::{Nothing, Page, Params, parse_path};
 use super::rests_on::{answer, site_names};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,8 +36,8 @@ pub(super) struct Query {
 
 pub(super) async fn get(
     axum::extract::State(shared): State,
-    sight: Sight,
-    beside: Beside,
+    visibility: Visibility,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let path = query
@@ -47,24 +47,30 @@ pub(super) async fn get(
     let page = Page::of(query.after.as_deref(), query.limit, usize::MAX)?;
     let listed = move |site: &Site, now: Now| ledgers(site, now, query.vo.as_deref(), &path);
     let (rests_on, ledgers) = shared.ask(listed).await?;
-    let written = move |wanted: &Wanted| {
-        let bodies = ledgers.into_iter().map(|of| of.body(&page, &sight, wanted));
+    let written = move |cancel: &CancelFlag| {
+        let bodies = ledgers
+            .into_iter()
+            .map(|of| of.body(&page, &visibility, cancel));
         Ok(UsageBody {
             ledgers: bodies.collect(),
         })
     };
-    beside.answer("usage", rests_on, written).await
+    blocking.answer("usage", rests_on, written).await
 }
 
 pub(super) async fn get_unmapped(
     axum::extract::State(shared): State,
-    sight: Sight,
+    visibility: Visibility,
     Params(Nothing {}): Params<Nothing>,
 ) -> Result<impl IntoResponse, ApiError> {
     let (rests_on, mut origins) = shared.ask(|site, _| Ok(unmapped(site))).await?;
-    if sight.hides(What::Usage) {
-        let is_own =
-            |of: &UnmappedOrigin| of.origin.user.as_deref().is_some_and(|user| sight.is(user));
+    if visibility.hides(PrivateData::Usage) {
+        let is_own = |of: &UnmappedOrigin| {
+            of.origin
+                .user
+                .as_deref()
+                .is_some_and(|user| visibility.is(user))
+        };
         origins.retain(|(_, of)| is_own(of));
     }
     origins.sort_by_key(|(charge, _)| std::cmp::Reverse(*charge));
@@ -173,7 +179,7 @@ type Sums<K> = BTreeMap<K, Counters>;
 pub(super) fn sums(
     known: &KnownUsage,
     below: &AccountPath,
-    wanted: &Wanted,
+    cancel: &CancelFlag,
 ) -> (Sums<AccountPath>, Sums<SiteId>) {
     let (mut accounts, mut sites) = (Sums::new(), Sums::new());
     // Most cells are of others: that is seen before anything is made of their names.
@@ -182,7 +188,7 @@ pub(super) fn sums(
         below.is_root() || rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
     let name = |path: &str| {
-        let is_wanted = is_below(path) && wanted.is();
+        let is_wanted = is_below(path) && !cancel.is_set();
         is_wanted.then(|| AccountPath::parse(path).ok())?
     };
     known.each(name, |site, path, counters| {
@@ -196,13 +202,13 @@ pub(super) fn sums(
 impl Ledger {
     /// What the reader sees of it, and of its accounts a page. Where he does not see the whole, the sum is that of what he
     /// sees.
-    fn body(self, page: &Page, sight: &Sight, wanted: &Wanted) -> LedgerBody {
+    fn body(self, page: &Page, visibility: &Visibility, cancel: &CancelFlag) -> LedgerBody {
         let vo = self.account.vo;
-        let (mut accounts, mut sites) = sums(&self.known, &self.account.path, wanted);
+        let (mut accounts, mut sites) = sums(&self.known, &self.account.path, cancel);
         // Of an account above his own he sees the sum, and not what others were charged right there.
         let sees = |path: &AccountPath| {
             let path = path.clone();
-            wanted.is() && sight.sees_alone(What::Usage, &Account { vo, path })
+            !cancel.is_set() && visibility.sees_alone(PrivateData::Usage, &Account { vo, path })
         };
         let sum = |accounts: &Sums<AccountPath>| {
             let zero = Counters::default();
@@ -210,7 +216,7 @@ impl Ledger {
         };
         let whole = sum(&accounts);
         accounts.retain(|path, counters| !counters.is_zero() && sees(path));
-        let sees_whole = sight.sees(What::Usage, &self.account);
+        let sees_whole = visibility.sees(PrivateData::Usage, &self.account);
         if !sees_whole {
             sites.clear();
         }

@@ -7,13 +7,13 @@ use fairmesh_api::{AccountUsageBody, WithoutLineBody};
 use fairmesh_fairshare::{Others, Snapshot, others};
 use fairmesh_model::Share;
 
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Accounts of one level that an answer names.
 const NAMED_MAX: usize = 5;
 
 /// The levels where accounts without a line have used something, in path order.
-pub(super) fn without_line(snapshot: &Snapshot, sight: &Sight) -> Vec<WithoutLineBody> {
+pub(super) fn without_line(snapshot: &Snapshot, visibility: &Visibility) -> Vec<WithoutLineBody> {
     let level = |of: Others| {
         let part = match of.level_usage {
             0 => Share::ZERO,
@@ -21,7 +21,7 @@ pub(super) fn without_line(snapshot: &Snapshot, sight: &Sight) -> Vec<WithoutLin
         };
         let accounts = of.accounts.len();
         let seen = of.accounts.into_iter();
-        let seen = seen.filter(|(path, _)| sight.sees_entry(What::Usage, path));
+        let seen = seen.filter(|(path, _)| visibility.sees_entry(PrivateData::Usage, path));
         let largest = seen.take(NAMED_MAX).map(|(path, usage)| AccountUsageBody {
             path: path.to_string(),
             usage_core_ms: usage.to_string(),

@@ -69,11 +69,11 @@ impl Driver {
                 self.send(NetworkCommand::Publish { topic: vo, bytes })
                     .await
             }
-            Effect::Judge { token, verdict } => {
+            Effect::ReportValidation { token, verdict } => {
                 let Some((message_id, from)) = self.pushes.remove(&token) else {
                     return;
                 };
-                self.send(NetworkCommand::Judge {
+                self.send(NetworkCommand::ReportValidation {
                     message_id,
                     from,
                     verdict,

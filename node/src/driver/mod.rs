@@ -130,7 +130,7 @@ impl Driver {
         mut network: mpsc::Receiver<NetworkEvent>,
         first: Vec<fairmesh_site::Effect>,
     ) -> Result<(), StoreError> {
-        self.round.took(first);
+        self.round.push_effects(first);
         let mut arrivals = (&mut commands, &mut network);
         self.carry_out(&mut arrivals).await?;
         let mut due: Option<Instant> = None;
@@ -212,7 +212,7 @@ impl Driver {
     fn handle(&mut self, input: Input) -> bool {
         let event = self.round.event(input, |record| self.mark_of(record));
         let effects = self.site.handle(self.clock.now(), event);
-        self.round.took(effects)
+        self.round.push_effects(effects)
     }
 
     fn take(&mut self, arrived: Arrived) -> bool {
@@ -224,7 +224,7 @@ impl Driver {
         };
         match input {
             Some(input) => self.handle(input),
-            None => self.round.took(Vec::new()),
+            None => self.round.push_effects(Vec::new()),
         }
     }
 
@@ -258,7 +258,7 @@ impl Driver {
                 bytes,
             } => {
                 self.channels.insert(channel, from);
-                Event::Asked {
+                Event::Requested {
                     from,
                     bytes,
                     channel,

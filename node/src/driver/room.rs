@@ -255,7 +255,7 @@ impl Driver {
             NetworkEvent::Gossip {
                 message_id, from, ..
             } => {
-                self.send(NetworkCommand::Judge {
+                self.send(NetworkCommand::ReportValidation {
                     message_id,
                     from,
                     verdict: Verdict::Ignore,

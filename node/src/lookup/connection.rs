@@ -23,7 +23,7 @@ use tokio::time::{Instant, Sleep, sleep_until, timeout};
 
 use super::memo::Memo;
 use super::{End, LookupConfig, LookupSnapshot, LookupSource, LookupStats};
-use crate::privacy::{Privacy, What};
+use crate::privacy::{Privacy, PrivateData};
 use crate::sockets::{Slot, stopped};
 
 /// Room for what is read at once at the least.
@@ -140,8 +140,8 @@ impl<S: LookupSource> Connection<S> {
                     let range = used + bytes - body.len()..used + bytes;
                     used += bytes;
                     let met = async {
-                        if let Some(eyes) = &self.config.eyes {
-                            eyes.meet(self.uid).await;
+                        if let Some(resolver) = &self.config.resolver {
+                            resolver.meet(self.uid).await;
                         }
                     };
                     // Only while the answer is made: a client that does not read it keeps nobody waiting.
@@ -175,9 +175,11 @@ impl<S: LookupSource> Connection<S> {
 
     /// Works out what this client sees of a tree, where that is not all, and it has not been worked out.
     async fn look(&mut self, snapshot: &Arc<S::Snapshot>) {
-        let eyes = self.config.eyes.as_ref();
-        let hidden = eyes.and_then(|eyes| Some((eyes, eyes.hidden(self.uid, What::Priority)?)));
-        let Some((eyes, privacy)) = hidden else {
+        let resolver = self.config.resolver.as_ref();
+        let hidden = resolver.and_then(|resolver| {
+            Some((resolver, resolver.hidden(self.uid, PrivateData::Priority)?))
+        });
+        let Some((resolver, privacy)) = hidden else {
             self.seen = None;
             return;
         };
@@ -188,7 +190,11 @@ impl<S: LookupSource> Connection<S> {
             return;
         }
         let entries = match snapshot.tree() {
-            Some(view) => eyes.entries(self.uid, view, What::Priority).await,
+            Some(view) => {
+                resolver
+                    .entries(self.uid, view, PrivateData::Priority)
+                    .await
+            }
             None => BTreeSet::new(),
         };
         self.seen = Some(Seen {

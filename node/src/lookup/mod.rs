@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use fairmesh_client::protocol::{View, Who};
 
-use crate::privacy::Eyes;
+use crate::privacy::VisibilityResolver;
 use crate::sockets::{SlotLimits, Trusted};
 
 pub(crate) mod connection;
@@ -84,7 +84,7 @@ pub struct LookupConfig {
     /// Who waits for nobody.
     pub trusted: Trusted,
     /// Who sees whose factors; without, everybody sees all.
-    pub eyes: Option<Eyes>,
+    pub resolver: Option<VisibilityResolver>,
     /// How long a frame may take to arrive, and an answer to be taken.
     pub frame_deadline: Duration,
     /// How long a connection may lie idle; it may take twice that until it is closed.
@@ -103,7 +103,7 @@ impl Default for LookupConfig {
                 of_one: 16,
             },
             trusted: Trusted::default(),
-            eyes: None,
+            resolver: None,
             frame_deadline: Duration::from_secs(5),
             idle_max: Duration::from_secs(900),
             stop_grace: Duration::from_secs(2),

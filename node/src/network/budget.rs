@@ -1,16 +1,14 @@
-//! What one peer may cost this node: messages, requests, bytes, and things that are false.
+//! What one peer may cost this node: messages, requests, bytes and protocol violations.
 //!
-//! Each is a bucket that fills at a pace and holds a burst. A peer whose bucket is empty is *throttled*:
-//! what it sends is dropped before anybody checks a signature in it, and anti-entropy brings it later.
-//! One that goes on and on, or sends what is false, is *barred*: disconnected and not let in for a
-//! while, longer each time.
+//! Each budget is a token bucket. A peer whose bucket is empty is *throttled*: its message is dropped before its
+//! signature is checked, and anti-entropy brings the content later. A peer that is throttled again and again, or
+//! violates the protocol, is *barred*: disconnected and refused for a while, longer each time.
 //!
-//! Invariant: an honest peer at the limits of the protocol (heads of thousands of sites passed on, a
-//! newcomer that pulls everything) is never barred; what a peer can cost does not depend on what others
-//! do.
+//! Invariant: an honest peer at the limits of the protocol (it forwards the heads of thousands of sites, or pulls
+//! everything as a newcomer) is never barred. What a peer can cost does not depend on other peers.
 //!
-//! Deliberately not here: connections, streams and memory, which libp2p bounds (`behaviour`), and what is
-//! wrong with a message (the consumer says so).
+//! Deliberately not here: connections, streams and memory, which libp2p bounds (`behaviour`), and what makes a message
+//! invalid (the consumer decides that).
 
 use std::time::{Duration, Instant};
 
@@ -40,9 +38,9 @@ const ANSWERS: Pace = Pace {
     burst: 256 << 20,
 };
 
-/// False things: messages that the consumer rejects, frames that are too long. An honest peer sends none,
-/// but releases may differ for a while.
-const FALSE: Pace = Pace {
+/// Protocol violations: messages that the consumer rejects, frames that are too long. An honest peer of the same
+/// release sends none; the burst leaves room for differences between releases.
+const VIOLATIONS: Pace = Pace {
     per_s: 1,
     burst: 60,
 };
@@ -92,8 +90,8 @@ pub(crate) enum Cost {
     Request(usize),
     /// It is answered, in so many bytes.
     Answer(usize),
-    /// It sends something false.
-    False,
+    /// It violates the protocol.
+    Violation,
     /// It sends a request, or takes an answer, too slowly.
     Slow,
 }
@@ -116,7 +114,7 @@ pub(crate) struct Budget {
     requests: Bucket,
     bytes: Bucket,
     answers: Bucket,
-    falsehoods: Bucket,
+    violations: Bucket,
     slow: Bucket,
     throttled: Bucket,
     /// For how long it is barred the next time, and when the last time ended.
@@ -163,7 +161,7 @@ impl Budget {
             requests: Bucket::new(REQUESTS, now),
             bytes: Bucket::new(BYTES, now),
             answers: Bucket::new(ANSWERS, now),
-            falsehoods: Bucket::new(FALSE, now),
+            violations: Bucket::new(VIOLATIONS, now),
             slow: Bucket::new(SLOW, now),
             throttled: Bucket::new(THROTTLED, now),
             next_bar: BARRED_FIRST,
@@ -182,8 +180,8 @@ impl Budget {
                 self.answers.owe(now, bytes as u64);
                 return Charged::Within;
             }
-            Cost::False if self.falsehoods.take(now, 1) => return Charged::Within,
-            Cost::False => return self.bar(now, "messages that are false"),
+            Cost::Violation if self.violations.take(now, 1) => return Charged::Within,
+            Cost::Violation => return self.bar(now, "messages that are false"),
             Cost::Slow if self.slow.take(now, SLOW_COST) => return Charged::Within,
             Cost::Slow => return self.bar(now, "streams that it does not end"),
         };
@@ -249,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_count_together_and_falsehoods_bar_at_once() {
+    fn bytes_count_together_and_violations_bar_at_once() {
         let start = Instant::now();
         let mut budget = Budget::new(start);
         let half = usize::try_from(BYTES.burst / 2).expect("small");
@@ -257,10 +255,10 @@ mod tests {
         assert_eq!(budget.charge(start, Cost::Request(half)), Charged::Within);
         let throttled = Charged::Throttled("bytes");
         assert_eq!(budget.charge(start, Cost::Message(1)), throttled);
-        for _ in 0..FALSE.burst {
-            assert_eq!(budget.charge(start, Cost::False), Charged::Within);
+        for _ in 0..VIOLATIONS.burst {
+            assert_eq!(budget.charge(start, Cost::Violation), Charged::Within);
         }
-        let barred = budget.charge(start, Cost::False);
+        let barred = budget.charge(start, Cost::Violation);
         assert_eq!(
             barred,
             Charged::Barred("messages that are false", BARRED_FIRST)

@@ -28,18 +28,18 @@ pub(crate) struct Oversize {
 }
 
 impl Oversize {
-    /// The oversize behind an error of [`SyncCodec`], if that is what it was.
+    /// The oversize in an error of [`SyncCodec`], if that is what it was.
     pub(crate) fn in_error(error: &io::Error) -> Option<Self> {
         error.get_ref()?.downcast_ref().copied()
     }
 }
 
-/// A request, or what came in its place.
+/// A request as it was read from a stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Asked {
+pub(crate) enum RequestFrame {
     Whole(Vec<u8>),
     Oversize(Oversize),
-    /// It was not sent in time.
+    /// The peer did not send all of it within [`SyncCodec::request_max`].
     Late,
 }
 
@@ -52,20 +52,20 @@ pub(crate) struct SyncCodec {
 
 impl Codec for SyncCodec {
     type Protocol = StreamProtocol;
-    type Request = Asked;
+    type Request = RequestFrame;
     type Response = Vec<u8>;
 
-    async fn read_request<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<Asked>
+    async fn read_request<T>(&mut self, _: &StreamProtocol, io: &mut T) -> io::Result<RequestFrame>
     where
         T: AsyncRead + Unpin + Send,
     {
         let read = tokio::time::timeout(self.request_max, read_frame(io, REQUEST_BYTES_MAX));
         match read.await {
-            Ok(Ok(bytes)) => Ok(Asked::Whole(bytes)),
+            Ok(Ok(bytes)) => Ok(RequestFrame::Whole(bytes)),
             Ok(Err(error)) => {
-                Oversize::in_error(&error).map_or(Err(error), |of| Ok(Asked::Oversize(of)))
+                Oversize::in_error(&error).map_or(Err(error), |of| Ok(RequestFrame::Oversize(of)))
             }
-            Err(_) => Ok(Asked::Late),
+            Err(_) => Ok(RequestFrame::Late),
         }
     }
 
@@ -80,14 +80,14 @@ impl Codec for SyncCodec {
         &mut self,
         _: &StreamProtocol,
         io: &mut T,
-        asked: Asked,
+        request: RequestFrame,
     ) -> io::Result<()>
     where
         T: AsyncWrite + Unpin + Send,
     {
-        match asked {
-            Asked::Whole(bytes) => write_frame(io, &bytes, REQUEST_BYTES_MAX).await,
-            Asked::Oversize(_) | Asked::Late => unreachable!("nobody asks for that"),
+        match request {
+            RequestFrame::Whole(bytes) => write_frame(io, &bytes, REQUEST_BYTES_MAX).await,
+            RequestFrame::Oversize(_) | RequestFrame::Late => unreachable!("nobody asks for that"),
         }
     }
 

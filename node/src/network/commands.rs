@@ -11,7 +11,7 @@ use fairmesh_model::{SiteId, VoId};
 use libp2p::gossipsub::{MessageAcceptance, MessageId, PublishError};
 
 use crate::network::budget::Cost;
-use crate::network::codec::Asked;
+use crate::network::codec::RequestFrame;
 use crate::network::driver::Driver;
 use crate::network::{
     GOSSIP_BYTES_MAX, MessageName, NetworkCommand, REQUEST_BYTES_MAX, RESPONSE_BYTES_MAX,
@@ -47,7 +47,7 @@ impl Driver {
             NetworkCommand::Publish { topic, bytes } => self.publish(topic, bytes),
             NetworkCommand::Request { to, id, bytes } => self.request(to, id, bytes),
             NetworkCommand::Respond { to, channel, bytes } => self.respond(to, channel, bytes),
-            NetworkCommand::Judge {
+            NetworkCommand::ReportValidation {
                 message_id,
                 from,
                 verdict,
@@ -154,7 +154,7 @@ impl Driver {
         let gossip = &mut self.swarm.behaviour_mut().gossip;
         gossip.judge(&id, &peer_id_of(from), acceptance);
         if verdict == Verdict::Reject {
-            self.charge(from, Cost::False);
+            self.charge(from, Cost::Violation);
         }
     }
 
@@ -178,9 +178,9 @@ impl Driver {
             self.finish_request(to, id, Err(failure));
             return;
         }
-        let asked = Asked::Whole(bytes);
-        let request = self.swarm.behaviour_mut().sync.send_request(&peer, asked);
-        self.requests.sent(request, to, id);
+        let request = RequestFrame::Whole(bytes);
+        let sent = self.swarm.behaviour_mut().sync.send_request(&peer, request);
+        self.requests.sent(sent, to, id);
         self.count(to, |stats| stats.bytes_out += size as u64);
     }
 

@@ -83,8 +83,8 @@ pub enum NetworkCommand {
         /// The answer.
         bytes: Vec<u8>,
     },
-    /// Says what becomes of a gossip message. One that is never judged is not passed on.
-    Judge {
+    /// Reports the verdict on a gossip message. A message without a verdict is not passed on.
+    ReportValidation {
         /// The message.
         message_id: MessageName,
         /// Who sent it to us.

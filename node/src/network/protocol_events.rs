@@ -13,18 +13,18 @@ use libp2p::gossipsub::{self, MessageAcceptance};
 use libp2p::request_response::{self, InboundFailure, Message, OutboundFailure};
 
 use crate::network::budget::Cost;
-use crate::network::codec::Asked;
+use crate::network::codec::RequestFrame;
 use crate::network::config::PROBE_TIMEOUT;
 use crate::network::driver::{Connection, Driver};
-use crate::network::topics::{Told, Unheard};
+use crate::network::topics::{GossipEvent, Unheard};
 use crate::network::{MessageName, NetworkEvent, RequestFailure, peer_id_of, requests, site_of};
 
 impl Driver {
-    /// News of gossip.
-    pub(crate) fn on_gossip_event(&mut self, told: Told) {
-        let event = match told {
-            Told::Gossip(event) => event,
-            Told::Unheard(peer, unheard) => return self.on_unheard(peer, unheard),
+    /// Handles an event of gossip.
+    pub(crate) fn on_gossip_event(&mut self, event: GossipEvent) {
+        let event = match event {
+            GossipEvent::Gossip(event) => event,
+            GossipEvent::Unheard(peer, unheard) => return self.on_unheard(peer, unheard),
         };
         match event {
             gossipsub::Event::Message {
@@ -93,8 +93,8 @@ impl Driver {
         });
     }
 
-    /// News from request-response.
-    pub(crate) fn on_sync_event(&mut self, event: request_response::Event<Asked, Vec<u8>>) {
+    /// Handles an event of the request-response protocol.
+    pub(crate) fn on_sync_event(&mut self, event: request_response::Event<RequestFrame, Vec<u8>>) {
         match event {
             request_response::Event::Message { peer, message, .. } => match message {
                 Message::Request {
@@ -104,11 +104,11 @@ impl Driver {
                 } => {
                     let from = self.on_heard(peer);
                     let request = match request {
-                        Asked::Whole(request) => request,
-                        Asked::Oversize(of) => {
-                            return self.blame(from, Cost::False, &of.to_string());
+                        RequestFrame::Whole(request) => request,
+                        RequestFrame::Oversize(of) => {
+                            return self.blame(from, Cost::Violation, &of.to_string());
                         }
-                        Asked::Late => {
+                        RequestFrame::Late => {
                             return self.blame(
                                 from,
                                 Cost::Slow,
@@ -174,12 +174,15 @@ impl Driver {
         for health in link.connections.values_mut() {
             health.probed = Some(Instant::now());
             let probe = &mut self.swarm.behaviour_mut().probe;
-            probe.send_request(&peer, Asked::Whole(Vec::new()));
+            probe.send_request(&peer, RequestFrame::Whole(Vec::new()));
         }
     }
 
     /// A probe has ended. Every outcome but silence shows that the peer is there.
-    pub(crate) fn on_probe_event(&mut self, event: &request_response::Event<Asked, Vec<u8>>) {
+    pub(crate) fn on_probe_event(
+        &mut self,
+        event: &request_response::Event<RequestFrame, Vec<u8>>,
+    ) {
         let request_response::Event::OutboundFailure {
             peer,
             connection_id,

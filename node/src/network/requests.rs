@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use fairmesh_model::SiteId;
 use libp2p::request_response::{
-    InboundRequestId, OutboundFailure, OutboundRequestId, ResponseChannel,
+    OutboundFailure, OutboundRequestId, InboundRequestId, ResponseChannel,
 };
 
 use crate::network::RequestFailure;

@@ -177,7 +177,7 @@ impl Node {
                 _ => None,
             })
             .await;
-        self.send(NetworkCommand::Judge {
+        self.send(NetworkCommand::ReportValidation {
             message_id,
             from,
             verdict: Verdict::Accept,

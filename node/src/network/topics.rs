@@ -7,7 +7,7 @@
 //!
 //! Gossipsub remembers a message before it looks whether anybody here wants it. So the filter is its transform of
 //! messages, too: what is of no topic of ours, or of no member, is refused before it is remembered; and whatever a peer
-//! sends of which nobody hears, duplicates too, is told as [`Told::Unheard`], for its budget.
+//! sends of which nobody hears, duplicates too, is told as [`GossipEvent::Unheard`], for its budget.
 //!
 //! Invariant: gossipsub believes a peer to be subscribed to a topic of ours only while the peer is
 //! one of the topic's members; therefore publishing, forwarding, IHAVE and GRAFT leave others out
@@ -34,7 +34,7 @@ use libp2p::swarm::{
 use libp2p::{Multiaddr, PeerId};
 
 use crate::network::config::{RENEW_AFTER, TOPICS_PER_PEER_MAX};
-use crate::network::line::{Line, ToLine};
+use crate::network::primary_connection::{HandlerCommand, PrimaryConnectionHandler};
 
 /// Refused subscriptions that are remembered, so that a peer that becomes a member can be made to
 /// subscribe again. What is forgotten costs speed only: anti-entropy needs no subscription.
@@ -62,21 +62,21 @@ struct Members {
     unheard: BTreeMap<PeerId, Unheard>,
 }
 
-/// Messages of a peer of which nobody hears.
+/// Messages of a peer that were dropped since the last event about it.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Unheard {
     pub(crate) messages: usize,
     pub(crate) bytes: usize,
-    /// Those of topics that it is no member of.
+    /// Messages among them of topics whose VO does not list the peer.
     pub(crate) foreign: usize,
 }
 
-/// News of gossip.
+/// An event of gossipsub, or of the filter in front of it.
 #[derive(Debug)]
-pub(crate) enum Told {
-    /// Gossipsub's own.
+pub(crate) enum GossipEvent {
+    /// An event of gossipsub itself.
     Gossip(gossipsub::Event),
-    /// A peer has sent what goes no further.
+    /// Messages of a peer that the filter dropped.
     Unheard(PeerId, Unheard),
 }
 
@@ -149,7 +149,7 @@ pub(crate) struct MemberGossip {
     /// Peers whose line has ended, and when they were heard on a connection that was new then.
     without_line: BTreeMap<PeerId, Option<Instant>>,
     /// What the swarm is told beside what gossipsub has it told.
-    orders: VecDeque<ToSwarm<Told, THandlerInEvent<Self>>>,
+    orders: VecDeque<ToSwarm<GossipEvent, THandlerInEvent<Self>>>,
 }
 
 impl MemberGossip {
@@ -192,7 +192,7 @@ impl MemberGossip {
             self.orders.push_back(ToSwarm::NotifyHandler {
                 peer_id,
                 handler: NotifyHandler::One(connection),
-                event: ToLine::Push,
+                event: HandlerCommand::Push,
             });
             connection
         });
@@ -332,8 +332,9 @@ impl MemberGossip {
 
 /// Everything is gossipsub's, but that it is noted who speaks, and on which connection this node does.
 impl NetworkBehaviour for MemberGossip {
-    type ConnectionHandler = Line<<Gossipsub as NetworkBehaviour>::ConnectionHandler>;
-    type ToSwarm = Told;
+    type ConnectionHandler =
+        PrimaryConnectionHandler<<Gossipsub as NetworkBehaviour>::ConnectionHandler>;
+    type ToSwarm = GossipEvent;
 
     fn handle_established_inbound_connection(
         &mut self,
@@ -345,7 +346,7 @@ impl NetworkBehaviour for MemberGossip {
         let handler = self
             .inner
             .handle_established_inbound_connection(id, peer, local, remote)?;
-        Ok(Line::new(handler))
+        Ok(PrimaryConnectionHandler::new(handler))
     }
 
     fn handle_established_outbound_connection(
@@ -359,7 +360,7 @@ impl NetworkBehaviour for MemberGossip {
         let handler = self
             .inner
             .handle_established_outbound_connection(id, peer, address, role, port)?;
-        Ok(Line::new(handler))
+        Ok(PrimaryConnectionHandler::new(handler))
     }
 
     fn on_swarm_event(&mut self, event: FromSwarm<'_>) {
@@ -391,13 +392,13 @@ impl NetworkBehaviour for MemberGossip {
         match self.inner.poll(context) {
             Poll::Ready(order) => {
                 self.hand_on(&order);
-                let order = order.map_in(ToLine::Inner);
-                Poll::Ready(order.map_out(Told::Gossip))
+                let order = order.map_in(HandlerCommand::Inner);
+                Poll::Ready(order.map_out(GossipEvent::Gossip))
             }
             // All that will be handed on has been.
             Poll::Pending => match self.filter.lock().unheard.pop_first() {
                 Some((peer, unheard)) => {
-                    Poll::Ready(ToSwarm::GenerateEvent(Told::Unheard(peer, unheard)))
+                    Poll::Ready(ToSwarm::GenerateEvent(GossipEvent::Unheard(peer, unheard)))
                 }
                 None => Poll::Pending,
             },

@@ -6,17 +6,17 @@ use maud::{Markup, html};
 
 use super::figures::{hours, percent};
 use super::html::moment;
-use super::usage::{Behind, Step};
+use super::usage::{EntryUsage, Step};
 
 const HEIGHT: f64 = 150.0;
 
 /// What was used in time, with the target where there is one.
-pub(super) fn history(behind: &Behind, name: &str) -> Markup {
-    let steps = &behind.steps;
+pub(super) fn history(used: &EntryUsage, name: &str) -> Markup {
+    let steps = &used.steps;
     let Some((first, last)) = steps.first().zip(steps.last()) else {
         return html! { p { "No usage is held." } };
     };
-    let target = |step: &Step| behind.target.map(|share| of(step.parent) * share);
+    let target = |step: &Step| used.target.map(|share| of(step.parent) * share);
     let most = steps
         .iter()
         .flat_map(|step| [of(step.own), target(step).unwrap_or(0.0)])
@@ -47,7 +47,7 @@ pub(super) fn history(behind: &Behind, name: &str) -> Markup {
         p.scale.ends { span { (moment(first.start)) } span { (moment(last.start)) } }
         p.legend {
             span.key { svg width="14" height="14" aria-hidden="true" { rect.used width="14" height="14" {} } " used" }
-            @if behind.target.is_some() {
+            @if used.target.is_some() {
                 span.key {
                     svg width="14" height="14" aria-hidden="true" { line.target x1="0" x2="14" y1="7" y2="7" {} }
                     " its target share of what all of its parent used"
@@ -68,21 +68,21 @@ fn told(step: &Step, target: Option<f64>) -> String {
 }
 
 /// The numbers of [`history`].
-pub(super) fn history_table(behind: &Behind) -> Markup {
+pub(super) fn history_table(used: &EntryUsage) -> Markup {
     html! {
         table {
             thead { tr {
-                th scope="col" { @if behind.step_ms < DAY_MS { "Hour" } @else { "Day" } }
+                th scope="col" { @if used.step_ms < DAY_MS { "Hour" } @else { "Day" } }
                 th.number scope="col" { "Used, core-hours" }
-                @if behind.target.is_some() {
+                @if used.target.is_some() {
                     th.number scope="col" { "Target" }
                     th.number scope="col" { "All of its parent" }
                 }
             } }
-            tbody { @for step in behind.steps.iter().rev() { tr {
+            tbody { @for step in used.steps.iter().rev() { tr {
                 th scope="row" { (moment(step.start)) }
                 td.number { (hours(of(step.own))) }
-                @if let Some(share) = behind.target {
+                @if let Some(share) = used.target {
                     td.number { (hours(of(step.parent) * share)) }
                     td.number { (hours(of(step.parent))) }
                 }

@@ -13,15 +13,18 @@ use fairmesh_fairshare::{EntryId, Order};
 
 use super::seen::Seen;
 use super::sites;
-use super::usage::Behind;
+use super::usage::EntryUsage;
 use crate::control::fraction;
 
 /// Entries of one piece: some 100 kB.
 const PIECE: usize = 2_000;
 
 /// All entries below one, piece by piece.
-pub(super) fn shares(seen: &Seen, above: EntryId) -> impl Iterator<Item = String> + Send + use<> {
-    let order = Arc::clone(&seen.moment.order);
+pub(super) fn shares(
+    data: &PageData,
+    above: EntryId,
+) -> impl Iterator<Item = String> + Send + use<> {
+    let order = Arc::clone(&data.moment.order);
     let below: Vec<EntryId> = order.snapshot().subtree(above).skip(1).collect();
     let mut below = below.into_iter();
     let head = "path,target_percent,used_percent,deviation_percent,usage_core_ms,parent_usage_core_ms,rank,factor\n";
@@ -58,8 +61,8 @@ fn share(order: &Order, entry: EntryId) -> Vec<String> {
 }
 
 /// What was used in time.
-pub(super) fn history(_: &Seen, behind: &Behind) -> Response {
-    let steps = behind.steps.iter().map(|step| {
+pub(super) fn history(_: &PageData, used: &EntryUsage) -> Response {
+    let steps = used.steps.iter().map(|step| {
         vec![
             timestamp(step.start),
             step.own.to_string(),
@@ -70,9 +73,9 @@ pub(super) fn history(_: &Seen, behind: &Behind) -> Response {
 }
 
 /// Where it was used.
-pub(super) fn by_site(seen: &Seen, behind: &Behind) -> Response {
-    let names = sites::rows(seen);
-    let sites = behind.by_site.iter().map(|(site, charge)| {
+pub(super) fn by_site(data: &PageData, used: &EntryUsage) -> Response {
+    let names = sites::rows(data);
+    let sites = used.by_site.iter().map(|(site, charge)| {
         let id = site.to_string();
         vec![super::entry::site_name(&names, &id), id, charge.to_string()]
     });
@@ -80,9 +83,9 @@ pub(super) fn by_site(seen: &Seen, behind: &Behind) -> Response {
 }
 
 /// The sites.
-pub(super) fn sites(seen: &Seen) -> Response {
+pub(super) fn sites(data: &PageData) -> Response {
     let number = |of: Option<u64>| of.map_or_else(String::new, |of| of.to_string());
-    let rows = sites::rows(seen).into_iter().map(|row| {
+    let rows = sites::rows(data).into_iter().map(|row| {
         vec![
             row.name,
             row.id,
@@ -106,8 +109,8 @@ pub(super) fn sites(seen: &Seen) -> Response {
 }
 
 /// The documents in force.
-pub(super) fn documents(seen: &Seen) -> Response {
-    let rows = seen.said.documents.iter().map(|document| {
+pub(super) fn documents(data: &PageData) -> Response {
+    let rows = data.said.documents.iter().map(|document| {
         vec![
             document.vo.clone(),
             document.of.kind.to_string(),

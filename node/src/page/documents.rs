@@ -8,12 +8,12 @@ use super::html::{csv_link, date};
 use super::seen::Seen;
 
 /// The section of the page.
-pub(super) fn section(seen: &Seen) -> Markup {
-    let now = WallTime(seen.said.rests_on.as_of_ms);
+pub(super) fn section(data: &PageData) -> Markup {
+    let now = WallTime(data.said.rests_on.as_of_ms);
     html! {
         section #documents {
             h2 { "Documents in force" }
-            @if seen.said.documents.is_empty() {
+            @if data.said.documents.is_empty() {
                 p { "This site takes part in no VO, or no charter has arrived yet." }
             } @else {
                 div.scroll tabindex="0" role="region" aria-label="Documents in force" { table {
@@ -25,7 +25,7 @@ pub(super) fn section(seen: &Seen) -> Markup {
                         th scope="col" { "Expires" }
                         th scope="col" { "On" }
                     } }
-                    tbody { @for document in seen.said.documents.iter() { tr {
+                    tbody { @for document in data.said.documents.iter() { tr {
                         th scope="row" { (document.vo) }
                         td { (document.of.kind) }
                         td { (document.path()) }

@@ -10,7 +10,7 @@ use super::figures::{Figures, hours, percent};
 use super::html::{csv_link, entry_link, page as framed};
 use super::seen::Seen;
 use super::table::{self, Sort};
-use super::usage::{Behind, Usage};
+use super::usage::{EntryUsage, Usage};
 use super::{chart, documents, icicle, sites};
 use crate::control::explained;
 use crate::words::explanation::{Whose, comparison_words, level_words, reason};
@@ -20,38 +20,38 @@ const RIVALS_MAX: usize = 6;
 
 /// The page.
 pub(super) fn page(
-    seen: &Seen,
+    data: &PageData,
     usage: &Usage,
     entry: EntryId,
     versus: Option<EntryId>,
     part: (Option<usize>, Sort),
 ) -> Markup {
-    let own = Figures::of(seen, entry);
+    let own = Figures::of(data, entry);
     let is_root = entry == EntryId::ROOT;
-    let behind = usage.behind(seen, entry);
-    let site = fairmesh_model::clean(&seen.said.status.node.name);
+    let used = usage.usage_of(data, entry);
+    let site = fairmesh_model::clean(&data.said.status.node.name);
     let title = if is_root { "Shares" } else { &own.path };
     let body = html! {
         @if is_root {
             h1 { "Shares at " (site) }
-            (sites::alarms(seen))
+            (sites::alarms(data))
         } @else {
             (crumbs(&own.path))
             h1 { (own.name) }
-            (facts(seen, &own))
-            (why(seen, entry, versus))
+            (facts(data, &own))
+            (why(data, entry, versus))
         }
-        @if own.below > 0 { (below(seen, entry, &own, part)) }
-        @if !is_root { (rivals(seen, &own)) }
-        (history(&behind, &own))
-        (places(seen, &behind, &own))
+        @if own.below > 0 { (below(data, entry, &own, part)) }
+        @if !is_root { (rivals(data, &own)) }
+        (history(&used, &own))
+        (places(data, &used, &own))
         @if is_root {
-            (sites::section(seen))
-            (documents::section(seen))
-            (sites::notices(seen))
+            (sites::section(data))
+            (documents::section(data))
+            (sites::notices(data))
         }
     };
-    framed(seen, title, body)
+    framed(data, title, body)
 }
 
 /// The way down from the root.
@@ -68,8 +68,8 @@ fn crumbs(path: &str) -> Markup {
     }
 }
 
-fn facts(seen: &Seen, own: &Figures) -> Markup {
-    let ranks = seen.moment.order.ranking().count();
+fn facts(data: &PageData, own: &Figures) -> Markup {
+    let ranks = data.moment.order.ranking().count();
     html! {
         dl.facts {
             div { dt { "Rank" } dd { (own.rank) small { " of " (ranks) } } }
@@ -82,8 +82,8 @@ fn facts(seen: &Seen, own: &Figures) -> Markup {
 }
 
 /// What `fairmesh explain` says.
-fn why(seen: &Seen, entry: EntryId, versus: Option<EntryId>) -> Markup {
-    let (body, _) = explained(&seen.moment, entry, versus);
+fn why(data: &PageData, entry: EntryId, versus: Option<EntryId>) -> Markup {
+    let (body, _) = explained(&data.moment, entry, versus);
     let mut compared = Vec::new();
     if let Some(comparison) = &body.comparison {
         // A vector takes everything.
@@ -102,22 +102,22 @@ fn why(seen: &Seen, entry: EntryId, versus: Option<EntryId>) -> Markup {
     }
 }
 
-fn below(seen: &Seen, entry: EntryId, own: &Figures, part: (Option<usize>, Sort)) -> Markup {
+fn below(data: &PageData, entry: EntryId, own: &Figures, part: (Option<usize>, Sort)) -> Markup {
     let csv = format!("/shares.csv?path={}", encoded(&own.path));
     html! {
         section #tree {
             h2 { @if entry == EntryId::ROOT { "The share tree" } @else { "Below it" } }
-            (icicle::icicle(seen, entry))
-            div #below { (table::of_children(seen, entry, part)) }
+            (icicle::icicle(data, entry))
+            div #below { (table::of_children(data, entry, part)) }
             (csv_link(&csv, "all entries below"))
         }
     }
 }
 
 /// The nearest in the order of service, of those at its own level.
-fn rivals(seen: &Seen, own: &Figures) -> Markup {
-    let snapshot = seen.moment.snapshot();
-    let ranking = seen.moment.order.ranking();
+fn rivals(data: &PageData, own: &Figures) -> Markup {
+    let snapshot = data.moment.snapshot();
+    let ranking = data.moment.order.ranking();
     let Some(parent) = snapshot.parent(own.entry) else {
         return html! {};
     };
@@ -131,7 +131,7 @@ fn rivals(seen: &Seen, own: &Figures) -> Markup {
     );
     let near: Vec<Figures> = siblings[from..to]
         .iter()
-        .map(|entry| Figures::of(seen, *entry))
+        .map(|entry| Figures::of(data, *entry))
         .collect();
     let above = snapshot.path(parent).to_string();
     html! {
@@ -152,16 +152,16 @@ fn rivals(seen: &Seen, own: &Figures) -> Markup {
     }
 }
 
-fn history(behind: &Behind, own: &Figures) -> Markup {
+fn history(used: &EntryUsage, own: &Figures) -> Markup {
     let csv = format!("/history.csv?path={}", encoded(&own.path));
     html! {
         section #history {
             h2 { "Usage in time" }
-            (chart::history(behind, &own.path))
-            @if !behind.steps.is_empty() {
+            (chart::history(used, &own.path))
+            @if !used.steps.is_empty() {
                 details {
                     summary { "The same as a table" }
-                    div.scroll tabindex="0" role="region" aria-label="Usage in time" { (chart::history_table(behind)) }
+                    div.scroll tabindex="0" role="region" aria-label="Usage in time" { (chart::history_table(used)) }
                 }
                 (csv_link(&csv, "usage in time"))
             }
@@ -169,9 +169,9 @@ fn history(behind: &Behind, own: &Figures) -> Markup {
     }
 }
 
-fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
-    let names = sites::rows(seen);
-    let whole: f64 = behind
+fn places(data: &PageData, used: &EntryUsage, own: &Figures) -> Markup {
+    let names = sites::rows(data);
+    let whole: f64 = used
         .by_site
         .iter()
         .map(|(_, charge)| chart::of(*charge))
@@ -180,7 +180,7 @@ fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
     html! {
         section #where {
             h2 { "Where it was used" }
-            @if behind.by_site.is_empty() {
+            @if used.by_site.is_empty() {
                 p { "Nowhere yet." }
             } @else {
                 div.scroll tabindex="0" role="region" aria-label="Where it was used" { table {
@@ -190,7 +190,7 @@ fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
                         th.number scope="col" { "%" }
                         th.balance scope="col" { "Part of it" }
                     } }
-                    tbody { @for (site, charge) in &behind.by_site {
+                    tbody { @for (site, charge) in &used.by_site {
                         @let part = chart::of(*charge) / whole.max(1.0) * 100.0;
                         tr {
                             th scope="row" { (site_name(&names, &site.to_string())) }
@@ -202,7 +202,7 @@ fn places(seen: &Seen, behind: &Behind, own: &Figures) -> Markup {
                 } }
                 p.note {
                     "As the sites published it, not weighed by its age."
-                    @if !behind.is_global { " At this level only this site's usage counts." }
+                    @if !used.is_global { " At this level only this site's usage counts." }
                 }
                 (csv_link(&csv, "usage by site"))
             }

@@ -38,8 +38,8 @@ pub(super) enum Balance {
 const STEPS: [f64; 3] = [1.25, 2.0, 4.0];
 
 impl Figures {
-    pub(super) fn of(seen: &Seen, entry: EntryId) -> Self {
-        let snapshot = seen.moment.snapshot();
+    pub(super) fn of(data: &PageData, entry: EntryId) -> Self {
+        let snapshot = data.moment.snapshot();
         let path = snapshot.path(entry);
         // Only the root has no level: it is all there is.
         let level = levels(snapshot, entry).pop();
@@ -50,7 +50,7 @@ impl Figures {
             entry,
             path: path.to_string(),
             name: path.name().unwrap_or("all").to_owned(),
-            rank: seen.moment.order.ranking().rank(entry),
+            rank: data.moment.order.ranking().rank(entry),
             target,
             used,
             usage: sums.map_or(0.0, |level| amount(level.usage)),

@@ -13,10 +13,10 @@ use super::table;
 const FOUND_MAX: usize = 100;
 
 /// The page.
-pub(super) fn page(seen: &Seen, sought: &str) -> Markup {
+pub(super) fn page(data: &PageData, sought: &str) -> Markup {
     let sought = fairmesh_model::clean(sought.trim());
     let wanted = sought.to_lowercase();
-    let snapshot = seen.moment.snapshot();
+    let snapshot = data.moment.snapshot();
     let is_found = |path: &str| !wanted.is_empty() && path.to_lowercase().contains(&wanted);
     let mut found: Vec<_> = snapshot
         .ids()
@@ -38,7 +38,7 @@ pub(super) fn page(seen: &Seen, sought: &str) -> Markup {
     found.truncate(FOUND_MAX);
     let figures: Vec<Figures> = found
         .iter()
-        .map(|entry| Figures::of(seen, *entry))
+        .map(|entry| Figures::of(data, *entry))
         .collect();
     let body = html! {
         h1 { "Entries with “" (sought) "”" }
@@ -51,5 +51,5 @@ pub(super) fn page(seen: &Seen, sought: &str) -> Markup {
             }
         }
     };
-    framed(seen, "Find", body)
+    framed(data, "Find", body)
 }

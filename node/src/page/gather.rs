@@ -89,12 +89,12 @@ impl Page {
     /// Makes something of what there is now, when it is its turn.
     pub(super) async fn made<T: Send + 'static>(
         &self,
-        make: impl FnOnce(&Seen) -> Result<T, Refused> + Send + 'static,
+        make: impl FnOnce(&PageData) -> Result<T, Refused> + Send + 'static,
     ) -> Result<T, Refused> {
         let made = async {
             let turn = self.turn().await;
-            let seen = self.seen().await?;
-            in_turn(turn, move || make(&seen)).await?
+            let data = self.data().await?;
+            in_turn(turn, move || make(&data)).await?
         };
         tokio::time::timeout(ANSWER_MAX, made)
             .await
@@ -125,11 +125,11 @@ impl Page {
         Arc::clone(&self.turns).acquire_many_owned(all).await.ok()
     }
 
-    async fn seen(&self) -> Result<Seen, Refused> {
+    async fn data(&self) -> Result<PageData, Refused> {
         let said = self.said().await?;
         let served = self.shared.options.serving.newest();
         let moment = Moment::of(&served, said.rests_on.clone());
-        Ok(Seen {
+        Ok(PageData {
             moment,
             said,
             namesakes: self.namesakes().await?,

@@ -23,9 +23,9 @@ pub(super) fn answer(page: Markup) -> impl IntoResponse {
 }
 
 /// A page about a state that was seen.
-pub(super) fn page(seen: &Seen, title: &str, body: Markup) -> Markup {
-    let site = fairmesh_model::clean(&seen.said.status.node.name);
-    frame(&format!("{title} · {site}"), Some(seen), body)
+pub(super) fn page(data: &PageData, title: &str, body: Markup) -> Markup {
+    let site = fairmesh_model::clean(&data.said.status.node.name);
+    frame(&format!("{title} · {site}"), Some(data), body)
 }
 
 /// What somebody sees who asked for what is not there.
@@ -38,7 +38,7 @@ pub(super) fn refusal(status: StatusCode, why: &str) -> Markup {
     frame("Fairmesh", None, body)
 }
 
-fn frame(title: &str, seen: Option<&Seen>, body: Markup) -> Markup {
+fn frame(title: &str, data: Option<&PageData>, body: Markup) -> Markup {
     html! {
         (DOCTYPE)
         html lang="en" {
@@ -55,7 +55,7 @@ fn frame(title: &str, seen: Option<&Seen>, body: Markup) -> Markup {
                 header {
                     nav aria-label="Site" {
                         a.home href="/" { "Fairmesh" }
-                        @if seen.is_some() {
+                        @if data.is_some() {
                             a href="/#tree" { "Shares" }
                             a href="/#sites" { "Sites" }
                             a href="/#documents" { "Documents" }
@@ -69,15 +69,15 @@ fn frame(title: &str, seen: Option<&Seen>, body: Markup) -> Markup {
                     }
                 }
                 main #main { (body) }
-                footer { @if let Some(seen) = seen { (rests_on(seen)) } }
+                footer { @if let Some(data) = data { (rests_on(data)) } }
             }
         }
     }
 }
 
 /// What the page is made of.
-fn rests_on(seen: &Seen) -> Markup {
-    let rests_on = &seen.said.rests_on;
+fn rests_on(data: &PageData) -> Markup {
+    let rests_on = &data.said.rests_on;
     let coverage = &rests_on.coverage;
     let stalest = coverage.stalest.as_ref();
     html! {
@@ -87,7 +87,7 @@ fn rests_on(seen: &Seen) -> Markup {
             @if let Some(of) = stalest {
                 ", oldest " (of.name.as_deref().unwrap_or(&of.site)) " " (age(Millis(of.age_ms))) " ago"
             }
-            ". Ranks are those that the scheduler gets. Fairmesh " (seen.said.status.node.version) "."
+            ". Ranks are those that the scheduler gets. Fairmesh " (data.said.status.node.version) "."
         }
     }
 }

@@ -42,10 +42,10 @@ enum What {
 }
 
 /// The picture of what is at and below `top`.
-pub(super) fn icicle(seen: &Seen, top: EntryId) -> Markup {
-    let cells = layout(seen, top);
+pub(super) fn icicle(data: &PageData, top: EntryId) -> Markup {
+    let cells = layout(data, top);
     let rows = cells.iter().map(|cell| cell.row).max().unwrap_or(0) + 1;
-    let name = seen.moment.snapshot().path(top).to_string();
+    let name = data.moment.snapshot().path(top).to_string();
     html! {
         svg.icicle role="group" aria-label={ "Shares below " (name) } width="100%" height=(rows * ROW) {
             @for cell in &cells { (drawn(cell)) }
@@ -54,7 +54,7 @@ pub(super) fn icicle(seen: &Seen, top: EntryId) -> Markup {
     }
 }
 
-fn layout(seen: &Seen, top: EntryId) -> Vec<Cell> {
+fn layout(data: &PageData, top: EntryId) -> Vec<Cell> {
     let mut cells = Vec::new();
     let mut row = vec![(0.0, 100.0, top)];
     for depth in 0..=ROWS {
@@ -64,7 +64,7 @@ fn layout(seen: &Seen, top: EntryId) -> Vec<Cell> {
                 x,
                 width,
                 row: depth,
-                what: What::Entry(Figures::of(seen, entry)),
+                what: What::Entry(Figures::of(data, entry)),
             });
             if depth < ROWS {
                 next.push((x, width, entry));
@@ -72,13 +72,13 @@ fn layout(seen: &Seen, top: EntryId) -> Vec<Cell> {
         }
         for (x, width, above) in next {
             let room = ENTRIES_MAX.saturating_sub(cells.len() + row.len());
-            let (drawn, others) = children(seen, above, (x, width), room);
+            let (drawn, others) = children(data, above, (x, width), room);
             row.extend(drawn);
             cells.extend(others.map(|(x, width, count)| Cell {
                 x,
                 width,
                 row: depth + 1,
-                what: What::Others(count, seen.moment.snapshot().path(above).to_string()),
+                what: What::Others(count, data.moment.snapshot().path(above).to_string()),
             }));
         }
     }
@@ -89,12 +89,12 @@ type Placed = (f64, f64, EntryId);
 
 /// The entries right below one that are wide enough to be drawn, the widest first, and the others as one.
 fn children(
-    seen: &Seen,
+    data: &PageData,
     above: EntryId,
     (mut x, width): (f64, f64),
     room: usize,
 ) -> (Vec<Placed>, Option<(f64, f64, usize)>) {
-    let snapshot = seen.moment.snapshot();
+    let snapshot = data.moment.snapshot();
     let target = |entry| f64::from(snapshot.level(entry).target.rounded().units());
     let mut below: Vec<(f64, EntryId)> = snapshot
         .children(above)

@@ -134,7 +134,7 @@ fn router(page: Arc<Page>) -> Router {
         ];
         get(async move || (headers, text))
     };
-    let used = |write: fn(&Seen, &Behind) -> Response| {
+    let used = |write: fn(&PageData, &EntryUsage) -> Response| {
         get(async move |State(page), Params(wanted)| usage_csv(page, wanted, write).await)
     };
     Router::new()
@@ -196,12 +196,12 @@ async fn entry(State(page): State<Arc<Page>>, Params(wanted): Params<Wanted>) ->
 
 async fn of_entry(page: Arc<Page>, wanted: Wanted) -> Answer {
     let usage = page.usage().await?;
-    shown(&page, move |seen| {
-        let of = found(seen, wanted.path.as_deref())?;
+    shown(&page, move |data| {
+        let of = found(data, wanted.path.as_deref())?;
         let versus = wanted.versus.as_deref();
-        let versus = versus.map(|path| found(seen, Some(path))).transpose()?;
+        let versus = versus.map(|path| found(data, Some(path))).transpose()?;
         Ok(entry::page(
-            seen,
+            data,
             &usage,
             of,
             versus,
@@ -212,11 +212,11 @@ async fn of_entry(page: Arc<Page>, wanted: Wanted) -> Answer {
 }
 
 async fn find(State(page): State<Arc<Page>>, Params(sought): Params<Sought>) -> Answer {
-    shown(&page, move |seen| Ok(find::page(seen, &sought.q))).await
+    shown(&page, move |data| Ok(find::page(data, &sought.q))).await
 }
 
 async fn shares_csv(State(page): State<Arc<Page>>, Params(wanted): Params<Wanted>) -> Answer {
-    let make = move |seen: &Seen| Ok(csv::shares(seen, found(seen, wanted.path.as_deref())?));
+    let make = move |data: &PageData| Ok(csv::shares(data, found(data, wanted.path.as_deref())?));
     let pieces = page.made(make).await?;
     let pieces = futures::stream::try_unfold((page, pieces), async |(page, pieces)| {
         let next = page.next_of(pieces).await;
@@ -230,22 +230,22 @@ async fn shares_csv(State(page): State<Arc<Page>>, Params(wanted): Params<Wanted
 async fn usage_csv(
     page: Arc<Page>,
     wanted: Wanted,
-    write: fn(&Seen, &Behind) -> Response,
+    write: fn(&PageData, &EntryUsage) -> Response,
 ) -> Answer {
     let usage = page.usage().await?;
-    let make = move |seen: &Seen| {
-        let entry = found(seen, wanted.path.as_deref())?;
-        Ok(write(seen, &usage.behind(seen, entry)))
+    let make = move |data: &PageData| {
+        let entry = found(data, wanted.path.as_deref())?;
+        Ok(write(data, &usage.usage_of(data, entry)))
     };
     page.made(make).await
 }
 
 async fn sites_csv(State(page): State<Arc<Page>>) -> Answer {
-    page.made(|seen| Ok(csv::sites(seen))).await
+    page.made(|data| Ok(csv::sites(data))).await
 }
 
 async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
-    page.made(|seen| Ok(csv::documents(seen))).await
+    page.made(|data| Ok(csv::documents(data))).await
 }
 
 async fn metrics(State(page): State<Arc<Page>>, Params(wanted): Params<metrics::Wanted>) -> Answer {
@@ -256,20 +256,20 @@ async fn metrics(State(page): State<Arc<Page>>, Params(wanted): Params<metrics::
 /// A page in HTML, made on a thread of its own.
 async fn shown(
     page: &Page,
-    make: impl FnOnce(&Seen) -> Result<Markup, Refused> + Send + 'static,
+    make: impl FnOnce(&PageData) -> Result<Markup, Refused> + Send + 'static,
 ) -> Answer {
-    let make = move |seen: &Seen| Ok(html::answer(make(seen)?).into_response());
+    let make = move |data: &PageData| Ok(html::answer(make(data)?).into_response());
     page.made(make).await
 }
 
 /// The entry that is meant.
-fn found(seen: &Seen, path: Option<&str>) -> Result<EntryId, Refused> {
+fn found(data: &PageData, path: Option<&str>) -> Result<EntryId, Refused> {
     let path = match path {
         None => AccountPath::root(),
         Some(text) => AccountPath::parse(text)
             .map_err(|error| Refused::new(StatusCode::BAD_REQUEST, error))?,
     };
-    let entry = seen.moment.snapshot().entry(&path);
+    let entry = data.moment.snapshot().entry(&path);
     entry.ok_or_else(|| {
         let why = format!("the share tree has no entry {path}");
         Refused::new(StatusCode::NOT_FOUND, why)

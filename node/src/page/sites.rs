@@ -28,13 +28,13 @@ pub(super) struct Row {
 }
 
 /// This site first.
-pub(super) fn rows(seen: &Seen) -> Vec<Row> {
-    let charters = seen.said.documents.iter();
+pub(super) fn rows(data: &PageData) -> Vec<Row> {
+    let charters = data.said.documents.iter();
     let cores: BTreeMap<String, u32> = charters
         .flat_map(|document| &document.of.cores)
         .map(|(site, cores)| (site.to_string(), *cores))
         .collect();
-    let node = &seen.said.status.node;
+    let node = &data.said.status.node;
     let own = Row {
         id: node.site.clone(),
         name: fairmesh_model::clean(&node.name),
@@ -45,7 +45,7 @@ pub(super) fn rows(seen: &Seen) -> Vec<Row> {
         cores: cores.get(&node.site).copied(),
         why: None,
     };
-    let peers = seen.said.status.peers.iter().map(|peer| Row {
+    let peers = data.said.status.peers.iter().map(|peer| Row {
         id: peer.site.clone(),
         name: name_or_id(peer.name.as_deref(), &peer.site),
         state: state(peer),
@@ -72,8 +72,8 @@ fn state(peer: &PeerBody) -> (&'static str, &'static str) {
 }
 
 /// The section of the page.
-pub(super) fn section(seen: &Seen) -> Markup {
-    let rows = rows(seen);
+pub(super) fn section(data: &PageData) -> Markup {
+    let rows = rows(data);
     let ago = |of: Option<u64>| of.map_or_else(|| "–".to_owned(), |ms| age(Millis(ms)));
     html! {
         section #sites {
@@ -115,17 +115,17 @@ pub(super) fn section(seen: &Seen) -> Markup {
 }
 
 /// What the node finds of itself, and what a look at all usage shows.
-fn all(seen: &Seen) -> impl Iterator<Item = &Finding> {
-    seen.said.status.notices.iter().chain(&seen.namesakes)
+fn all(data: &PageData) -> impl Iterator<Item = &Finding> {
+    data.said.status.notices.iter().chain(&data.namesakes)
 }
 
 /// Kinds of notices that are shown above everything else.
 const ALARMS_MAX: usize = 4;
 
 /// What is wrong, one line for each kind.
-pub(super) fn alarms(seen: &Seen) -> Markup {
+pub(super) fn alarms(data: &PageData) -> Markup {
     let mut codes: Vec<(&Finding, usize)> = Vec::new();
-    for notice in all(seen).filter(|notice| notice.needs_somebody()) {
+    for notice in all(data).filter(|notice| notice.needs_somebody()) {
         match codes.iter_mut().find(|(of, _)| of.code == notice.code) {
             Some((_, count)) => *count += 1,
             None => codes.push((notice, 0)),
@@ -145,8 +145,8 @@ pub(super) fn alarms(seen: &Seen) -> Markup {
 }
 
 /// All that an operator should know.
-pub(super) fn notices(seen: &Seen) -> Markup {
-    let notices: Vec<&Finding> = all(seen).collect();
+pub(super) fn notices(data: &PageData) -> Markup {
+    let notices: Vec<&Finding> = all(data).collect();
     html! {
         section #notices {
             h2 { "Notices" }

@@ -39,10 +39,10 @@ const SORTS: [(Sort, &str, &str); 4] = [
 ];
 
 /// The entries right below one, in an order.
-fn below(seen: &Seen, above: EntryId, sort: Sort) -> Vec<EntryId> {
-    let snapshot = seen.moment.snapshot();
+fn below(data: &PageData, above: EntryId, sort: Sort) -> Vec<EntryId> {
+    let snapshot = data.moment.snapshot();
     let mut entries: Vec<EntryId> = snapshot.children(above).collect();
-    let ranking = seen.moment.order.ranking();
+    let ranking = data.moment.order.ranking();
     match sort {
         // They come in the order of their names.
         Sort::Name => {}
@@ -61,12 +61,12 @@ fn below(seen: &Seen, above: EntryId, sort: Sort) -> Vec<EntryId> {
 
 /// The entries right below one: one page of them.
 pub(super) fn of_children(
-    seen: &Seen,
+    data: &PageData,
     above: EntryId,
     (page, sort): (Option<usize>, Sort),
 ) -> Markup {
-    let entries = below(seen, above, sort);
-    let path = seen.moment.snapshot().path(above).to_string();
+    let entries = below(data, above, sort);
+    let path = data.moment.snapshot().path(above).to_string();
     let pages = entries.len().div_ceil(ROWS_MAX).max(1);
     let page = page.unwrap_or(1).clamp(1, pages);
     let rows = entries.iter().skip((page - 1) * ROWS_MAX).take(ROWS_MAX);
@@ -89,7 +89,7 @@ pub(super) fn of_children(
                 th.number scope="col" { "Core-hours" }
                 th.number scope="col" { "Below it" }
             } }
-            tbody { @for entry in rows { (row(&Figures::of(seen, *entry))) } }
+            tbody { @for entry in rows { (row(&Figures::of(data, *entry))) } }
         } }
         @if pages > 1 {
             nav.pages aria-label="Pages of the table" {

@@ -48,12 +48,12 @@ pub(super) struct Step {
     pub(super) parent: u64,
 }
 
-/// What was used behind an entry.
+/// The usage that counts for an entry, by site and in time.
 #[derive(Debug, Default)]
-pub(super) struct Behind {
-    /// Where, the most first.
+pub(super) struct EntryUsage {
+    /// Core-milliseconds by site, largest first.
     pub(super) by_site: Vec<(SiteId, u64)>,
-    /// When, without a gap.
+    /// Consecutive steps without gaps.
     pub(super) steps: Vec<Step>,
     /// The length of a step.
     pub(super) step_ms: u64,
@@ -102,9 +102,9 @@ impl Usage {
         })
     }
 
-    /// What was used behind `entry`.
-    pub(super) fn behind(&self, seen: &Seen, entry: EntryId) -> Behind {
-        let snapshot = seen.moment.snapshot();
+    /// The usage that counts for `entry`.
+    pub(super) fn usage_of(&self, data: &PageData, entry: EntryId) -> EntryUsage {
+        let snapshot = data.moment.snapshot();
         let level = levels(snapshot, entry).pop();
         let is_global = level.as_ref().is_none_or(|level| level.global);
         let path = snapshot.path(entry);
@@ -126,7 +126,7 @@ impl Usage {
             }
         };
         for (vo, tables) in &self.vos {
-            let mount = seen.moment.view.mounts().get(vo);
+            let mount = data.moment.view.mounts().get(vo);
             let (own, all) = (Part::of(path, mount), Part::of(&parent, mount));
             if matches!(all, Part::None) {
                 continue;
@@ -144,9 +144,9 @@ impl Usage {
         }
         let mut by_site: Vec<_> = by_site.into_iter().collect();
         by_site.sort_by_key(|(site, charge)| (std::cmp::Reverse(*charge), *site));
-        let now = WallTime(seen.said.rests_on.as_of_ms);
+        let now = WallTime(data.said.rests_on.as_of_ms);
         let (steps, step_ms) = stepped(times.into_values().collect(), now);
-        Behind {
+        EntryUsage {
             by_site,
             steps,
             step_ms,

@@ -1,8 +1,8 @@
-//! Who may see whose usage, jobs and priorities, as docs/privacy.md has it.
+//! Who may see whose usage, jobs and priorities (docs/privacy.md).
 //!
-//! Invariant: [`Sight::sees`] (with [`Sight::sees_alone`]) decides, and nothing else does; it is pure. A reader whom nobody knows sees nothing that
-//! is hidden. Deliberately not here: who asks (`eyes`, of the kernel and the system), and what is left out of which
-//! answer (each handler asks for what it tells of).
+//! Invariant: only [`Visibility::sees`] (with [`Visibility::sees_alone`]) decides, and it is pure. A reader whom the system
+//! cannot name sees nothing that is hidden. Deliberately not here: who the reader is (`resolver` asks the kernel and the
+//! system), and which part of an answer a handler leaves out.
 
 mod access;
 mod eyes;
@@ -18,23 +18,23 @@ use serde::Deserialize;
 pub use access::{Access, CurrentAccess};
 pub use eyes::Eyes;
 
-/// What can be hidden.
+/// A kind of data that an owner can hide from users whom it does not concern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub enum What {
-    /// What was used, and what is left of credit.
+pub enum PrivateData {
+    /// Used core-time, and the credit that is left.
     Usage,
-    /// Which jobs there are.
+    /// Jobs, with their users and keys.
     Jobs,
-    /// Factors and ranks.
+    /// Fairshare factors and ranks.
     Priority,
 }
 
-impl What {
-    /// All there is.
+impl PrivateData {
+    /// All kinds, in the order in which `status` lists them.
     pub const ALL: [Self; 3] = [Self::Usage, Self::Jobs, Self::Priority];
 
-    /// Its word in the configuration.
+    /// The word in `privacy.hide` of `fairmesh.toml`.
     pub fn name(self) -> &'static str {
         match self {
             Self::Usage => "usage",
@@ -44,41 +44,41 @@ impl What {
     }
 }
 
-/// The owner's word.
+/// The table `privacy` of `fairmesh.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Privacy {
-    /// What is told to those only whom it concerns.
-    pub hide: BTreeSet<What>,
+    /// Hidden data: only users whom it concerns see it.
+    pub hide: BTreeSet<PrivateData>,
     /// Who sees an entry of the share tree and all below it, by name.
     pub coordinators: BTreeMap<AccountPath, BTreeSet<String>>,
 }
 
-/// Who asks.
+/// The user at the other end of a connection.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Reader {
-    /// One who sees all.
+    /// Root, the node's own user, or a user listed as a writer or a reader.
     All,
-    /// A user of the machine.
+    /// A user of the machine, by the name that the system gives.
     User(String),
-    /// One whom the system does not name.
+    /// A user id for which the system has no name.
     Unknown,
 }
 
 /// What one reader sees of one tree.
 #[derive(Debug, Clone)]
-pub struct Sight {
+pub struct Visibility {
     privacy: Arc<Privacy>,
     reader: Reader,
     view: Arc<View>,
     /// Entries that jobs of the reader are charged to.
     own: Arc<[AccountPath]>,
     coordinated: Vec<AccountPath>,
-    /// These, those that he coordinates, and what lies above either.
+    /// The reader's own entries, those that the reader coordinates, and all ancestors of both.
     above: BTreeSet<AccountPath>,
 }
 
-impl Sight {
-    /// What `reader` sees. Where anything is hidden from him, `own` says what of the tree is his own.
+impl Visibility {
+    /// What `reader` sees. `own` finds the reader's own entries; it is called only if something is hidden.
     pub fn new(
         privacy: Arc<Privacy>,
         reader: Reader,
@@ -107,19 +107,20 @@ impl Sight {
     }
 
     /// Whether anything of this is hidden from the reader.
-    pub fn hides(&self, what: What) -> bool {
+    pub fn hides(&self, what: PrivateData) -> bool {
         self.reader != Reader::All && self.privacy.hide.contains(&what)
     }
 
-    /// Whether he sees this of an account with all below it: it is his own or one that he coordinates, or lies above
-    /// such a one.
-    pub fn sees(&self, what: What, account: &Account) -> bool {
+    /// Whether the reader sees this of an account and everything below it: the account is the reader's own, one that
+    /// the reader coordinates, or an ancestor of one of these.
+    pub fn sees(&self, what: PrivateData, account: &Account) -> bool {
         let is_above = |path: AccountPath| self.above.contains(&path);
         self.sees_alone(what, account) || self.view.tree_path(account).is_some_and(is_above)
     }
 
-    /// Whether he sees this of an account without what is below it: that is not his because what is below is.
-    pub fn sees_alone(&self, what: What, account: &Account) -> bool {
+    /// Whether the reader sees this of an account without the accounts below it. Ancestors of the reader's own accounts
+    /// do not count: their own usage belongs to other users.
+    pub fn sees_alone(&self, what: PrivateData, account: &Account) -> bool {
         if !self.hides(what) {
             return true;
         }
@@ -137,7 +138,7 @@ impl Sight {
 
     /// All entries of the tree that he sees this of, by index. Where it is hidden from him only a coordinator costs a look at
     /// all of them.
-    pub fn entries(&self, what: What) -> BTreeSet<u32> {
+    pub fn entries(&self, what: PrivateData) -> BTreeSet<u32> {
         let reader = self.view.reader();
         let hides = self.hides(what);
         let every = entries_of(&self.view)
@@ -152,22 +153,22 @@ impl Sight {
             .collect()
     }
 
-    /// Likewise, of an entry of the share tree.
-    pub fn sees_entry(&self, what: What, path: &AccountPath) -> bool {
+    /// [`Self::sees`] for an entry of the share tree.
+    pub fn sees_entry(&self, what: PrivateData, path: &AccountPath) -> bool {
         self.sees(what, &account_at(&self.view, path))
     }
 
-    /// Whether he sees all, whatever is hidden.
+    /// Whether nothing is hidden from the reader.
     pub fn is_all(&self) -> bool {
         self.reader == Reader::All
     }
 
-    /// Whether the reader is this user himself.
+    /// Whether the reader is this user; false for a reader who sees everything.
     pub fn is(&self, user: &str) -> bool {
         self.user() == Some(user)
     }
 
-    /// His name, where he does not see all.
+    /// The reader's name; `None` if the reader sees everything or has no name.
     pub fn user(&self) -> Option<&str> {
         match &self.reader {
             Reader::User(user) => Some(user),
@@ -175,7 +176,7 @@ impl Sight {
         }
     }
 
-    /// Accounts that he sees all jobs of, with those below them.
+    /// Accounts that the reader coordinates, including mounted VOs below them: the reader sees all their jobs.
     pub fn coordinates(&self) -> Vec<Account> {
         let mut accounts = Vec::new();
         for top in &self.coordinated {

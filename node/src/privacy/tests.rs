@@ -26,7 +26,7 @@ fn view() -> Arc<View> {
     Site::new(config.to_site_config(), key, Incarnation(1), 1, now).view()
 }
 
-fn privacy(hide: &[What]) -> Arc<Privacy> {
+fn privacy(hide: &[PrivateData]) -> Arc<Privacy> {
     let path = AccountPath::parse("/lab/p2").expect("a path");
     Arc::new(Privacy {
         hide: hide.iter().copied().collect(),
@@ -34,19 +34,19 @@ fn privacy(hide: &[What]) -> Arc<Privacy> {
     })
 }
 
-fn sight(hide: &[What], reader: Reader, view: Arc<View>) -> Sight {
-    Sight::new(privacy(hide), reader, view, |user, view| {
+fn visibility(hide: &[PrivateData], reader: Reader, view: Arc<View>) -> Visibility {
+    Visibility::new(privacy(hide), reader, view, |user, view| {
         own_entries(user, view)
     })
 }
 
-fn seen(reader: Reader, hide: &[What], what: What) -> Vec<String> {
+fn seen(reader: Reader, hide: &[PrivateData], what: PrivateData) -> Vec<String> {
     let view = view();
-    let sight = sight(hide, reader, Arc::clone(&view));
+    let visibility = visibility(hide, reader, Arc::clone(&view));
     let one_by_one =
-        entries_of(&view).filter(|entry| sight.sees_entry(what, view.reader().path(*entry)));
+        entries_of(&view).filter(|entry| visibility.sees_entry(what, view.reader().path(*entry)));
     let one_by_one = one_by_one.map(|entry| u32::try_from(entry.index()).expect("few"));
-    let entries = sight.entries(what);
+    let entries = visibility.entries(what);
     assert_eq!(entries, one_by_one.collect::<BTreeSet<u32>>());
     let entries = entries.into_iter().skip(1);
     let path = |entry| {
@@ -60,9 +60,9 @@ fn seen(reader: Reader, hide: &[What], what: What) -> Vec<String> {
 #[test]
 fn a_user_sees_what_is_his_what_he_coordinates_and_what_lies_above() {
     let user = |name: &str| Reader::User(name.to_owned());
-    let usage = [What::Usage];
+    let usage = [PrivateData::Usage];
     let p2 = ["/lab", "/lab/p2", "/lab/p2/*", "/lab/p2/ann", "/lab/p2/eve"];
-    let all = seen(Reader::All, &usage, What::Usage);
+    let all = seen(Reader::All, &usage, PrivateData::Usage);
     // With the entries `*` of four levels.
     assert_eq!(all.len(), 12);
     for (reader, expected) in [
@@ -78,9 +78,17 @@ fn a_user_sees_what_is_his_what_he_coordinates_and_what_lies_above() {
         (Reader::Unknown, &[]),
     ] {
         let of = format!("{reader:?}");
-        assert_eq!(seen(reader.clone(), &usage, What::Usage), expected, "{of}");
-        assert_eq!(seen(reader.clone(), &usage, What::Priority), all, "{of}");
-        assert_eq!(seen(reader, &[], What::Usage), all, "{of}");
+        assert_eq!(
+            seen(reader.clone(), &usage, PrivateData::Usage),
+            expected,
+            "{of}"
+        );
+        assert_eq!(
+            seen(reader.clone(), &usage, PrivateData::Priority),
+            all,
+            "{of}"
+        );
+        assert_eq!(seen(reader, &[], PrivateData::Usage), all, "{of}");
     }
 }
 
@@ -91,20 +99,23 @@ fn usage_without_an_entry_is_its_users_own() {
         path: AccountPath::parse(&format!("/lab/p1/{user}")).expect("a path"),
     };
     let dave = Reader::User("dave".to_owned());
-    let sight_of = |reader| sight(&[What::Usage], reader, view());
-    let sight = sight_of(dave);
-    assert!(sight.sees(What::Usage, &of("dave")));
-    assert!(!sight.sees(What::Usage, &of("eve")));
-    assert!(!sight.sees_entry(What::Usage, &AccountPath::parse("/lab/p1").expect("a path")));
+    let visibility_of = |reader| visibility(&[PrivateData::Usage], reader, view());
+    let visibility = visibility_of(dave);
+    assert!(visibility.sees(PrivateData::Usage, &of("dave")));
+    assert!(!visibility.sees(PrivateData::Usage, &of("eve")));
+    assert!(!visibility.sees_entry(
+        PrivateData::Usage,
+        &AccountPath::parse("/lab/p1").expect("a path")
+    ));
     // What is charged at a group itself is nobody's below it.
     let ann = Reader::User("ann".to_owned());
-    let sight = sight_of(ann);
+    let visibility = visibility_of(ann);
     let group = Account {
         vo: None,
         path: AccountPath::parse("/lab/p1").expect("a path"),
     };
-    assert!(sight.sees(What::Usage, &group));
-    assert!(!sight.sees_alone(What::Usage, &group));
+    assert!(visibility.sees(PrivateData::Usage, &group));
+    assert!(!visibility.sees_alone(PrivateData::Usage, &group));
 }
 
 #[tokio::test]
@@ -122,11 +133,11 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
         let eyes = Eyes::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
         // Who sees all, and whom the kernel does not name, need no name.
         for uid in [Some(0), None, Some(4_001)] {
-            eyes.meet(uid).await;
+            resolver.meet(uid).await;
         }
         assert_eq!(ASKED.load(Ordering::Relaxed), asked);
-        let sight = eyes.sight(Some(4_001), view()).await;
-        assert_eq!(sight.is("ann"), asked == 1);
+        let visibility = resolver.visibility(Some(4_001), view()).await;
+        assert_eq!(visibility.is("ann"), asked == 1);
         assert_eq!(ASKED.load(Ordering::Relaxed), asked);
     }
 }
@@ -144,7 +155,11 @@ async fn what_is_a_users_own_is_worked_out_once_for_each_tree() {
     let first = own(4_001, &view).await;
     for again in [
         own(4_001, &view).await,
-        eyes.clone().sight(Some(4_001), Arc::clone(&view)).await.own,
+        resolver
+            .clone()
+            .visibility(Some(4_001), Arc::clone(&view))
+            .await
+            .own,
     ] {
         assert!(Arc::ptr_eq(&first, &again));
     }

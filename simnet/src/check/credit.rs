@@ -18,7 +18,7 @@ use fairmesh_model::{
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall, QuotaReply};
 
 use super::Run;
-use crate::facts::{Asked, Booked, Books, Decided, Freed, is_exempt, owner_of, place, runs};
+use crate::facts::{Booked, Books, Decided, Freed, HoldContext, is_exempt, owner_of, place, runs};
 use crate::oracle::rights::Place;
 use crate::swarm::{Offer, QuotaStep, VoOptions};
 use crate::vo::{HOUR, allocation, job, path, site_id};
@@ -38,7 +38,7 @@ pub(super) struct Credit {
     jobs: u64,
     granted: Vec<Signed<Allocation>>,
     /// Jobs that run.
-    holding: Vec<Asked>,
+    holding: Vec<HoldContext>,
     /// At which site a crowd asked last, and its first job.
     crowd: Option<(usize, JobKey)>,
     /// Since when a site's clock, configuration and process are as they are, and how far its clock is ahead.
@@ -275,7 +275,7 @@ impl Run {
         let asked = self.asked(node, vo, call.clone());
         let before = place(&self.world, node, self.ids[vo]);
         if let Some(ticket) = self.world.send_quota(node, QuotaCall::Hold(Box::new(call))) {
-            let asked = Asked { ticket, ..asked };
+            let asked = HoldContext { ticket, ..asked };
             match self.world.quota_reply(node, ticket) {
                 Some(reply) => self.decided(asked, before, reply),
                 // A node that ended before it could answer has forgotten the call.
@@ -300,7 +300,7 @@ impl Run {
 
     /// Notes what sites have decided about jobs that waited. Those that a site has forgotten wait no more.
     pub(super) fn hear_waiting(&mut self, node: usize) {
-        let waits_here = |asked: &Asked| asked.node == node;
+        let waits_here = |asked: &HoldContext| asked.node == node;
         let waiting = std::mem::take(&mut self.credit.books.waiting);
         let life = self.world.node(node).life();
         let mounted = self.mounted(node);
@@ -318,7 +318,7 @@ impl Run {
         }
     }
 
-    fn decided(&mut self, asked: Asked, before: Option<Place>, reply: QuotaReply) {
+    fn decided(&mut self, asked: HoldContext, before: Option<Place>, reply: QuotaReply) {
         let known = self.credit.books.held.get(&asked.call.record.key).cloned();
         if let Some(answer) = runs(&reply) {
             let is_frozen = before.as_ref().is_some_and(|before| before.is_frozen);

@@ -56,15 +56,15 @@ pub struct Books {
     /// Sites that have lost their store, or were given an older one.
     pub lost: BTreeSet<usize>,
     /// Calls that wait, the first that asked first.
-    pub waiting: Vec<Asked>,
+    pub waiting: Vec<HoldContext>,
     /// Calls that began to wait since the last look, and their sites as they were before.
-    pub began: Vec<(Asked, Option<Place>)>,
+    pub began: Vec<(HoldContext, Option<Place>)>,
     /// What was decided since the last look.
     pub decided: Vec<Decided>,
 }
 
 impl Books {
-    pub(crate) fn waits(&mut self, asked: Asked, before: Option<Place>) {
+    pub(crate) fn waits(&mut self, asked: HoldContext, before: Option<Place>) {
         self.began.push((asked.clone(), before));
         self.waiting.push(asked);
     }
@@ -78,7 +78,7 @@ impl Books {
 
 /// A job that has asked.
 #[derive(Debug, Clone)]
-pub struct Asked {
+pub struct HoldContext {
     /// What its batch system asked.
     pub call: HoldCall,
     /// At which site.
@@ -103,7 +103,7 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Decided {
     /// The call.
-    pub asked: Asked,
+    pub asked: HoldContext,
     /// The site before, where it answered at once.
     pub before: Option<Place>,
     /// What was answered about that job before.

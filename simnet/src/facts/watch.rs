@@ -137,7 +137,7 @@ pub struct Watch {
     garbage: Option<(Stream, u64)>,
     node_of: HashMap<SiteId, usize>,
     /// The request of a peer that a node handles now.
-    asked: Option<Asked>,
+    asked: Option<PendingRequest>,
     /// How often in a row a peer has told a node to ask in full, and nothing else.
     in_vain: HashMap<(usize, SiteId), u32>,
     /// The last head of each incarnation that each node has of itself, of each VO: the next one is told in
@@ -254,7 +254,7 @@ impl Watch {
     }
 
     /// Documents of another VO in an answer about one that mounts its policy.
-    fn note_read(&self, asked: &Asked, bytes: &[u8]) {
+    fn note_read(&self, asked: &PendingRequest, bytes: &[u8]) {
         let Ok(Response::Pull(answer)) = Response::from_bytes(bytes) else {
             return;
         };
@@ -279,7 +279,7 @@ impl Watch {
     fn note_word(&mut self, node: usize, event: &Event) {
         let (from, answer) = match event {
             Event::Answered { from, bytes, .. } => (*from, bytes.as_deref()),
-            Event::Pushed { from, .. } | Event::Asked { from, .. } => (*from, None),
+            Event::Pushed { from, .. } | Event::Requested { from, .. } => (*from, None),
             _ => return,
         };
         let short = answer.filter(|bytes| bytes.len() < IN_FULL_BYTES_MAX);
@@ -321,7 +321,7 @@ impl Watch {
 
 /// A peer's request for something of a VO, with the charters by which the node answers it: in the same step it may
 /// adopt others, after its answer.
-struct Asked {
+struct PendingRequest {
     node: usize,
     from: SiteId,
     vo: VoId,
@@ -333,9 +333,9 @@ struct Asked {
     charters: BTreeMap<VoId, Vec<Charter>>,
 }
 
-impl Asked {
+impl PendingRequest {
     fn from_event(node: usize, event: &Event, site: &Site, vos: &[Vo]) -> Option<Self> {
-        let Event::Asked { from, bytes, .. } = event else {
+        let Event::Requested { from, bytes, .. } = event else {
             return None;
         };
         let (vo, gets_documents) = match Request::from_bytes(bytes).ok()? {
@@ -382,7 +382,7 @@ impl Asked {
 impl Tamper for Watch {
     fn event(&mut self, node: usize, event: &mut Event) {
         if let Event::Pushed { bytes, .. }
-        | Event::Asked { bytes, .. }
+        | Event::Requested { bytes, .. }
         | Event::Answered {
             bytes: Some(bytes), ..
         } = event
@@ -396,7 +396,7 @@ impl Tamper for Watch {
     }
 
     fn handles(&mut self, node: usize, event: &Event, site: &Site, vos: &[Vo]) {
-        self.asked = Asked::from_event(node, event, site, vos);
+        self.asked = PendingRequest::from_event(node, event, site, vos);
     }
 
     fn effects(&mut self, node: usize, effects: &mut Vec<Effect>) {

@@ -7,7 +7,7 @@
 
 use std::collections::HashMap;
 
-use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, VoId};
+use fairmesh_model::{ContentHash, Incarnation, IncarnationId, Seq, SiteId, VoId};
 
 use super::{Invariant, Seen, Violation};
 
@@ -16,9 +16,9 @@ pub(super) struct Incarnations {
     /// In which life of its site each was first signed under. Only looked up, as is `first`.
     life_of: HashMap<(SiteId, Incarnation), u32>,
     /// The first head of each incarnation: one that a peer gives back is the same.
-    first: HashMap<(VoId, StreamId), ContentHash>,
+    first: HashMap<(VoId, IncarnationId), ContentHash>,
     /// The newest head of each incarnation: a later one was signed since. Only looked up.
-    newest: HashMap<(VoId, StreamId), Seq>,
+    newest: HashMap<(VoId, IncarnationId), Seq>,
     highest: Vec<Incarnation>,
     remembers: Vec<bool>,
 }
@@ -47,7 +47,7 @@ impl Invariant for Incarnations {
         let own = own.filter(|found| found.own && !seen.is_liar(found.node));
         for found in own {
             let (node, head) = (found.node, &found.head);
-            let stream = StreamId {
+            let stream = IncarnationId {
                 site: head.site,
                 incarnation: head.incarnation,
             };

@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{MonoTime, Seq, SiteId, StreamId, VoId};
+use fairmesh_model::{IncarnationId, MonoTime, Seq, SiteId, VoId};
 
 use crate::vo::Vo;
 use crate::world::World;
@@ -17,7 +17,7 @@ use crate::world::World;
 #[derive(Debug, Clone, Default)]
 pub struct Lag {
     /// Of each site's incarnation in each VO: its newest head, and those that somebody lacks.
-    streams: BTreeMap<(VoId, StreamId), Stream>,
+    streams: BTreeMap<(VoId, IncarnationId), Stream>,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -42,8 +42,8 @@ impl Lag {
         let signers: BTreeSet<SiteId> = honest.iter().map(|node| node.id).collect();
         for vo in vos {
             let holders = honest.iter().filter_map(|node| node.site()?.held_of(vo.id));
-            let held: Vec<BTreeMap<StreamId, Seq>> = holders.map(|held| held.heads).collect();
-            let streams: BTreeSet<StreamId> =
+            let held: Vec<BTreeMap<IncarnationId, Seq>> = holders.map(|held| held.heads).collect();
+            let streams: BTreeSet<IncarnationId> =
                 held.iter().flat_map(BTreeMap::keys).copied().collect();
             for stream in streams.into_iter().filter(|of| signers.contains(&of.site)) {
                 let seqs = held.iter().map(|heads| heads.get(&stream).copied());

@@ -6,12 +6,12 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId, StreamId, VoId};
+use fairmesh_model::{ContentHash, Incarnation, IncarnationId, Seq, SiteId, VoId};
 
 use super::{Invariant, Seen, Violation};
 
 /// The heads held, by VO and version of its charter.
-type Vectors = BTreeMap<(VoId, u64), BTreeMap<StreamId, Seq>>;
+type Vectors = BTreeMap<(VoId, u64), BTreeMap<IncarnationId, Seq>>;
 
 /// The checker.
 pub(super) struct Owner {
@@ -75,7 +75,7 @@ impl Owner {
             return Ok(0);
         };
         // With a charter that lists a site no more, or again, what is held of it begins anew.
-        let now: BTreeMap<(VoId, u64), BTreeMap<StreamId, Seq>> = site
+        let now: BTreeMap<(VoId, u64), BTreeMap<IncarnationId, Seq>> = site
             .held()
             .map(|(vo, held)| ((vo, held.charter_version), held.heads))
             .collect();

@@ -65,7 +65,7 @@ mod tests {
             heads: None,
             proofs: Vec::new(),
         });
-        let asked = Event::Asked {
+        let asked = Event::Requested {
             from: site_id(ASKER),
             bytes: pull.to_bytes(),
             channel: 1,

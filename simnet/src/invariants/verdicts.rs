@@ -16,7 +16,7 @@ use fairmesh_quota::{Answer, Verdict};
 use fairmesh_site::QuotaAnswer;
 
 use super::{Invariant, Seen, Violation, clocks_were_wrong};
-use crate::facts::{Asked, Booked, Decided, place};
+use crate::facts::{Booked, Decided, HoldContext, place};
 use crate::oracle::rights::{Expected, Job, Place, Ruling};
 use crate::world::StepKind;
 
@@ -45,7 +45,7 @@ fn ruling(verdict: Verdict) -> Option<Ruling> {
 }
 
 /// What the oracle expects, at each price that may be asked.
-fn expected<'a>(place: &'a Place, asked: &'a Asked) -> impl Iterator<Item = Expected> + 'a {
+fn expected<'a>(place: &'a Place, asked: &'a HoldContext) -> impl Iterator<Item = Expected> + 'a {
     let job = asked.job.iter();
     job.flat_map(move |job| {
         let of = move |price: &Factor| {
@@ -128,7 +128,7 @@ fn check_order(seen: &Seen<'_>, decided: &Decided) -> Result<(), String> {
     let Some(job) = &asked.job else {
         return Ok(());
     };
-    let of_same = |other: &&Asked| {
+    let of_same = |other: &&HoldContext| {
         let is_like = |of: &Job| {
             let same =
                 (&of.user, &of.named, of.importance) == (&job.user, &job.named, job.importance);

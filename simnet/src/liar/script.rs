@@ -78,7 +78,7 @@ impl Tamper for Liars {
         if let Some(liar) = self.of.get_mut(&node) {
             liar.ticks = matches!(event, Event::Tick);
             liar.asked = match event {
-                Event::Asked { bytes, .. } => match Request::from_bytes(bytes) {
+                Event::Requested { bytes, .. } => match Request::from_bytes(bytes) {
                     Ok(Request::Pull(pull)) => Some(pull.vo),
                     _ => None,
                 },
@@ -96,7 +96,7 @@ impl Tamper for Liars {
             let mut facts = self.facts.borrow_mut();
             facts.lied.extend(caught.map(|(of, _)| *of));
         }
-        if let Event::Asked {
+        if let Event::Requested {
             from,
             bytes,
             channel,

@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_cluster::Stream;
-use fairmesh_gossip::wire::{FRAME_BYTES_MAX, HeadItem, PullAnswer, Push, Response, Told};
+use fairmesh_gossip::wire::{FRAME_BYTES_MAX, HeadContent, HeadItem, PullAnswer, Push, Response};
 use fairmesh_gossip::{Head, Kinds, ManifestRow, PART_BYTES_MAX, PARTS_MAX, PartKey, Replica};
 use fairmesh_model::{
     AccountPath, ContentHash, Counters, Incarnation, Millis, Seq, Signed, SigningKey, SiteId, Span,
@@ -331,12 +331,12 @@ impl Forging<'_> {
             Forged::ManyParts => {
                 let most = u32::try_from(PARTS_MAX).expect("some thousands");
                 let rows: Vec<ManifestRow> = (0..=most).map(|part| row(part, 8)).collect();
-                self.served(&rows, Told::Manifest(rows.clone()))
+                self.served(&rows, HeadContent::Manifest(rows.clone()))
             }
             Forged::WithheldParts => {
                 let rows = (0..WITHHELD_PARTS).map(|part| row(part, PART_BYTES_MAX));
                 let rows: Vec<ManifestRow> = rows.collect();
-                self.served(&rows, Told::Manifest(rows.clone()))
+                self.served(&rows, HeadContent::Manifest(rows.clone()))
             }
             Forged::Largest => {
                 let named = FRAME_BYTES_MAX - LARGEST_PARTS * PART_NAMED_BYTES;
@@ -352,13 +352,13 @@ impl Forging<'_> {
                     (name.clone(), ContentHash::of(bytes), len)
                 });
                 let rows: Vec<ManifestRow> = rows.collect();
-                self.served(&rows, Told::Whole(parts))
+                self.served(&rows, HeadContent::Whole(parts))
             }
             _ => None,
         }
     }
 
-    fn served(&self, rows: &[ManifestRow], told: Told) -> Option<HeadItem> {
+    fn served(&self, rows: &[ManifestRow], content: HeadContent) -> Option<HeadItem> {
         let last = self.last.claimed();
         let head = Head {
             incarnation: Incarnation(last.incarnation.0 + 1),
@@ -369,7 +369,7 @@ impl Forging<'_> {
         };
         let signed = Signed::sign(head, &[&self.of.key]).ok()?;
         let head = ByteBuf::from(signed.bytes().to_vec());
-        Some(HeadItem { head, told })
+        Some(HeadItem { head, content })
     }
 
     /// Now another head with the number of the last one and its content, now one of other content, now

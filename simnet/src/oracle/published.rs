@@ -8,7 +8,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use fairmesh_model::{AccountPath, Incarnation, SiteId, Span, StreamId, VoId, WindowLength};
+use fairmesh_model::{AccountPath, Incarnation, IncarnationId, SiteId, Span, VoId, WindowLength};
 
 use super::Amounts;
 use super::table::{charges, span};
@@ -24,7 +24,7 @@ type Cells = BTreeMap<(AccountPath, Span), u64>;
 
 /// Cells that are held, by VO and incarnation.
 #[derive(Debug, Default)]
-pub struct HeldCells(BTreeMap<(VoId, StreamId), Cells>);
+pub struct HeldCells(BTreeMap<(VoId, IncarnationId), Cells>);
 
 impl HeldCells {
     /// Reads a stored part of a head: its key is the VO, the site, the incarnation and the part's name. A part of
@@ -47,7 +47,7 @@ impl HeldCells {
             let incarnation = Incarnation(incarnation.0 & !PLACED);
             let cells = self
                 .0
-                .entry((vo, StreamId { site, incarnation }))
+                .entry((vo, IncarnationId { site, incarnation }))
                 .or_default();
             let cell = cells.entry((path, span)).or_default();
             *cell = (*cell).max(charge);
@@ -56,7 +56,7 @@ impl HeldCells {
 
     /// Those of some incarnations.
     #[must_use]
-    pub fn of(&self, streams: &BTreeSet<(VoId, StreamId)>) -> Self {
+    pub fn of(&self, streams: &BTreeSet<(VoId, IncarnationId)>) -> Self {
         let of_these = self
             .0
             .iter()
@@ -72,7 +72,7 @@ impl HeldCells {
 /// All incarnations that have signed anything.
 #[derive(Debug, Default)]
 pub struct Published {
-    signed: BTreeSet<(VoId, StreamId)>,
+    signed: BTreeSet<(VoId, IncarnationId)>,
     windows: BTreeMap<VoId, WindowLength>,
 }
 
@@ -83,7 +83,7 @@ impl Published {
     }
 
     /// A site has signed a head.
-    pub fn signed(&mut self, vo: VoId, stream: StreamId) {
+    pub fn signed(&mut self, vo: VoId, stream: IncarnationId) {
         self.signed.insert((vo, stream));
     }
 
@@ -114,7 +114,7 @@ impl Published {
     }
 
     /// The incarnations under which a site has signed anything.
-    pub fn streams_of(&self, site: SiteId) -> impl Iterator<Item = (VoId, StreamId)> + '_ {
+    pub fn streams_of(&self, site: SiteId) -> impl Iterator<Item = (VoId, IncarnationId)> + '_ {
         let signed = self.signed.iter();
         signed
             .filter(move |(_, stream)| stream.site == site)

@@ -11,7 +11,7 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use fairmesh_broker::forward::{
-    Answer, Effect, Event, Failure, Forwarder, Place, Sending, TTL, Traveller,
+    Answer, Effect, Event, Failure, Forwarder, Place, RoutedJob, Sending, TTL,
 };
 use fairmesh_broker::utility::Matching;
 use fairmesh_model::{Factor, Millis, MonoTime};
@@ -183,7 +183,7 @@ impl<'a> Run<'a> {
             Happening::Submit(job) => {
                 let cluster = self.drawn.jobs[job].cluster;
                 let places = self.places(cluster, job, false);
-                let traveller = Traveller {
+                let routed = RoutedJob {
                     job: job.to_string(),
                     vo: VO.to_owned(),
                     ttl: self.rules.ttl,
@@ -192,7 +192,7 @@ impl<'a> Run<'a> {
                 self.handle(
                     cluster,
                     Event::FromUser {
-                        job: traveller,
+                        job: routed,
                         places,
                     },
                 );
@@ -272,7 +272,7 @@ impl<'a> Run<'a> {
         let is_free = self.free(cluster, resource) > 0;
         if !is_free && !is_outrun {
             let places = self.places(cluster, job, true);
-            let event = Event::Outrun(key, places);
+            let event = Event::ClassTaken(key, places);
             let effects = self.clusters[cluster].forwarder.handle(self.now, event);
             return self.carry_out(cluster, effects, true);
         }

@@ -60,7 +60,7 @@ impl Tamper for Probe {
         let mut seen = self.0.borrow_mut();
         let (from, push) = match event {
             Event::Pushed { from, bytes, .. } => (Some(*from), Some(bytes.clone())),
-            Event::Asked { from, .. } | Event::Answered { from, .. } => (Some(*from), None),
+            Event::Requested { from, .. } | Event::Answered { from, .. } => (Some(*from), None),
             _ => (None, None),
         };
         let from = from.and_then(|from| seen.nodes.get(&from).copied());

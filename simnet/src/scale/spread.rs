@@ -8,7 +8,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_model::{Millis, StreamId, VoId, WallTime};
+use fairmesh_model::{IncarnationId, Millis, VoId, WallTime};
 use serde::{Deserialize, Serialize};
 
 use super::probe::Probe;
@@ -67,7 +67,7 @@ impl Spread {
 /// A change under way: by node, at how many hops it came.
 struct Change {
     push: Vec<u8>,
-    stream: StreamId,
+    stream: IncarnationId,
     seq: fairmesh_model::Seq,
     hops: BTreeMap<usize, u32>,
 }

@@ -22,7 +22,7 @@ impl World {
             Effect::Persist(_) => unreachable!("has become operations"),
             Effect::ForgetMarks { before, .. } => self.nodes[node].disk.forget_marks(before),
             Effect::Push { vo, bytes } => self.push(node, vo, &bytes),
-            Effect::Judge { token, verdict } => self.judge(node, token, verdict),
+            Effect::ReportValidation { token, verdict } => self.judge(node, token, verdict),
             Effect::Ask { to, id, bytes } => self.ask(node, to, id, &bytes),
             Effect::Answer { channel, bytes } => {
                 if let Some(asker) = self.nodes[node].channels.remove(&channel) {

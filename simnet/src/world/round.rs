@@ -106,7 +106,7 @@ impl World {
         }
         let SimNode { round, faults, .. } = &mut self.nodes[node];
         faults.owes_journal |= effects.iter().any(has_own_rows);
-        round.as_mut().expect("it runs").took(effects);
+        round.as_mut().expect("it runs").push_effects(effects);
         kind
     }
 
@@ -183,7 +183,7 @@ impl World {
             Event::Connected(_) | Event::Called(_) => (StepKind::Connected, 0),
             Event::Disconnected(_) => (StepKind::Disconnected, 0),
             Event::Pushed { bytes, .. } => (StepKind::Pushed, bytes.len()),
-            Event::Asked { bytes, .. } => (StepKind::Asked, bytes.len()),
+            Event::Requested { bytes, .. } => (StepKind::Requested, bytes.len()),
             Event::Answered {
                 bytes: Some(bytes), ..
             } => (StepKind::Answered, bytes.len()),

@@ -285,7 +285,7 @@ impl World {
                     life,
                 };
                 self.nodes[to].channels.insert(channel, asker);
-                let event = Event::Asked {
+                let event = Event::Requested {
                     from: sender,
                     bytes: bytes.to_vec(),
                     channel,

@@ -99,7 +99,7 @@ impl Tamper for Deaf {
     }
 
     fn effects(&mut self, _node: usize, effects: &mut Vec<Effect>) {
-        effects.retain(|effect| !matches!(effect, Effect::Judge { .. }));
+        effects.retain(|effect| !matches!(effect, Effect::ReportValidation { .. }));
     }
 }
 

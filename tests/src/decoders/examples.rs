@@ -9,15 +9,13 @@ use std::path::PathBuf;
 use fairmesh_client::protocol::{
     Accounts, NameBlockBuf, Request, View, Want, Who, encode_answer, encode_request,
 };
-use fairmesh_gossip::wire::{
-    HeadItem, PullAnswer, Push, Request as Asked, Response, Told as HeadTold,
-};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, PullAnswer, Push, Request as Asked, Response};
 use fairmesh_model::{
     AccountPath, ContentHash, Factor, Incarnation, Millis, PriceList, Signed, SiteId, WallTime,
     Window, cbor,
 };
 use fairmesh_quota::{Cell, Row};
-use fairmesh_site::{Advert, Description, Errand, Message, Offer, Take, Told};
+use fairmesh_site::{Advert, Description, HandOffReply, JobRequest, Message, Offer, Take};
 use proptest::prelude::*;
 use serde_bytes::ByteBuf;
 
@@ -227,22 +225,22 @@ fn of_gossip(vo: &Vo, heads: &TwoHeads, document: &[u8]) -> Vec<(&'static str, V
     let (name, part) = &heads.part;
     let len = u32::try_from(part.len()).expect("a small part");
     let rows = || vec![(name.clone(), ContentHash::of(part), len)];
-    let told = [
-        HeadTold::Deltas(vec![ByteBuf::from(heads.delta.clone())]),
-        HeadTold::Whole(vec![(name.clone(), ByteBuf::from(part.clone()))]),
-        HeadTold::Since(rows(), vec![name.clone()]),
-        HeadTold::Manifest(rows()),
+    let contents = [
+        HeadContent::Deltas(vec![ByteBuf::from(heads.delta.clone())]),
+        HeadContent::Whole(vec![(name.clone(), ByteBuf::from(part.clone()))]),
+        HeadContent::Since(rows(), vec![name.clone()]),
+        HeadContent::Manifest(rows()),
     ];
     let [first, second] = [&heads.first, &heads.second].map(|head| ByteBuf::from(head.clone()));
     let document = ByteBuf::from(document.to_vec());
-    let item = |told| HeadItem {
+    let item = |content| HeadItem {
         head: second.clone(),
-        told,
+        content,
     };
     let pulled = Response::Pull(PullAnswer {
         documents: vec![document.clone()],
         proofs: vec![(first.clone(), second.clone())],
-        heads: told.map(item).into(),
+        heads: contents.map(item).into(),
         more: true,
         need_full: false,
     });
@@ -310,7 +308,7 @@ fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
         .for_each(|(name, bytes)| add(name, bytes));
 
     let framed = |message: Vec<u8>| [&[4], &message[..]].concat();
-    let job = Errand {
+    let job = JobRequest {
         vo: vo.vo(),
         key: "j1".to_owned(),
         user: "ann".to_owned(),
@@ -346,7 +344,10 @@ fn examples() -> BTreeMap<&'static str, Vec<Vec<u8>>> {
     for message in [Message::Take(take), ends] {
         add("forward_message", framed(cbor::to_vec(&message)));
     }
-    for told in [Told::Taken, Told::Declined("full".to_owned())] {
+    for told in [
+        HandOffReply::Taken,
+        HandOffReply::Declined("full".to_owned()),
+    ] {
         add("forward_told", framed(cbor::to_vec(&told)));
     }
 

@@ -6,7 +6,7 @@
 use std::collections::BTreeSet;
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Head, Kinds, PartKey, Replica, Seen};
+use fairmesh_gossip::{Absorbed, Head, Kinds, PartKey, ReceivedAt, Replica};
 use fairmesh_model::{Incarnation, Millis, MonoTime, Now, SigningKey, VoId, WallTime};
 
 const VO: VoId = VoId::from_bytes([1; 32]);
@@ -70,14 +70,20 @@ pub(super) fn delta(bytes: &[u8]) -> bool {
         replica.set_members(BTreeSet::from([key().site_id()]), HISTORY);
         let restored = replica.restore(&Tables, &heads.first, vec![heads.part.clone()]);
         restored.expect("it is whole");
-        let seen = Seen {
+        let received = ReceivedAt {
             now: Now {
                 mono: MonoTime(1),
                 wall: WallTime(1),
             },
             tolerance: Millis(1),
         };
-        let taken = replica.take_push(&Tables, seen, key().site_id(), &heads.second, Some(bytes));
+        let taken = replica.take_push(
+            &Tables,
+            received,
+            key().site_id(),
+            &heads.second,
+            Some(bytes),
+        );
         matches!(taken, Ok(Absorbed::Changed(_)))
     })
 }

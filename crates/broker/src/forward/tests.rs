@@ -6,8 +6,8 @@ use super::*;
 
 const SITES: [&str; 4] = ["a", "b", "c", "d"];
 
-fn job(key: &str, ttl: u8) -> Traveller {
-    Traveller {
+fn job(key: &str, ttl: u8) -> RoutedJob {
+    RoutedJob {
         job: key.to_owned(),
         vo: "vo".to_owned(),
         ttl,
@@ -190,12 +190,12 @@ fn a_job_that_was_outrun_goes_elsewhere_or_queues() {
     site.handle(MonoTime(0), from_user(1, &[place("a", 9), place("b", 5)]));
     let effects = site.clone().handle(
         MonoTime(1),
-        Event::Outrun("j".to_owned(), vec![place("a", 9), place("b", 5)]),
+        Event::ClassTaken("j".to_owned(), vec![place("a", 9), place("b", 5)]),
     );
     assert_eq!(words(&effects), ["keep", "send b 1"]);
     let queued = site.handle(
         MonoTime(1),
-        Event::Outrun("j".to_owned(), vec![place("a", 9)]),
+        Event::ClassTaken("j".to_owned(), vec![place("a", 9)]),
     );
     assert_eq!(words(&queued), ["assign thin"]);
 }

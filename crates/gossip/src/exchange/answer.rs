@@ -1,8 +1,8 @@
-//! Answering what peers ask, and learning from it what they hold.
+//! Replies to peers' requests, which also show what the peers hold.
 //!
-//! Invariant: only members of a VO receive anything of it, and former members its charters alone; the work of an answer is bounded by what we
-//! hold, whatever the request names; and a request makes us ask back only where one of the two sides
-//! has moved since the last time.
+//! Invariant: only members of a VO receive data of it; former members receive its charters. The work for a reply is
+//! bounded by what we hold, whatever the request names. A request makes us pull back only if one of the two sides has
+//! changed since the last time.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,15 +10,15 @@ use std::sync::Arc;
 use fairmesh_model::{ContentHash, Now, SiteId, VoId, cbor, mutated};
 use serde_bytes::ByteBuf;
 
-use super::peers::Asked;
+use super::peers::PendingRequest;
 use super::{Gossip, Shared, summaries};
 use crate::digest::{Tag, VECTOR_MAX};
 use crate::wire::{FRAME_BYTES_MAX, Probe, Pull, PullAnswer, Request, Response, Summary};
 
-/// Whose proof it is, and a hash of the two heads.
+/// The site of a proof, and a hash of its two heads.
 type ProofTag = (SiteId, Tag);
 
-/// What a pull says of the proofs that are held.
+/// The proofs as a pull lists them.
 pub(super) fn proof_tags(proofs: &BTreeMap<SiteId, (ByteBuf, ByteBuf)>) -> Vec<ProofTag> {
     let tag = |(site, pair): (&SiteId, &(ByteBuf, ByteBuf))| {
         (*site, Tag::of(ContentHash::of(&cbor::to_vec(pair))))
@@ -27,7 +27,7 @@ pub(super) fn proof_tags(proofs: &BTreeMap<SiteId, (ByteBuf, ByteBuf)>) -> Vec<P
 }
 
 impl Gossip {
-    /// Answers a peer's request, and learns from it what the peer holds.
+    /// The reply to a peer's request. If the request shows that the peer holds more, a pull is queued.
     pub fn answer<V: Shared>(
         &mut self,
         now: Now,
@@ -42,6 +42,7 @@ impl Gossip {
         self.stats.answered += 1;
         match request {
             Request::Probe(theirs) => {
+                // A request may still arrive after its peer has disconnected; its clock would then stay for ever.
                 if self.peers.get(from).is_some() {
                     self.clocks.note(from, theirs.at, now.mono);
                 }
@@ -66,7 +67,7 @@ impl Gossip {
         vos: &BTreeMap<VoId, V>,
     ) -> Vec<(VoId, Summary)> {
         let mine = summaries(vos, from);
-        // What is named twice, or is not ours, costs a look-up and nothing else.
+        // A VO that is repeated or unknown costs a look-up and nothing else.
         let theirs: BTreeMap<VoId, Summary> = theirs
             .iter()
             .filter(|(vo, _)| vos.contains_key(vo))
@@ -91,13 +92,14 @@ impl Gossip {
         mine.chain(former).collect()
     }
 
-    /// Somebody whom our charter does not list, if we have one, holds other documents of a VO. A newer
-    /// charter may list him, and he may be the only one who has it: documents prove themselves, so ask for
-    /// them.
+    /// Pulls the documents of a VO from a peer that our charter does not list, or of whose VO we have no charter. A
+    /// newer charter may list the peer, and the peer may be the only one that has it. Documents are signed, so it is
+    /// safe to ask.
     fn meet_stranger(&mut self, from: SiteId, vo: VoId, mine: Summary, theirs: &Summary) {
         let shown = ContentHash::of(&cbor::to_vec(&theirs.documents));
         if mine.documents != theirs.documents && self.is_news(from, vo, (mine, shown)) {
-            self.peers.enqueue(from, Asked::pull(vo, true, false));
+            self.peers
+                .enqueue(from, PendingRequest::pull(vo, true, false));
         }
     }
 
@@ -120,6 +122,7 @@ impl Gossip {
         }
         let mut theirs = None;
         if let (Some(frame), Some(peer)) = (&pull.heads, self.peers.get_mut(from)) {
+            // The base is removed first: after a frame that cannot be resolved, the peer sends a full one.
             let Some(base) = frame.resolve(peer.received.remove(&pull.vo)) else {
                 return Response::Pull(PullAnswer {
                     need_full: !frame.is_full(),
@@ -151,21 +154,23 @@ impl Gossip {
         }
         let is_behind = lacks_documents || lacks_heads;
         if is_behind && self.is_news(from, pull.vo, (held.summary(), shown)) {
-            self.peers
-                .enqueue(from, Asked::pull(pull.vo, lacks_documents, lacks_heads));
+            self.peers.enqueue(
+                from,
+                PendingRequest::pull(pull.vo, lacks_documents, lacks_heads),
+            );
         }
         Response::Pull(answer)
     }
 
-    /// Whether pulling back may bring anything: not where neither side has moved since the last
-    /// time. Two nodes that refuse something of each other would else go on for ever.
+    /// Whether pulling back may bring anything: either side has changed since the last time. Otherwise two nodes that
+    /// refuse something of each other would pull for ever.
     fn is_news(&mut self, from: SiteId, vo: VoId, seen: (Summary, ContentHash)) -> bool {
         let peer = self.peers.get_mut(from);
         peer.is_some_and(|peer| peer.pulled_back.insert(vo, seen) != Some(seen))
     }
 }
 
-/// Adds the documents that the asker lacks, and says whether it has any that are not here.
+/// Adds the documents that the requester lacks. Returns whether it has any that are not here.
 fn answer_documents(
     held: Vec<(ContentHash, Arc<[u8]>)>,
     hashes: &[ContentHash],
@@ -189,7 +194,7 @@ fn answer_documents(
     hashes.iter().any(|hash| !mine.contains(hash))
 }
 
-/// Adds the proofs that the asker lacks. There are few, if any.
+/// Adds the proofs that the requester lacks: few, and mostly none.
 fn answer_proofs(held: &impl Shared, theirs: &[ProofTag], answer: &mut PullAnswer) {
     let proofs = held.replica().proofs();
     let tags = proof_tags(&proofs);
@@ -199,20 +204,21 @@ fn answer_proofs(held: &impl Shared, theirs: &[ProofTag], answer: &mut PullAnswe
         .collect();
 }
 
-/// What is held of `vo`, if `peer` may see it.
+/// The VO, if `peer` is a member of it.
 fn shared<V: Shared>(vos: &BTreeMap<VoId, V>, vo: VoId, peer: SiteId) -> Option<&V> {
     vos.get(&vo)
         .filter(|held| held.replica().is_member(peer) || mutated!(StrangersServed))
 }
 
-/// What is held of `vo`, if `peer` is a former member of it.
+/// The VO, if `peer` is a former member of it.
 fn former_vo<V: Shared>(vos: &BTreeMap<VoId, V>, vo: VoId, peer: SiteId) -> Option<&V> {
     let held = vos.get(&vo)?;
     let is_former = !held.replica().is_member(peer) && held.is_former_member(peer);
     is_former.then_some(held)
 }
 
-/// What a former member compares: it pulls documents for it, and no heads, of which it learns nothing.
+/// The summary for a former member: a hash over the charters only. Its own hash over the heads is returned, so that
+/// it pulls no heads and learns nothing about them.
 fn summary_for_former(held: &impl Shared, theirs: &Summary) -> Summary {
     let hashes: Vec<ContentHash> = held.charters().into_iter().map(|(hash, _)| hash).collect();
     Summary {
@@ -221,7 +227,7 @@ fn summary_for_former(held: &impl Shared, theirs: &Summary) -> Summary {
     }
 }
 
-/// The charters that a former member lacks: one of them says that it is none.
+/// The charters that a former member lacks. It must get them: one of them shows it that it is not a member any more.
 fn answer_former(held: &impl Shared, pull: &Pull) -> Response {
     let (mut answer, mut room) = (PullAnswer::default(), FRAME_BYTES_MAX);
     if let Some(hashes) = &pull.documents {

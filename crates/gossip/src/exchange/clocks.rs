@@ -1,37 +1,38 @@
-//! What time the peers take it to be.
+//! The clocks of the peers.
 //!
-//! A site whose clock is wrong would sign heads that nobody takes, so it must be able to tell. Each
-//! probe and its answer carry the sender's clock, and here each is kept as its distance from our own
-//! monotonic clock.
+//! A site with a wrong clock would sign heads that no member accepts, so it must notice. Each probe and its reply carry
+//! the sender's clock. It is kept as the distance from our monotonic clock.
 //!
-//! Invariant: one number for each connected peer, the newest that it has said.
+//! Invariant: one number for each connected peer, the newest that it has sent.
 
 use std::collections::BTreeMap;
 
 use fairmesh_model::{MonoTime, SiteId, WallTime, mutant, mutated};
 
 use super::Gossip;
-use super::peers::Asked;
+use super::peers::PendingRequest;
 
 /// Clocks of connected peers, as wall time minus our monotonic time, milliseconds.
 #[derive(Debug, Default)]
 pub(super) struct Clocks(BTreeMap<SiteId, i128>);
 
 impl Clocks {
-    /// A connected peer has said what time it is.
+    /// Takes the clock of a connected peer from its probe or reply.
     pub(super) fn note(&mut self, peer: SiteId, at: WallTime, now: MonoTime) {
+        // Relative to the monotonic clock: our own wall clock may be set at any time.
         self.0.insert(peer, i128::from(at.0) - i128::from(now.0));
     }
 
-    /// A peer has gone.
+    /// Forgets the clock of a peer that has disconnected: it may have been corrected since.
     pub(super) fn disconnected(&mut self, peer: SiteId) {
         if !mutated!(GoneClocksCount) {
             self.0.remove(&peer);
         }
     }
 
-    /// The median of the clocks of those that `counts`, now: of two the one in the middle that is
-    /// nearer to `own`, so that one of two cannot move it alone. `None` before anybody has said.
+    /// The median, at `now`, of the clocks of the peers that `counts`. For an even number it is the point between the
+    /// two middle clocks that is nearest to `own`, so that one of two peers cannot move it alone. `None` without
+    /// clocks.
     pub(super) fn median(
         &self,
         now: MonoTime,
@@ -49,18 +50,19 @@ impl Clocks {
         Some(at(median, now))
     }
 
-    /// A connected peer's clock, now.
+    /// A connected peer's clock at `now`.
     pub(super) fn of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
         Some(at(*self.0.get(&peer)?, now))
     }
 }
 
 impl Gossip {
-    /// Shows all peers the own clock, which was set: the draw alone would take minutes to reach each.
+    /// Probes all peers after the own clock was set, so that they see it: random probes would take minutes to reach
+    /// each.
     pub fn show_clock(&mut self) {
         let peers: Vec<SiteId> = self.peers.iter().map(|(id, _)| id).collect();
         for peer in peers {
-            self.peers.enqueue(peer, Asked::Probe);
+            self.peers.enqueue(peer, PendingRequest::Probe);
         }
     }
 }

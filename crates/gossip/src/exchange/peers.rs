@@ -1,7 +1,7 @@
-//! What is queued for peers, and what is under way with them.
+//! Queued and pending requests of each peer.
 //!
-//! Invariant: whoever has something queued is in `waiting`, and whatever is under way is in `deadlines`, so
-//! that what is due is found at the cost of what is due, however many peers there are.
+//! Invariant: a peer with a queued request is in `waiting`, and each pending request is in `deadlines`. So finding
+//! what is due costs what is due, however many peers there are.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -11,27 +11,27 @@ use super::Exchanges;
 use crate::digest::{Base, Vector};
 use crate::wire::{RequestId, Summary};
 
-/// Most requests that wait for one peer; what does not fit comes up again in a later exchange.
+/// Most queued requests for one peer. A request that does not fit is dropped; a later probe finds the difference again.
 const QUEUE_MAX: usize = 64;
 
-/// What is, or will be, asked of a peer.
+/// A request to a peer, queued or sent.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Asked {
+pub(super) enum PendingRequest {
     Probe,
     Pull {
         vo: VoId,
         documents: bool,
         heads: bool,
-        /// The vector that was sent, once it is.
+        /// The vector in the request; `None` before it is sent.
         sent: Option<Vector>,
-        /// What was held when the answer that this pull goes on from was asked for. Where it still
-        /// is, that answer brought nothing that could be taken, and the next one would not either.
+        /// Our summary before the reply that this pull continues from. If it has not changed, nothing in that reply
+        /// could be taken, and the next reply would bring the same.
         unless: Option<Summary>,
     },
     Parts(VoId),
 }
 
-impl Asked {
+impl PendingRequest {
     pub(super) fn pull(vo: VoId, documents: bool, heads: bool) -> Self {
         Self::Pull {
             vo,
@@ -42,7 +42,7 @@ impl Asked {
         }
     }
 
-    /// Whether it asks for what `other` asks for.
+    /// Whether both request the same, whatever was sent before.
     fn is_like(&self, other: &Self) -> bool {
         let asks_for = |asked: &Self| match asked {
             Self::Pull {
@@ -60,30 +60,31 @@ impl Asked {
     }
 }
 
-/// What is known of one peer.
+/// The state of the exchange with one peer.
 #[derive(Debug, Default)]
 pub(super) struct Peer {
-    under_way: BTreeMap<RequestId, (MonoTime, Asked)>,
-    queue: VecDeque<Asked>,
-    /// The vectors that the peer is known to hold of us, for differences.
+    under_way: BTreeMap<RequestId, (MonoTime, PendingRequest)>,
+    queue: VecDeque<PendingRequest>,
+    /// The vectors of ours that the peer is known to hold: bases for our differences.
     pub(super) acknowledged: BTreeMap<VoId, Vector>,
-    /// The vectors that it last sent us, for its differences.
+    /// The vectors that it last sent: bases for its differences.
     pub(super) received: BTreeMap<VoId, Base>,
     pub(super) agreed_at: Option<MonoTime>,
     pub(super) exchanges: Exchanges,
-    /// When exchanges last ended with nothing to pull of a VO: of those of which the peer held what we hold when it last said.
+    /// When a comparison last found no difference, for the VOs without a difference at the last comparison.
     pub(super) agreements: BTreeMap<VoId, MonoTime>,
-    /// What we held, and what the peer showed, when it last gave reason to pull from it in turn.
+    /// Our summary and a hash of the peer's request when we last pulled back: the same pair gives no reason to pull
+    /// again.
     pub(super) pulled_back: BTreeMap<VoId, (Summary, ContentHash)>,
 }
 
 impl Peer {
-    /// Whether a probe or a pull may be sent.
+    /// Whether no probe or pull is pending; there is at most one, because a pull depends on the result of the last.
     pub(super) fn is_free(&self) -> bool {
         self.part_requests() == self.under_way.len()
     }
 
-    /// Whether nothing is queued, or under way but requests for parts.
+    /// Whether nothing is queued and at most requests for parts are pending.
     pub(super) fn is_idle(&self) -> bool {
         self.queue.is_empty() && self.is_free()
     }
@@ -91,12 +92,12 @@ impl Peer {
     pub(super) fn part_requests(&self) -> usize {
         let asked = self.under_way.values();
         asked
-            .filter(|(_, asked)| matches!(asked, Asked::Parts(_)))
+            .filter(|(_, asked)| matches!(asked, PendingRequest::Parts(_)))
             .count()
     }
 }
 
-/// All peers that are connected.
+/// All connected peers.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
     all: BTreeMap<SiteId, Peer>,
@@ -105,13 +106,13 @@ pub(super) struct Peers {
 }
 
 impl Peers {
-    /// A peer of which nothing is known yet.
+    /// Adds a peer in its initial state, even if it was connected before.
     pub(super) fn connect(&mut self, peer: SiteId) {
         self.disconnect(peer);
         self.all.insert(peer, Peer::default());
     }
 
-    /// Forgets a peer. Returns the requests that were under way with it.
+    /// Removes a peer. Returns its pending requests.
     pub(super) fn disconnect(&mut self, peer: SiteId) -> Vec<RequestId> {
         let state = self.all.remove(&peer).unwrap_or_default();
         self.waiting.remove(&peer);
@@ -137,13 +138,13 @@ impl Peers {
         self.all.is_empty()
     }
 
-    /// Those with something queued.
+    /// The peers with a queued request.
     pub(super) fn waiting(&self) -> impl Iterator<Item = SiteId> {
         self.waiting.iter().copied()
     }
 
-    /// Queues what is to be asked, unless it is queued already or too much is.
-    pub(super) fn enqueue(&mut self, to: SiteId, asked: Asked) {
+    /// Queues a request, unless the same is queued already or the queue is full.
+    pub(super) fn enqueue(&mut self, to: SiteId, asked: PendingRequest) {
         let Some(peer) = self.all.get_mut(&to) else {
             return;
         };
@@ -154,19 +155,19 @@ impl Peers {
         }
     }
 
-    /// Probes the idle peers with which no exchange has ended. The draw alone would find one of them among a hundred
+    /// Probes the idle peers with which no exchange has ended. A random draw would find one of them among a hundred
     /// only after a thousand seconds.
     pub(super) fn probe_new(&mut self) {
         for (id, peer) in &mut self.all {
             if peer.exchanges.ended == 0 && peer.is_idle() {
-                peer.queue.push_back(Asked::Probe);
+                peer.queue.push_back(PendingRequest::Probe);
                 self.waiting.insert(*id);
             }
         }
     }
 
-    /// What is queued first.
-    pub(super) fn dequeue(&mut self, to: SiteId) -> Option<Asked> {
+    /// Takes the first queued request.
+    pub(super) fn dequeue(&mut self, to: SiteId) -> Option<PendingRequest> {
         let peer = self.all.get_mut(&to)?;
         let next = peer.queue.pop_front();
         if peer.queue.is_empty() {
@@ -175,28 +176,34 @@ impl Peers {
         next
     }
 
-    /// A request is sent.
-    pub(super) fn sent(&mut self, to: SiteId, id: RequestId, deadline: MonoTime, asked: Asked) {
+    /// Notes a request as pending until `deadline`.
+    pub(super) fn sent(
+        &mut self,
+        to: SiteId,
+        id: RequestId,
+        deadline: MonoTime,
+        asked: PendingRequest,
+    ) {
         if let Some(peer) = self.all.get_mut(&to) {
             peer.under_way.insert(id, (deadline, asked));
             self.deadlines.insert((deadline, id, to));
         }
     }
 
-    /// A request is over: what was asked, if it was under way.
-    pub(super) fn over(&mut self, peer: SiteId, id: RequestId) -> Option<Asked> {
+    /// Ends a request. Returns it if it was pending with that peer: a peer must not end another peer's requests.
+    pub(super) fn over(&mut self, peer: SiteId, id: RequestId) -> Option<PendingRequest> {
         let (deadline, asked) = self.all.get_mut(&peer)?.under_way.remove(&id)?;
         self.deadlines.remove(&(deadline, id, peer));
         Some(asked)
     }
 
-    /// A request that should have been answered by now.
+    /// A pending request whose deadline has passed.
     pub(super) fn late(&self, now: MonoTime) -> Option<(SiteId, RequestId)> {
         let (_, id, peer) = self.deadlines.first().filter(|(at, ..)| *at <= now)?;
         Some((*peer, *id))
     }
 
-    /// When the next request is late.
+    /// The earliest deadline.
     pub(super) fn next_deadline(&self) -> Option<MonoTime> {
         self.deadlines.first().map(|(at, ..)| *at)
     }
@@ -221,7 +228,7 @@ mod tests {
                 match step {
                     0 => peers.connect(peer),
                     1 => drop(peers.disconnect(peer)),
-                    2 => peers.enqueue(peer, Asked::pull(vo, number % 2 == 0, true)),
+                    2 => peers.enqueue(peer, PendingRequest::pull(vo, number % 2 == 0, true)),
                     3 => {
                         if let Some(asked) = peers.dequeue(peer) {
                             peers.sent(peer, next, MonoTime(number), asked);

@@ -1,7 +1,7 @@
-//! What a peer lacks.
+//! Replies: what a peer lacks.
 //!
-//! Invariant: an answer is bounded; a part is left out only where the peer can ask for it, and what is
-//! sent of a head is enough to tell whether it is all that was signed.
+//! Invariant: a reply is bounded. A part is left out only if the peer can request it. What is sent of a head is
+//! enough to check that nothing that was signed is missing.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,24 +9,25 @@ use std::sync::Arc;
 use fairmesh_model::{Incarnation, SiteId, Verified, mutated};
 use serde_bytes::ByteBuf;
 
-use super::{Held, Replica};
+use super::{Replica, SiteState};
 use crate::digest::{Tag, Vector};
 use crate::head::{HEADS_MAX, Head};
 use crate::part::PartKey;
-use crate::wire::{FRAME_BYTES_MAX, HEAD_BYTES, HeadItem, MANIFEST_ROW_BYTES, Told};
+use crate::wire::{FRAME_BYTES_MAX, HEAD_BYTES, HeadContent, HeadItem, MANIFEST_ROW_BYTES};
 
 /// Two contradicting heads, as bytes.
 pub(crate) type ProofBytes = (ByteBuf, ByteBuf);
 
 impl Replica {
-    /// Heads that a peer with `theirs` lacks, with what changed, as far as `room` bytes reach. The flag
-    /// says that there is more.
+    /// Heads that a peer with the vector `theirs` lacks, with their changes, up to about `room` bytes. The flag is
+    /// set if there are more.
     pub(crate) fn answer(&self, theirs: &Vector, mut room: usize) -> (Vec<HeadItem>, bool) {
         let mut items = Vec::new();
         for (site, held) in self.counted() {
             for head in held.heads.iter() {
                 let body = head.body();
                 let known = theirs.get(&(site, body.incarnation)).copied();
+                // At equal seq another tag means a fork: the peer gets our head, so that it can prove the fork.
                 let is_behind = known.is_none_or(|(seq, tag)| {
                     let forks = seq == body.seq && tag != Tag::of(head.hash());
                     seq < body.seq || (forks && !mutated!(ForksUntold))
@@ -39,18 +40,18 @@ impl Replica {
                 if room < HEAD_BYTES {
                     return (items, true);
                 }
-                let (told, bytes) = tell(held, head, theirs, room);
+                let (content, bytes) = content_for(held, head, theirs, room);
                 room = room.saturating_sub(bytes + HEAD_BYTES);
                 items.push(HeadItem {
                     head: ByteBuf::from(head.bytes().to_vec()),
-                    told,
+                    content,
                 });
             }
         }
         (items, false)
     }
 
-    /// Proofs of two heads with one seq, by site.
+    /// The proofs of forks, by site.
     pub(crate) fn proofs(&self) -> BTreeMap<SiteId, ProofBytes> {
         let bytes = |head: &Arc<Verified<Head>>| ByteBuf::from(head.bytes().to_vec());
         let all = self.counted().filter(|_| !mutated!(ProofsUntold));
@@ -61,8 +62,9 @@ impl Replica {
         proofs.collect()
     }
 
-    /// The parts of those names, as far as they fit into one answer.
+    /// The requested parts, as far as they fit into one reply. The requester asks again for the rest.
     pub(crate) fn parts(&self, wanted: &[(SiteId, Incarnation, Vec<PartKey>)]) -> Vec<ByteBuf> {
+        // Half more than a requester asks for: its last part may exceed the room that it counts with.
         let mut room = FRAME_BYTES_MAX + FRAME_BYTES_MAX / 2;
         let mut parts = Vec::new();
         for (site, incarnation, keys) in wanted {
@@ -81,10 +83,11 @@ impl Replica {
         parts
     }
 
-    /// The vector as peers are told it: of sites whose changes could not be told, nothing.
+    /// The vector for a pull. Sites whose last changes did not apply are left out, so that the peer sends their
+    /// manifest.
     pub(crate) fn asking_vector(&self) -> Vector {
         let mut vector = self.vector();
-        let is_untold = |held: &Held| held.needs_manifest && !mutated!(UntoldAsKnown);
+        let is_untold = |held: &SiteState| held.needs_manifest && !mutated!(UntoldAsKnown);
         let untold = self.sites.iter().filter(|(_, held)| is_untold(held));
         for (site, _) in untold {
             vector.retain(|(of, _), _| of != site);
@@ -92,15 +95,17 @@ impl Replica {
         vector
     }
 
-    /// Most heads of a vector that a peer is remembered to hold: two of each member. Each difference from it
-    /// costs as much as all of it, so one of more heads, say by a charter that is not here yet, comes in full.
+    /// Most heads of a peer's vector that is kept as a base: two for each member. Resolving a difference costs as
+    /// much as the base is long, so a longer vector, say under a charter that is not here yet, must be sent in full
+    /// each time.
     pub(crate) fn base_heads_max(&self) -> usize {
         2 * (self.members.len() + 1)
     }
 
-    /// Whether a peer with `theirs` holds a head that we lack.
+    /// Whether a peer with the vector `theirs` holds a head that we lack.
     pub(crate) fn lacks(&self, theirs: &Vector) -> bool {
         theirs.iter().any(|((site, incarnation), (seq, tag))| {
+            // A peer with a newer charter may hold heads of a member that ours does not list; we would refuse them.
             if !self.is_member(*site) {
                 return false;
             }
@@ -128,15 +133,16 @@ impl Replica {
             let mut covers = head.body().covers.iter();
             covers.any(|(of, until)| *of == incarnation && *until >= seq)
         };
+        // A full set drops lower incarnations: pulling such a head again and again would bring nothing.
         let lowest = held.heads.iter().next().map(|head| head.body().incarnation);
         let is_full = held.heads.iter().count() >= HEADS_MAX;
         held.heads.iter().any(names) || (is_full && lowest > Some(incarnation))
     }
 }
 
-/// Whether the peer holds a later incarnation of the site that is not here: it may cover this head, so
-/// that is to be learnt first.
-fn is_overtaken(held: &Held, theirs: &Vector, site: SiteId, incarnation: Incarnation) -> bool {
+/// Whether the peer holds a later incarnation of the site that we lack. It may cover this head, so we should get it
+/// first; otherwise the peer would fetch a head that it has dropped already.
+fn is_overtaken(held: &SiteState, theirs: &Vector, site: SiteId, incarnation: Incarnation) -> bool {
     let later = theirs
         .range((site, incarnation)..)
         .take_while(|((of, _), _)| *of == site);
@@ -144,8 +150,14 @@ fn is_overtaken(held: &Held, theirs: &Vector, site: SiteId, incarnation: Incarna
     later.any(|((_, of), _)| held.heads.get(*of).is_none())
 }
 
-/// What to say of a head's content, and about how many bytes that takes.
-fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (Told, usize) {
+/// The content to send with a head, in the shortest form that completes what the peer holds, and about how many bytes
+/// it takes.
+fn content_for(
+    held: &SiteState,
+    head: &Verified<Head>,
+    theirs: &Vector,
+    room: usize,
+) -> (HeadContent, usize) {
     let body = head.body();
     let content = &held.contents[&body.incarnation];
     let known = theirs
@@ -154,25 +166,27 @@ fn tell(held: &Held, head: &Verified<Head>, theirs: &Vector, room: usize) -> (To
     if let Some(seq) = known.filter(|seq| *seq < body.seq) {
         if let Some(deltas) = content.deltas_since(seq) {
             let bytes = deltas.iter().map(|delta| delta.len()).sum();
-            return (Told::Deltas(deltas), bytes);
+            return (HeadContent::Deltas(deltas), bytes);
         }
         if let Some((rows, gone)) = content.rows_since(seq) {
             let bytes = (rows.len() + gone.len()) * MANIFEST_ROW_BYTES;
-            return (Told::Since(rows, gone), bytes);
+            return (HeadContent::Since(rows, gone), bytes);
         }
     }
+    // All parts at once save a newcomer a round trip. A peer that holds any head of the site has most parts already.
     let first = (body.site, Incarnation(0));
     let holds_any = theirs
         .range(first..)
         .next()
         .is_some_and(|((of, _), _)| *of == body.site);
+    // A name takes some 16 bytes.
     let bytes = content.bytes() + content.parts.len() * 16;
     if !holds_any && bytes <= room {
         let parts = content.parts.iter();
         let parts = parts.map(|(key, part)| (key.clone(), ByteBuf::from(part.bytes.to_vec())));
-        return (Told::Whole(parts.collect()), bytes);
+        return (HeadContent::Whole(parts.collect()), bytes);
     }
     let rows = content.manifest();
     let bytes = rows.len() * MANIFEST_ROW_BYTES;
-    (Told::Manifest(rows), bytes)
+    (HeadContent::Manifest(rows), bytes)
 }

@@ -1,9 +1,9 @@
-//! Parts that are under way: what a head lacks before it can come into force.
+//! Fetches: the parts that a head lacks before it can come into force.
 //!
-//! Invariant: of each site at most one head is fetched at a time, and its declared bytes are bounded
-//! before the first is asked for. What came for a head that never became whole is forgotten when
-//! nothing has come for a while, and kept when a later head of the site names it, too. An answer costs what its request
-//! asked for, and a look for something to ask for as much as there are heads that lack something.
+//! Invariant: at most one head of each site is fetched at a time, and its declared bytes are bounded before the first
+//! part is requested. Parts of a head that never becomes complete are dropped when no part has arrived for a while;
+//! they are kept if a later head of the site also names them. A reply costs what its request asked for, and a search
+//! for parts to request costs the number of incomplete heads.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,36 +17,38 @@ use crate::part::{ManifestRow, PARTS_MAX, Part, PartKey, Parts};
 use crate::refusal::Refusal;
 use crate::wire::RequestId;
 
-/// Time without progress after which a head is given up.
+/// Time without a new part after which a fetch is given up. Parts already received are lost then, so it is longer
+/// than any honest peer needs for one reply.
 const PATIENCE: Millis = Millis::from_secs(60);
 
-/// Most bytes that the heads of one VO lack which are fetched at one time; larger ones wait, but for one.
+/// Most bytes that the heads fetched at one time lack, for one VO. Bounds memory: 2,000 members could each offer 16
+/// MiB. Further heads wait, except one that has its turn.
 const FETCHED_BYTES_MAX: u64 = 64 << 20;
 
-/// For how long one of those that wait is fetched before it is another one's turn: the largest head in that time is 56
-/// kB/s, before it is packed.
+/// How long a waiting head may be fetched before the next one has its turn. The largest head needs 56 kB/s for that,
+/// unpacked.
 const TURN: Millis = Millis::from_secs(300);
 
-/// A head whose parts are not all here.
+/// A head with missing parts.
 #[derive(Debug)]
 pub(crate) struct Fetch {
     pub(super) head: Arc<Verified<Head>>,
     rows: BTreeMap<PartKey, (ContentHash, u32)>,
     here: BTreeMap<ContentHash, Arc<[u8]>>,
-    /// How many rows their kinds count in parts that were checked as they came: a head of sixteen megabytes that is
-    /// checked at once, when it comes into force, takes tenths of a second.
+    /// Rows of the parts that were checked on arrival. Checking 16 MB at once, when the head comes into force, would
+    /// block the node for tenths of a second.
     checked: BTreeMap<PartKey, u32>,
-    /// Parts that are to be asked for, and those that requests which are under way ask for.
+    /// Parts to be requested, and parts of pending requests.
     missing: BTreeSet<PartKey>,
     asked: BTreeMap<RequestId, Vec<PartKey>>,
-    /// Declared bytes of the parts that were not held when it was offered.
+    /// Declared bytes of the parts that were missing when the head was offered.
     lacked: u64,
     offered_by: BTreeSet<SiteId>,
     until: MonoTime,
 }
 
 impl Fetch {
-    /// What `head` lacks of what is `held` of its site, where `before` was fetched until now.
+    /// The fetch of `head`: `held` are the contents of its site, `before` is the fetch that it replaces.
     pub(super) fn new(
         head: Arc<Verified<Head>>,
         rows: Vec<ManifestRow>,
@@ -79,13 +81,13 @@ impl Fetch {
         }
         if let Some(before) = before {
             let is_same = before.head.hash() == fetch.head.hash();
-            fetch.go_on(before, is_same);
+            fetch.continue_from(before, is_same);
         }
         fetch
     }
 
-    /// Does not ask again for what is under way.
-    fn go_on(&mut self, mut before: Self, is_same: bool) {
+    /// Takes over pending requests and checks of the fetch that it replaces, as far as parts are the same.
+    fn continue_from(&mut self, mut before: Self, is_same: bool) {
         before
             .checked
             .retain(|key, _| before.rows.get(key) == self.rows.get(key));
@@ -96,26 +98,27 @@ impl Fetch {
             !keys.is_empty()
         });
         self.asked = before.asked;
-        // That it is offered again is no progress: who gives nothing of it must not keep it under way.
+        // An offer of the same head is no progress: a peer that repeats it and sends no parts must not keep the fetch
+        // alive.
         if is_same {
             (self.offered_by, self.until) = (before.offered_by, before.until);
         }
     }
 
-    /// Whether `head` is fetched in its place: the same one, or a later one. Any other comes again with an
-    /// exchange after this one.
+    /// Whether `head` replaces this one: it is the same or a later head. Any other head comes again in a later
+    /// exchange.
     pub(super) fn gives_way_to(&self, head: &Verified<Head>) -> bool {
         let is_same = self.head.hash() == head.hash();
         let is_later = head.body().incarnation > self.head.body().incarnation;
         is_same || is_later || covers(head, &self.head)
     }
 
-    /// A peer has all of it.
+    /// Notes that a peer holds all parts.
     pub(super) fn offered(&mut self, by: SiteId) {
         self.offered_by.insert(by);
     }
 
-    /// All parts, once they are here.
+    /// All parts, or `None` while some are missing.
     pub(super) fn finished(&self) -> Option<Parts> {
         let is_whole = self.missing.is_empty() && self.asked.values().all(Vec::is_empty);
         if !is_whole && !mutated!(HalfReceived) {
@@ -137,8 +140,8 @@ impl Fetch {
     }
 }
 
-/// The part of that hash, if it is as long as was signed: a longer one is of no head, and takes more memory than its
-/// manifest was let in for.
+/// The part, if it has the declared length. The hash decides the content; the length decides how much memory the
+/// fetch was admitted for, and a manifest can declare a wrong one.
 fn fitting<'a>(
     (_, len): &(ContentHash, u32),
     part: Option<&'a Arc<[u8]>>,
@@ -147,9 +150,9 @@ fn fitting<'a>(
 }
 
 impl Replica {
-    /// Chooses the heads whose parts are asked for. Those that lack the least go first: who signs much and gives nothing
-    /// of it holds up nobody who signs less. One of those that would have to wait goes beside them, in turn: who signs less,
-    /// and gives it piece by piece, does not keep a larger head away for good.
+    /// Chooses the heads whose parts are requested. Heads that lack the least go first: a site that signs much and
+    /// sends no parts cannot delay those that sign less. In addition one of the waiting heads has its turn: sites
+    /// that sign little, and send it slowly, cannot keep a larger head away for ever.
     pub(crate) fn let_in(&mut self, now: MonoTime) {
         let fetches = self.fetches.iter();
         let mut fetches: Vec<(u64, SiteId)> =
@@ -179,8 +182,8 @@ impl Replica {
         self.let_in.extend(self.turn.map(|(of, _)| of));
     }
 
-    /// Names of parts to ask `peer` for in one request, some `room` bytes of them and as many as a head may have, and
-    /// notes them down under its number.
+    /// Names of parts to request from `peer`: about `room` bytes of parts, and no more names than a head may have.
+    /// They are pending under the request's number `id` from now on.
     pub(crate) fn want(
         &mut self,
         peer: SiteId,
@@ -212,7 +215,7 @@ impl Replica {
         wanted
     }
 
-    /// Peers that have offered heads of which something is to be asked for; some of them more than once.
+    /// Peers that have offered a head with parts to request; a peer may occur more than once.
     pub(crate) fn offering(&self) -> impl Iterator<Item = SiteId> {
         let let_in = self.let_in.iter();
         let let_in = let_in.filter_map(|site| self.fetches.get(site));
@@ -220,16 +223,17 @@ impl Replica {
         short.flat_map(|fetch| fetch.offered_by.iter().copied())
     }
 
-    /// Whether parts of a head of `site` are under way.
+    /// Whether a head of `site` is being fetched.
     pub fn is_fetching(&self, site: SiteId) -> bool {
         self.fetches.contains_key(&site)
     }
 
-    /// The request is over: what it asked for and did not bring may be asked for again.
+    /// Ends a request: the parts that it did not bring may be requested again. `answered_by` is the peer, if it
+    /// replied.
     pub(crate) fn unask(&mut self, id: RequestId, answered_by: Option<SiteId>) {
         for fetch in self.fetches.values_mut() {
             let lost = fetch.asked.remove(&id).unwrap_or_default();
-            // Whoever answered without it has moved on: the next exchange finds out to where.
+            // A peer that replied without a part has a newer head by now; the next exchange brings that head.
             if let Some(peer) = answered_by.filter(|_| !lost.is_empty()) {
                 fetch.offered_by.remove(&peer);
             }
@@ -237,19 +241,19 @@ impl Replica {
         }
     }
 
-    /// A peer is gone, or gives nothing any more.
+    /// Requests nothing more from a peer that has disconnected.
     pub(crate) fn forget_offers(&mut self, peer: SiteId) {
         for fetch in self.fetches.values_mut() {
             fetch.offered_by.remove(&peer);
         }
     }
 
-    /// Gives up what has not moved for long.
+    /// Gives up fetches without progress for [`PATIENCE`].
     pub(crate) fn expire(&mut self, now: MonoTime) {
         self.fetches.retain(|_, fetch| fetch.until > now);
     }
 
-    /// Takes the parts that a request brought. Returns what became of each head that is whole now.
+    /// Takes the parts of a reply and ends its request. Returns the result for each head that is complete now.
     pub fn take_parts(
         &mut self,
         kinds: &dyn Kinds,
@@ -263,7 +267,7 @@ impl Replica {
         taken
     }
 
-    /// Takes some of the parts that a request brought; the others follow.
+    /// Takes some of the parts of a reply, in slices, so that one large reply does not block the node.
     pub fn take_some_parts(
         &mut self,
         kinds: &dyn Kinds,
@@ -277,6 +281,7 @@ impl Replica {
             .collect();
         let mut whole = Vec::new();
         self.fetches.retain(|_, fetch| {
+            // Parts that this request did not ask for are ignored: a peer must not fill memory with data of its choice.
             let Some(asked) = fetch.asked.get_mut(&id) else {
                 return true;
             };
@@ -288,7 +293,8 @@ impl Replica {
                 let part = fitting(row, came.get(&row.0));
                 if let Some(part) = part {
                     here.insert(row.0, part.clone());
-                    // What no head may have refuses the head once it is whole, for all members alike.
+                    // A bad part refuses the head only when it is complete, so that all members refuse it for the
+                    // same reason.
                     checked.extend(
                         kinds
                             .check(head, key, part)
@@ -323,8 +329,8 @@ mod tests {
 
     use super::*;
     use crate::part::root_of;
-    use crate::replica::Seen;
-    use crate::wire::{HeadItem, Told};
+    use crate::replica::ReceivedAt;
+    use crate::wire::{HeadContent, HeadItem};
 
     /// Counts what was checked.
     #[derive(Default)]
@@ -360,15 +366,15 @@ mod tests {
         let mut replica = Replica::new(vo, SiteId::from_bytes([2; 32]));
         replica.set_members(BTreeSet::from([site]), Millis::from_secs(60));
         let (mono, wall) = (MonoTime(1), WallTime(1));
-        let seen = Seen {
+        let received = ReceivedAt {
             now: Now { mono, wall },
             tolerance: Millis(1),
         };
         let item = HeadItem {
             head: ByteBuf::from(head.bytes().to_vec()),
-            told: Told::Manifest(rows),
+            content: HeadContent::Manifest(rows),
         };
-        let taken = replica.take_item(&Any::default(), seen, site, item);
+        let taken = replica.take_item(&Any::default(), received, site, item);
         assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
         replica.let_in(mono);
         (replica, site)

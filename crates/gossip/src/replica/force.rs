@@ -1,7 +1,7 @@
-//! Putting heads into force: this site's own, which are signed here, and others' that are whole.
+//! Putting heads into force: this site's own, which are signed here, and complete ones of others.
 //!
-//! Invariant: what changes of a site is told exactly: the parts whose forms in its uncovered heads are
-//! others than before, and the rows that make the store what is held.
+//! Invariant: a [`Change`] is exact. It names the parts whose forms in the site's uncovered heads changed, and its
+//! rows make the store equal to the replica.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use fairmesh_model::{
 };
 use serde_bytes::ByteBuf;
 
-use super::{Change, Held, HeldRow, Kinds, Replica, held_of, role_of, rows_of};
+use super::{Change, HeldRow, Kinds, Replica, SiteState, role_of, rows_of, site_state};
 use crate::content::{Content, Delta};
 use crate::head::{COVERS_MAX, Head, HeadSet};
 use crate::next::NextHead;
@@ -23,10 +23,10 @@ use crate::sum::HeadsSum;
 use crate::wire::{PUSH_BYTES_MAX, PUSH_UNPACKED_BYTES_MAX, Push};
 
 impl Replica {
-    /// Signs the next head of this site: the first of `incarnation` covers every head of this site that
-    /// is held, so the caller has joined what they hold into `changes`, which then is everything. Of what would be more
-    /// than a head may hold the oldest is left out, as `kinds` say.
-    /// Returns what it changed and the push for everybody else.
+    /// Signs the next head of this site. The first head of `incarnation` covers every head of this site in the
+    /// replica; so the caller has joined their contents into `changes`, which then contain everything. If the head
+    /// would exceed a limit, the oldest parts that `kinds` can spare are left out. Returns the change, and the push
+    /// for the other members.
     ///
     /// # Panics
     /// If the key is not this site's, or the content is no content: bugs of the caller.
@@ -40,10 +40,10 @@ impl Replica {
     ) -> (Change, Vec<u8>) {
         let own = self.own;
         assert_eq!(key.site_id(), own, "a site signs for itself");
-        let held = held_of(&mut self.sites, self.history, own);
+        let held = site_state(&mut self.sites, self.history, own);
         let last = held.heads.get(incarnation).map(|last| last.body().seq);
-        // Where another machine with the same key has covered this one's head, it is not held any more;
-        // the next one has to go on behind it, or everybody would take it for the one that is covered.
+        // Another machine with the same key may have covered this one's head, which is then not held any more. The
+        // next seq must follow the covered one; otherwise every replica would take the new head for the covered one.
         let covered_seq = covered(&held.heads, Incarnation(u64::MAX))
             .into_iter()
             .find_map(|(of, seq)| (of == incarnation).then_some(seq));
@@ -61,7 +61,8 @@ impl Replica {
         let empty = Content::default();
         let stands = last.and_then(|_| held.contents.get(&incarnation));
         let left_out = leave_out(kinds, stands.unwrap_or(&empty), &mut parts);
-        // The first head of an incarnation is told as what changed since the last one before.
+        // The first head of an incarnation is pushed as a difference from the head before it: after a restart most
+        // parts are the same.
         let newest = held
             .heads
             .iter()
@@ -92,7 +93,8 @@ impl Replica {
         (Change { left_out, ..change }, push)
     }
 
-    /// Puts a head into force whose content is that of the head of `base` after `changes`.
+    /// Puts a head into force. Its content is that of the head of `base` after `changes`; the caller has checked the
+    /// root.
     pub(super) fn put(
         &mut self,
         head: Arc<Verified<Head>>,
@@ -101,18 +103,20 @@ impl Replica {
         delta: Option<(Seq, Arc<[u8]>)>,
     ) -> Change {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
+        // A former member is in no digest: its heads are kept, not compared with peers.
         let counts = self.counts(site);
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         let (before, rows_before) = (held.digest(), held.rows());
-        let newest = |held: &Held| held.heads.newest().map(|head| head.incarnation);
+        let newest = |held: &SiteState| held.heads.newest().map(|head| head.incarnation);
         let newest_before = newest(held);
         let mut touched: BTreeSet<PartKey> = changes.keys().cloned().collect();
         let mut rows = held.bring_in(&head, base, changes, delta);
         held.needs_manifest = false;
+        // After `bring_in`: the new content may be made from that of a head which the insertion drops.
         let gone = held.heads.insert(head.clone());
         let is_gone = |of: &Incarnation| *of != incarnation || held.heads.get(*of).is_none();
         for lost in gone.into_iter().filter(is_gone).collect::<Vec<_>>() {
-            rows.extend(held.let_go(site, lost, incarnation, &mut touched));
+            rows.extend(held.drop_covered(site, lost, incarnation, &mut touched));
         }
         held.gone_through = rows_before + held.rows();
         if counts {
@@ -131,8 +135,8 @@ impl Replica {
     }
 }
 
-impl Held {
-    /// Makes the content of a head. Returns the rows to keep: none where only its time is new.
+impl SiteState {
+    /// Makes the content of a head. Returns the rows to store: none if only its time is new.
     fn bring_in(
         &mut self,
         head: &Verified<Head>,
@@ -165,9 +169,11 @@ impl Held {
                 content.apply(changes, seq, delta);
                 content
             }
+            // The head of another incarnation stays in force until it is covered, so its content is copied.
             None => {
                 let copied = base.and_then(|base| self.contents.get(&base)).cloned();
                 let mut parts = copied.unwrap_or_default().parts;
+                // Seqs of the other incarnation say nothing here: a peer with any head of this one gets all rows.
                 parts.values_mut().for_each(|part| part.since = seq);
                 let mut content = Content::whole(parts, seq);
                 content.apply(changes, seq, delta);
@@ -177,6 +183,8 @@ impl Held {
                 content
             }
         };
+        // A head that only has a new time is not written: an idle site signs again and again, and peers give back the
+        // newest.
         if old_root != Some(root) {
             rows.push(row(None, Some(head.bytes().clone())));
         }
@@ -184,9 +192,9 @@ impl Held {
         rows
     }
 
-    /// Lets go of a head that is covered. Returns the rows to delete; parts that its successor has not
-    /// in the same form are touched.
-    fn let_go(
+    /// Drops a covered head. Returns the rows to delete; parts that its successor lacks or has in another form are
+    /// added to `touched`.
+    fn drop_covered(
         &mut self,
         site: SiteId,
         lost: Incarnation,
@@ -217,7 +225,7 @@ impl Held {
     }
 }
 
-/// This site's parts, checked as every member checks them.
+/// This site's parts, checked as every member checks them: a head that members refuse would end this site's publishing.
 fn parts_of(kinds: &dyn Kinds, head: &Head, changes: Vec<(PartKey, Option<Vec<u8>>)>) -> Changes {
     let part = |name: &PartKey, bytes: Vec<u8>| Part {
         hash: ContentHash::of(&bytes),
@@ -234,8 +242,8 @@ fn parts_of(kinds: &dyn Kinds, head: &Head, changes: Vec<(PartKey, Option<Vec<u8
     changes.collect()
 }
 
-/// Leaves the oldest parts out of what would stand after `changes`, until it is no more than a head may hold. Returns
-/// which.
+/// Leaves the oldest spare parts out of the content after `changes` until it is within the limits of a head. Returns
+/// their names.
 fn leave_out(kinds: &dyn Kinds, held: &Content, changes: &mut Changes) -> Vec<PartKey> {
     let size = |part: &Part| [1, u64::from(length(part)), u64::from(part.rows)];
     let mut all = [0; 3];
@@ -250,6 +258,7 @@ fn leave_out(kinds: &dyn Kinds, held: &Content, changes: &mut Changes) -> Vec<Pa
     let parts = overlaid(&held.parts, changes);
     let spare =
         |(key, part): (&PartKey, &Part)| Some((kinds.spare_since(key)?, key.clone(), size(part)));
+    // By time, then name: the same parts are left out after every start.
     let mut spare: Vec<_> = parts.filter_map(spare).collect();
     spare.sort_unstable();
     let mut left_out = Vec::new();
@@ -271,8 +280,8 @@ fn zipped(a: [u64; 3], b: [u64; 3], by: impl Fn(u64, u64) -> u64) -> [u64; 3] {
     std::array::from_fn(|index| by(a[index], b[index]))
 }
 
-/// What the next head of `incarnation` covers: the other heads that are held and what they cover, the
-/// newest incarnations of them.
+/// What the next head of `incarnation` covers: the heads of earlier incarnations in the replica and what they cover, of
+/// these the newest incarnations. It is cumulative, so that joining heads is associative.
 fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)> {
     let mut covers: BTreeMap<Incarnation, Seq> = BTreeMap::new();
     for head in heads.iter() {
@@ -284,14 +293,15 @@ fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)>
             *known = (*known).max(mutant!(CoversBeyondHeld, seq, Seq(u64::MAX)));
         }
     }
-    // A machine with the same key may count under a later one: that one covers this.
+    // Another machine with the same key may use a later incarnation. Its head covers this one, never the reverse: two
+    // heads that cover each other would both be dropped.
     covers.retain(|earlier, _| *earlier < incarnation);
     let excess = covers.len().saturating_sub(COVERS_MAX);
     covers.into_iter().skip(excess).collect()
 }
 
-/// The push of a head: in terms of the one before it where that can be, else whole; without what changed
-/// where that is too long, so that who gets it pulls.
+/// The push of a head: as the difference from the one before it if possible, otherwise whole. Changes that are too long
+/// are left out, and receivers pull.
 fn push_of(before: Option<&Verified<Head>>, head: &Signed<Head>, delta: Option<&Delta>) -> Vec<u8> {
     let delta = delta.filter(|delta| delta.unpacked_bytes() <= PUSH_UNPACKED_BYTES_MAX);
     let next = before.zip(delta);

@@ -1,54 +1,52 @@
-//! Sites of which no head is looked at for a while, because their last one has just been.
+//! Resting sites: after a head of a site came into force, its next heads wait.
 //!
-//! A head of a few bytes makes a node go through all rows of its site again. All members together have a budget of so
-//! many rows a second for that, which those sites share whose rows are not paid yet: each has an equal part of it. A
-//! head waits until the site's last one is paid, so that of small sites waits for moments, whatever large ones
-//! publish.
+//! A head of a few bytes makes a node visit all rows of its site. All members together have a budget of rows a second.
+//! The sites whose last head is not paid off share it equally. A head waits until the site's last one is paid off, so
+//! heads of small sites wait for moments only, whatever large sites publish.
 //!
-//! Invariant: beyond one head a site, no more rows are gone through in any time than the budget gives in it. That is
-//! a small part of the node's time, however many members publish large heads. It is a delay only: who offered a head
-//! meanwhile is asked when it is over.
+//! Invariant: apart from one head of each site, no more rows are visited in any time than the budget allows. That is a
+//! small part of the node's time, however many members publish large heads. It is only a delay: the peer that offered a
+//! head meanwhile is asked when the rest is over.
 //!
-//! The equal parts are kept as in generalized processor sharing (Parekh and Gallager, 1993): a round goes on by `1 /
-//! n` of the time while `n` sites rest, and a site rests until the round has come to where it began and what the site
-//! owes.
+//! The equal shares are those of generalized processor sharing (Parekh and Gallager, 1993): while `n` sites rest, the
+//! round advances by `1 / n` of the time, and a site rests until the round has advanced by what the site owes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{Millis, MonoTime, SiteId};
 
-use super::{Absorbed, Held, Replica};
+use super::{Absorbed, Replica, SiteState};
 use crate::content::Content;
 
-/// For how long the budget is taken by each row that a site had published before its last head, and by each that it
-/// has since, in nanoseconds. Going through a row takes a tenth of it, and more where it comes or goes; so the
-/// fullest head is followed by another one after four seconds, where no other site rests.
+/// Nanoseconds of the budget for each row of the site before its last head and for each row after it. Visiting a row
+/// takes a tenth of it, and more if the row is new or removed. So after the largest head the next one waits four
+/// seconds, if no other site rests.
 const REST_OF_ROW_NS: u64 = 4_000;
 
 const NS: u64 = 1_000_000;
 
-/// All sites that rest.
+/// All resting sites.
 #[derive(Debug, Default)]
 pub(super) struct Rests {
-    /// Until when time is taken into account.
+    /// The time up to which the round has advanced.
     at: MonoTime,
-    /// How long the heads that came at that moment may have taken. Time stands still here while they are gone
-    /// through: what passes next pays nothing, up to as much.
+    /// Nanoseconds that the heads of that moment may have taken. The node was busy with them and could take nothing
+    /// else, so as much of the time that passes next pays nothing.
     going_through: u64,
-    /// Nanoseconds that each site would have been paid that had rested all the time.
+    /// Nanoseconds that a site that had rested all the time would have been paid.
     round: u64,
-    /// What of the time was less than a nanosecond for each.
+    /// The remainder of the last division. Without it many resting sites would never be paid by short steps.
     undivided: u64,
-    /// Until which round each rests, and who has offered a head since.
+    /// For each site the round at which its rest ends, and the last peer that offered a head since.
     sites: BTreeMap<SiteId, (u64, Option<SiteId>)>,
-    /// The same in their order.
+    /// The same ends, sorted.
     ends: BTreeSet<(u64, SiteId)>,
-    /// Peers that had offered heads of sites that rest no more.
+    /// Peers to ask: they offered heads of sites whose rest is over.
     to_ask: Vec<SiteId>,
 }
 
 impl Rests {
-    /// Lets time pass until `now`.
+    /// Advances the round to `now`.
     fn advance(&mut self, now: MonoTime) {
         let mut left = now.since(self.at).0.saturating_mul(NS);
         if left == 0 {
@@ -57,6 +55,7 @@ impl Rests {
         self.at = now;
         left -= left.min(std::mem::take(&mut self.going_through));
         left += std::mem::take(&mut self.undivided);
+        // Site by site, because the round advances faster whenever one of the resting sites ends.
         while let Some((end, site)) = self.ends.first().copied() {
             let resting = self.ends.len() as u64;
             let needed = (end - self.round).saturating_mul(resting);
@@ -76,9 +75,10 @@ impl Rests {
         }
     }
 
-    /// A site owes so many nanoseconds of the budget more, from the end of this moment on.
+    /// Adds to what a site owes, in nanoseconds of the budget, from the end of this moment on.
     fn owe(&mut self, site: SiteId, owed: u64, now: MonoTime) {
         self.advance(now);
+        // Whole milliseconds, as the clock has: a site with few rows does not rest at all.
         let owed = owed / NS * NS;
         if owed == 0 {
             return;
@@ -91,7 +91,7 @@ impl Rests {
         self.sites.insert(site, (until, offered_by));
     }
 
-    /// When the first of those of which heads are offered rests no more, if nothing else happens.
+    /// When the first rest ends of a site of which a head was offered, if nothing else happens.
     fn next_end(&self) -> Option<MonoTime> {
         if !self.to_ask.is_empty() {
             return Some(self.at);
@@ -99,7 +99,7 @@ impl Rests {
         let offered = self.sites.values();
         let offered = offered.filter(|(_, offered_by)| offered_by.is_some());
         let first = offered.map(|(until, _)| *until).min()?;
-        // Until then each of the others is paid as much, or all that it owes.
+        // Until then each other site is paid as much, or all that it owes.
         let paid = self
             .ends
             .iter()
@@ -110,7 +110,7 @@ impl Rests {
     }
 }
 
-impl Held {
+impl SiteState {
     /// Rows of all its heads.
     pub(super) fn rows(&self) -> u64 {
         self.contents.values().map(Content::rows).sum()
@@ -118,7 +118,7 @@ impl Held {
 }
 
 impl Replica {
-    /// A head of `site` has come into force, if it was `taken`: those after it wait.
+    /// Makes the next heads of `site` wait, if `taken` says that one came into force.
     pub(super) fn rest_after(&mut self, site: SiteId, taken: &Absorbed, now: MonoTime) {
         if !matches!(taken, Absorbed::Changed(_)) || site == self.own {
             return;
@@ -127,7 +127,7 @@ impl Replica {
         self.resting.owe(site, rows * REST_OF_ROW_NS, now);
     }
 
-    /// Whether a head of `site` that `from` offers is to wait.
+    /// Whether a head of `site` must wait; then `from` is remembered, to be asked when the rest is over.
     pub(super) fn is_resting(&mut self, site: SiteId, from: SiteId, now: MonoTime) -> bool {
         self.resting.advance(now);
         let rest = self.resting.sites.get_mut(&site);
@@ -138,12 +138,12 @@ impl Replica {
         false
     }
 
-    /// When to look again whether a head that was offered meanwhile can be looked at.
+    /// When the first head that was offered meanwhile can be taken; `None` if none was offered.
     pub fn rests_until(&self) -> Option<MonoTime> {
         self.resting.next_end()
     }
 
-    /// Peers that have offered heads which can be looked at by now.
+    /// Peers that have offered heads which can be taken by now.
     pub(crate) fn rested(&mut self, now: MonoTime) -> Vec<SiteId> {
         self.resting.advance(now);
         std::mem::take(&mut self.resting.to_ask)

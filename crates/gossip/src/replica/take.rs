@@ -1,7 +1,7 @@
-//! Taking heads from others.
+//! Taking heads from peers.
 //!
-//! Invariant: a head is verified before anything else is looked at, its parts come to its root before
-//! anything is kept, and what no honest site signs is refused by every member alike.
+//! Invariant: a head is verified before anything else is read, its parts equal its root before anything is kept, and
+//! every member refuses what no honest site signs.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -12,7 +12,7 @@ use fairmesh_model::{
 };
 
 use super::fetch::Fetch;
-use super::{Absorbed, Change, HeldRow, Kinds, Proof, Replica, held_of, verify, verify_signed};
+use super::{Absorbed, Change, HeldRow, Kinds, Proof, Replica, site_state, verify, verify_signed};
 use crate::content::{Content, Delta};
 use crate::head::{Head, Offered, covers};
 use crate::next::NextHead;
@@ -21,51 +21,53 @@ use crate::part::{
     overlaid, root_of,
 };
 use crate::refusal::Refusal;
-use crate::wire::{HeadItem, MANIFEST_ROW_BYTES, PUSH_UNPACKED_BYTES_MAX, SIGNED_BYTES, Told};
+use crate::wire::{
+    HeadContent, HeadItem, MANIFEST_ROW_BYTES, PUSH_UNPACKED_BYTES_MAX, SIGNED_BYTES,
+};
 
-/// Most bytes that the deltas beside one head may unpack to: bounds memory and time before its root is
-/// compared. A chain of deltas rewrites some parts again and again; one that is longer is told as the
-/// manifest.
+/// Most bytes that the deltas of one head may unpack to: bounds memory and time before the root is compared. A chain of
+/// deltas rewrites some parts again and again; with a longer chain the replica pulls the manifest.
 const UNPACKED_BYTES_MAX: usize = 32 << 20;
 
-/// Most bytes that what one peer sends may unpack to in vain in a minute: a few kilobytes make as many, and
-/// an honest peer's come to the signed root. Beyond it nothing of that peer is unpacked, only pulled.
+/// Most bytes that one peer's deltas may unpack to in vain in a minute. A few kilobytes can unpack to as many, and an
+/// honest peer's deltas lead to the signed root. Above the limit the peer's deltas are not unpacked; its heads are
+/// pulled.
 const WASTED_BYTES_MAX: usize = 32 << 20;
 
-/// Where an offered head is to be judged from: the node's time and how far ahead a site's may be.
+/// When a head is received, and how far its site's clock may be ahead of this node's.
 #[derive(Debug, Clone, Copy)]
-pub struct Seen {
-    /// The time.
+pub struct ReceivedAt {
+    /// This node's clocks.
     pub now: Now,
-    /// How far ahead of it a head may be signed.
+    /// Longest time that `at` of a head may lie after `now.wall`; a head with a later `at` waits until it is due.
     pub tolerance: Millis,
 }
 
 impl Replica {
-    /// Takes a head that `from` has pushed, with what changed since the head before.
+    /// Takes a head that `from` pushed, with the delta from the head before.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the head is refused; the heads in force stay.
     pub fn take_push(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         head: &[u8],
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
         let head = verify(self.vo, head)?;
-        self.take_pushed(kinds, seen, from, head, delta)
+        self.take_pushed(kinds, received, from, head, delta)
     }
 
-    /// Takes a pushed head that is told in terms of the one before it: where that one is held.
+    /// Takes a head that `from` pushed as the difference from the head before it.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the head is refused; the heads in force stay.
     pub fn take_next(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         next: &NextHead,
     ) -> Result<Absorbed, Refusal> {
@@ -82,14 +84,14 @@ impl Replica {
         };
         match put_together {
             Some((signed, delta)) => {
-                // It may be behind another head whose hash begins alike: who passed it on knows no better, and nobody may have
-                // the proof that there are two.
+                // A wrong signature is no lie of the sender: the difference may refer to another head whose hash
+                // begins with the same bytes, and the sender cannot know that we hold the other one.
                 let Ok(head) = verify_signed(self.vo, signed) else {
                     return Ok(Absorbed::Gap);
                 };
-                self.take_pushed(kinds, seen, from, head, Some(&delta))
+                self.take_pushed(kinds, received, from, head, Some(&delta))
             }
-            // It may have come another way before.
+            // Another peer may have brought it before.
             None if is_here => Ok(Absorbed::Known),
             None => Ok(Absorbed::Gap),
         }
@@ -98,88 +100,95 @@ impl Replica {
     fn take_pushed(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         head: Arc<Verified<Head>>,
         delta: Option<&[u8]>,
     ) -> Result<Absorbed, Refusal> {
         let site = head.body().site;
-        if !self.admit(&head, seen)? {
+        if !self.admit(&head, received)? {
             return Ok(Absorbed::Known);
         }
-        if self.is_resting(site, from, seen.now.mono) {
+        if self.is_resting(site, from, received.now.mono) {
             return Err(Refusal::Waits(site));
         }
-        let held = held_of(&mut self.sites, self.history, site);
-        if !held.pushed.may_take(head.hash(), seen.now) {
+        // After `admit` and the rest: a head that is known, or that waits, must not use up the site's minute.
+        let held = site_state(&mut self.sites, self.history, site);
+        if !held.pushed.may_take(head.hash(), received.now) {
             return Err(Refusal::TooOften(site));
         }
         let Some(delta) = delta else {
             return Ok(Absorbed::Bare(head));
         };
         let most = mutant!(BombUnpacked, PUSH_UNPACKED_BYTES_MAX, usize::MAX);
-        let taken = self.take_deltas(kinds, (from, seen.now.mono), &head, &[delta], most)?;
+        let taken = self.take_deltas(kinds, (from, received.now.mono), &head, &[delta], most)?;
         let taken = taken.map_or(Absorbed::Gap, Absorbed::Changed);
-        self.rest_after(site, &taken, seen.now.mono);
+        self.rest_after(site, &taken, received.now.mono);
         Ok(taken)
     }
 
-    /// Takes a head from the answer of `from`, with what the peer could tell of its content.
+    /// Takes a head from a reply of `from`, with as much of its content as the reply contains.
     ///
     /// # Errors
-    /// Why it is refused.
+    /// Why the head is refused; the heads in force stay.
     pub fn take_item(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         item: HeadItem,
     ) -> Result<Absorbed, Refusal> {
         let head = verify(self.vo, &item.head)?;
         let site = head.body().site;
-        if !self.admit(&head, seen)? {
-            // Asked for all of the site, the peer has told what is here: there is no more to ask for.
-            if matches!(item.told, Told::Whole(_) | Told::Manifest(_)) {
-                held_of(&mut self.sites, self.history, site).needs_manifest = false;
+        if !self.admit(&head, received)? {
+            // We asked for the whole site, and the peer holds the head that we hold: nothing more is needed.
+            if matches!(
+                item.content,
+                HeadContent::Whole(_) | HeadContent::Manifest(_)
+            ) {
+                site_state(&mut self.sites, self.history, site).needs_manifest = false;
             }
             return Ok(Absorbed::Known);
         }
-        if self.is_resting(site, from, seen.now.mono) {
+        if self.is_resting(site, from, received.now.mono) {
             return Err(Refusal::Waits(site));
         }
-        let held = held_of(&mut self.sites, self.history, site);
-        if !held.pulled.may_take(head.hash(), seen.now) {
+        let held = site_state(&mut self.sites, self.history, site);
+        if !held.pulled.may_take(head.hash(), received.now) {
             return Err(Refusal::TooOften(site));
         }
-        let taken = match item.told {
-            Told::Deltas(deltas) => {
+        let taken = match item.content {
+            HeadContent::Deltas(deltas) => {
                 let deltas: Vec<&[u8]> = deltas.iter().map(|delta| delta.as_slice()).collect();
-                let (of, most) = ((from, seen.now.mono), UNPACKED_BYTES_MAX);
+                let (of, most) = ((from, received.now.mono), UNPACKED_BYTES_MAX);
                 let taken = self.take_deltas(kinds, of, &head, &deltas, most)?;
                 taken.map_or(Absorbed::Gap, Absorbed::Changed)
             }
-            Told::Whole(parts) => self.take_whole(kinds, &head, parts)?,
-            Told::Since(rows, gone) => {
+            HeadContent::Whole(parts) => self.take_whole(kinds, &head, parts)?,
+            HeadContent::Since(rows, gone) => {
                 let target = self.manifest_after(&head, rows, &gone);
-                self.take_manifest(kinds, seen, from, &head, target)?
+                self.take_manifest(kinds, received, from, &head, target)?
             }
-            Told::Manifest(rows) => self.take_manifest(kinds, seen, from, &head, rows)?,
+            HeadContent::Manifest(rows) => {
+                self.take_manifest(kinds, received, from, &head, rows)?
+            }
         };
-        self.rest_after(site, &taken, seen.now.mono);
-        let held = held_of(&mut self.sites, self.history, site);
+        self.rest_after(site, &taken, received.now.mono);
+        // Deltas that did not apply would be sent again for the same vector, so the next pull leaves the site out.
+        let held = site_state(&mut self.sites, self.history, site);
         held.needs_manifest = matches!(taken, Absorbed::Gap);
         Ok(taken)
     }
 
-    /// The sites that were found to contradict themselves since this was last asked, whatever else became of what showed it.
+    /// The sites of which a fork was proved since the last call, even if the head that proved it was refused.
     pub fn forks_found(&mut self) -> Vec<SiteId> {
         std::mem::take(&mut self.forks_found)
     }
 
-    /// Takes two heads that contradict each other.
+    /// Takes a proof of a fork: two heads of one site, incarnation and seq.
     ///
     /// # Errors
-    /// That they do not, or that the site is no member.
+    /// The heads do not contradict each other, a signature is wrong, or the site is not a member.
     pub fn take_proof(&mut self, a: &[u8], b: &[u8]) -> Result<Absorbed, Refusal> {
         let (a, b) = (verify(self.vo, a)?, verify(self.vo, b)?);
         let site = a.body().site;
@@ -196,12 +205,11 @@ impl Replica {
         Ok(Absorbed::Known)
     }
 
-    /// Takes a head and all its parts from this node's own store. Returns the rows to delete: a head that
-    /// was signed again with nothing new is not written again, so the store's may be one that another
-    /// covers, though the last was not.
+    /// Takes a head and all its parts from this node's own store. Returns the rows to delete. There may be some
+    /// because a head with only a new time is not written: the stored head may be covered where the last one was not.
     ///
     /// # Errors
-    /// Why it is refused: peers fill the gap.
+    /// Why it is refused. The start continues, and peers give back the head.
     pub fn restore(
         &mut self,
         kinds: &dyn Kinds,
@@ -225,29 +233,29 @@ impl Replica {
         }
     }
 
-    /// About as many bytes as taking in a head from an answer goes through: its signature, what it unpacks to, and the
-    /// manifest of what is held of its site.
+    /// Bytes of work that taking a head from a reply costs, an estimate: its signature, what it unpacks to, and the
+    /// manifest of the site's parts in this replica. The node takes a reply in slices of bounded cost.
     pub fn cost_of(&self, item: &HeadItem) -> usize {
         let site = Signed::<Head>::parse(&item.head).map(|head| head.claimed().site);
         let held = site.ok().and_then(|site| self.sites.get(&site));
         let contents = held.into_iter().flat_map(|held| held.contents.values());
         let rows: usize = contents.map(|content| content.parts.len()).sum();
-        SIGNED_BYTES + item.told.unpacked_bytes() + rows * MANIFEST_ROW_BYTES
+        SIGNED_BYTES + item.content.unpacked_bytes() + rows * MANIFEST_ROW_BYTES
     }
 
-    /// Whether the head is to be taken now. If it contradicts one that is held, the proof is kept.
-    fn admit(&mut self, head: &Arc<Verified<Head>>, seen: Seen) -> Result<bool, Refusal> {
+    /// Whether the head is news. If it contradicts a head in the replica, the proof is kept.
+    fn admit(&mut self, head: &Arc<Verified<Head>>, received: ReceivedAt) -> Result<bool, Refusal> {
         let body = head.body();
         let site = body.site;
         if !self.is_member(site) && site != self.own && !mutated!(StrangersCount) {
             return Err(Refusal::NotMember(site));
         }
-        // What this site signed itself while its clock was ahead it takes back now, and covers.
-        let is_future = site != self.own && body.at > seen.now.wall.after(seen.tolerance);
+        // This site's own heads are exempt: it may have signed them while its clock was ahead, and must cover them now.
+        let is_future = site != self.own && body.at > received.now.wall.after(received.tolerance);
         if is_future && !mutated!(FutureBelieved) {
             return Err(Refusal::Future { site, at: body.at });
         }
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         if held.refused == Some(head.hash()) {
             return Err(Refusal::Content {
                 site,
@@ -258,6 +266,7 @@ impl Replica {
             Offered::Known => Ok(false),
             Offered::Fresh => Ok(true),
             Offered::Forks(other) => {
+                // Both sides keep the same one of the two, whichever arrived first.
                 let stays = covers(head, &other);
                 self.keep_proof(other, head.clone());
                 Ok(stays)
@@ -268,8 +277,9 @@ impl Replica {
     /// Keeps a proof that a site signs two heads with one seq.
     fn keep_proof(&mut self, a: Arc<Verified<Head>>, b: Arc<Verified<Head>>) {
         let site = a.body().site;
-        let held = held_of(&mut self.sites, self.history, site);
-        // Of several proofs the one with the lowest hashes is kept, so that replicas come to agree.
+        let held = site_state(&mut self.sites, self.history, site);
+        // One proof is enough. All replicas keep the one with the lowest hashes; otherwise their digests would never
+        // agree.
         let order = |proof: &Proof| proof.heads.each_ref().map(|head| head.hash());
         let mut heads = [a, b];
         heads.sort_by_key(|head| head.hash());
@@ -287,7 +297,8 @@ impl Replica {
         self.digest = self.compute_digest();
     }
 
-    /// Takes deltas that `from` has sent, each on what the one before it makes, of `bytes_max` unpacked.
+    /// Applies deltas from `from`, each to the result of the one before, if they unpack to at most `bytes_max` bytes.
+    /// `None` if they do not apply: the caller pulls.
     fn take_deltas(
         &mut self,
         kinds: &dyn Kinds,
@@ -301,7 +312,8 @@ impl Replica {
         let Some((incarnation, seq)) = parsed.first().map(|delta| delta.base) else {
             return Ok(None);
         };
-        // Two heads of one seq make honest peers pass on what does not fit here: their site is to blame.
+        // After a fork honest peers forward deltas that do not apply here. The site is charged for them, not the
+        // sender.
         let contradicts = self.proof_of(site).is_some();
         let wasted_by = if contradicts { site } else { from };
         self.wasted
@@ -309,19 +321,21 @@ impl Replica {
         let wasted = self.wasted.get(&wasted_by).map_or(0, |(_, bytes)| *bytes);
         let unpacked: usize = parsed.iter().map(Delta::unpacked_bytes).sum();
         let content = self.content_at(site, incarnation, seq);
-        // The changes are made to what is held of the head's own incarnation, where anything is.
+        // `put` applies the changes to the content of the head's own incarnation, if there is one. So a delta from
+        // another incarnation is used only while there is none.
         let own = head.body().incarnation;
         let is_of_own = incarnation == own || self.sites[&site].heads.get(own).is_none();
         let is_read = unpacked <= bytes_max && wasted < WASTED_BYTES_MAX && is_of_own;
         let Some(content) = content.filter(|_| is_read) else {
             return Ok(None);
         };
-        let told = match deltas {
+        // Only a single delta within one incarnation can be forwarded later as it came.
+        let delta = match deltas {
             [one] if incarnation == head.body().incarnation => Some((seq, (*one).into())),
             _ => None,
         };
         let taken = match patched(content, &parsed, last) {
-            Some(changes) => self.adopt(kinds, head, Some(incarnation), changes, told),
+            Some(changes) => self.adopt(kinds, head, Some(incarnation), changes, delta),
             None => Ok(None),
         };
         if !matches!(taken, Ok(Some(_))) {
@@ -353,7 +367,7 @@ impl Replica {
         self.complete(kinds, head, parts.collect())
     }
 
-    /// The manifest that the peer tells as a difference from what is held.
+    /// The manifest after a difference that a peer sent. Too many rows do no harm; the root decides.
     fn manifest_after(
         &self,
         head: &Verified<Head>,
@@ -377,29 +391,31 @@ impl Replica {
             .collect()
     }
 
-    /// Begins to fetch what of a manifest is not here, or adopts the head where all of it is.
+    /// Starts to fetch the parts of a manifest that are missing, or adopts the head if none is.
     fn take_manifest(
         &mut self,
         kinds: &dyn Kinds,
-        seen: Seen,
+        received: ReceivedAt,
         from: SiteId,
         head: &Arc<Verified<Head>>,
         rows: Vec<ManifestRow>,
     ) -> Result<Absorbed, Refusal> {
         let site = head.body().site;
+        // The root first: a manifest that the site did not sign must not start a fetch.
         if root_of(rows.iter().map(|(key, hash, len)| (key, hash, *len))) != head.body().root {
             return Ok(Absorbed::Gap);
         }
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         if let Err(what) = check_manifest(&rows) {
             held.refused = Some(head.hash());
             return Err(Refusal::Content { site, what });
         }
-        // Whoever offers an earlier one, which may be a true one, must not end what is under way.
+        // An earlier head, though it is genuine, must not end the fetch of a later one: a peer could offer old heads
+        // forever.
         let under_way = self.fetches.get(&site);
         let goes_first = under_way.is_some_and(|fetch| !fetch.gives_way_to(head));
         let before = (!goes_first).then(|| self.fetches.remove(&site)).flatten();
-        let now = seen.now.mono;
+        let now = received.now.mono;
         let mut fetch = Fetch::new(head.clone(), rows, &held.contents, before, now);
         if let Some(parts) = fetch.finished() {
             return self.complete(kinds, head, parts);
@@ -411,7 +427,7 @@ impl Replica {
         Ok(Absorbed::Wanted)
     }
 
-    /// All parts are here: the head comes into force if they come to its root.
+    /// Adopts a head whose parts are all here, if they equal its root.
     pub(super) fn complete(
         &mut self,
         kinds: &dyn Kinds,
@@ -420,7 +436,8 @@ impl Replica {
     ) -> Result<Absorbed, Refusal> {
         let (site, incarnation) = (head.body().site, head.body().incarnation);
         let held = self.sites.get(&site);
-        // What is known of this incarnation, or else of the one before, mostly stays as it is.
+        // Most parts are those of this incarnation's last head, or of the incarnation before. Only the others are
+        // checked and written.
         let base = held.and_then(|held| {
             let same = held
                 .contents
@@ -434,18 +451,18 @@ impl Replica {
         Ok(adopted.map_or(Absorbed::Gap, Absorbed::Changed))
     }
 
-    /// Puts a head into force, if its content comes to its root and is one that a head may have.
+    /// Puts a head into force if its content equals its root and passes all checks; `None` if the root differs.
     fn adopt(
         &mut self,
         kinds: &dyn Kinds,
         head: &Arc<Verified<Head>>,
         base: Option<Incarnation>,
         mut changes: Changes,
-        told: Option<(Seq, Arc<[u8]>)>,
+        delta: Option<(Seq, Arc<[u8]>)>,
     ) -> Result<Option<Change>, Refusal> {
         let site = head.body().site;
         let empty = Content::default();
-        let held = held_of(&mut self.sites, self.history, site);
+        let held = site_state(&mut self.sites, self.history, site);
         let content = base
             .and_then(|base| held.contents.get(&base))
             .unwrap_or(&empty);
@@ -454,10 +471,12 @@ impl Replica {
         if content.root_after(&changes) != head.body().root && !skips {
             return Ok(None);
         }
+        // The root first: only then a bad part is the site's fault, and the refusal the same for every member.
         let mut checked = changes
             .iter_mut()
             .filter_map(|(key, part)| Some((key, part.as_mut()?)));
         let checked = checked.try_for_each(|(key, part)| {
+            // Checked on arrival, under the head that was being fetched then; only its time may be another.
             if part.rows > 0 {
                 return kinds.check_time(head.body(), key, &part.bytes);
             }
@@ -465,8 +484,8 @@ impl Replica {
             part.rows = mutant!(PartsUnchecked, rows?, rows.unwrap_or(1));
             Ok(())
         });
-        // Parts that stay were checked under the head that brought them. Under an earlier time they are
-        // checked again, as by whoever does not hold them yet: else the two would differ for ever.
+        // Parts that stay were checked under the head that brought them. Under an earlier time they are checked
+        // again, as a replica that does not hold them checks them; otherwise the two replicas would differ for ever.
         let before = base.and_then(|base| held.heads.get(base));
         let is_dated_back = before.is_some_and(|before| before.body().at > head.body().at);
         let checked = checked.and_then(|()| {
@@ -482,10 +501,10 @@ impl Replica {
         if self.fetches.get(&site).is_some_and(is_done) {
             self.fetches.remove(&site);
         }
-        Ok(Some(self.put(head.clone(), base, changes, told)))
+        Ok(Some(self.put(head.clone(), base, changes, delta)))
     }
 
-    /// What is held of a site at exactly this head.
+    /// The content of a site at exactly this head.
     fn content_at(&self, site: SiteId, incarnation: Incarnation, seq: Seq) -> Option<&Content> {
         let held = self.sites.get(&site)?;
         let head = held.heads.get(incarnation)?;
@@ -493,7 +512,7 @@ impl Replica {
         fits.then(|| held.contents.get(&incarnation))?
     }
 
-    /// The rows of all that is held of `site`, to write it anew.
+    /// The rows of everything in the replica of `site`, to write them again.
     pub fn rows_of_site(&self, site: SiteId) -> Vec<HeldRow> {
         let Some(held) = self.sites.get(&site) else {
             return Vec::new();
@@ -513,18 +532,19 @@ impl Replica {
     }
 }
 
-/// The changes that deltas make together, each on what the one before it makes.
+/// The changes that deltas make together, each applied to the result of the one before.
 fn patched(content: &Content, deltas: &[Delta], seq: Seq) -> Option<Changes> {
     let (held, mut content) = (&content.parts, Cow::Borrowed(content));
     let (mut changes, mut step) = (Changes::new(), Changes::new());
     for delta in deltas {
+        // Copied only for a chain: a push has one delta, and a content may be 16 MB.
         if !step.is_empty() {
             content.to_mut().apply(step, seq, None);
         }
         step = content.patched(delta, seq)?;
         changes.extend(step.clone());
     }
-    // What one of them brings and a later one lets go was never here.
+    // A part that one delta adds and a later one removes was never here.
     changes.retain(|key, part| part.is_some() || held.contains_key(key));
     Some(changes)
 }

@@ -7,7 +7,7 @@ use fairmesh_gossip::{Absorbed, Arrival, Gossip, Intervals, Outgoing, Refusal};
 use fairmesh_model::{Millis, MonoTime, Now, VoId};
 use proptest::prelude::*;
 
-use crate::support::{Node, Plain, VO, seen, site};
+use crate::support::{Node, Plain, VO, received, site};
 
 struct Peer {
     vos: BTreeMap<VoId, Node>,
@@ -53,7 +53,7 @@ impl Net {
     }
 
     fn now(&self) -> Now {
-        let mut now = seen(self.now).now;
+        let mut now = received(self.now).now;
         now.mono = MonoTime(self.now);
         now
     }
@@ -92,12 +92,12 @@ impl Net {
         let replica = &mut peer.vos.get_mut(&VO).expect("there").replica;
         for (_, arrival) in arrivals {
             match arrival {
-                Arrival::Document(_) | Arrival::Told => {}
+                Arrival::Document(_) | Arrival::HeadsEnd => {}
                 Arrival::Proof(a, b) => {
                     replica.take_proof(&a, &b).expect("an honest peer");
                 }
                 Arrival::Head(item) => {
-                    of_honest(replica.take_item(&Plain, seen(self.now), out.to, item));
+                    of_honest(replica.take_item(&Plain, received(self.now), out.to, item));
                 }
                 Arrival::Parts(id, parts) => {
                     for taken in replica.take_parts(&Plain, now.mono, out.to, id, parts) {
@@ -165,8 +165,8 @@ proptest! {
             changes.push((name, (!len.is_multiple_of(7)).then_some(&bytes[..])));
             let push = net.node(own).publish(own, incarnation, &changes);
             for to in (0..4).filter(|to| *to != own && !(u16::from(*to) + len).is_multiple_of(3)) {
-                let seen = seen(net.now);
-                of_honest(net.node(to).take_from(site(0), seen, &push));
+                let received = received(net.now);
+                of_honest(net.node(to).take_from(site(0), received, &push));
             }
             let mut lost = 0u32;
             net.step(|| { lost += 1; lost.is_multiple_of(3) });
@@ -258,8 +258,8 @@ fn a_head_too_large_for_one_answer_is_fetched_in_parts_and_counts_only_when_whol
         .node(0)
         .publish(0, 1, &[(0, Some(&parts[20])), (1, Some(&parts[21]))]);
     net.now += 10_000;
-    let seen = seen(net.now);
-    let taken = net.node(1).take_from(site(0), seen, &push);
+    let received = received(net.now);
+    let taken = net.node(1).take_from(site(0), received, &push);
     assert!(
         matches!(taken, Ok(Absorbed::Bare(_))),
         "too long for a push: {taken:?}"

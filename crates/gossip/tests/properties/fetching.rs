@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, Request, RequestId, Told};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, Request, RequestId};
 use fairmesh_gossip::{
     Absorbed, Gossip, HEAD_BYTES_MAX, Head, Intervals, ManifestRow, PART_BYTES_MAX, PartKey,
 };
 use fairmesh_model::{ContentHash, Incarnation, Millis, Seq, Signed, SiteId, VoId, WallTime};
 
-use crate::support::{Node, Plain, VO, key, seen, site};
+use crate::support::{Node, Plain, VO, key, received, site};
 
 /// A head of one part of each of these lengths, told by its manifest.
 fn told(of: u8, lengths: &[usize]) -> HeadItem {
@@ -48,8 +48,8 @@ fn told_by(
     };
     let signed = Signed::sign(head, &[&key(of)]).expect("well-formed");
     let head = serde_bytes::ByteBuf::from(signed.bytes().to_vec());
-    let told = Told::Manifest(rows);
-    HeadItem { head, told }
+    let content = HeadContent::Manifest(rows);
+    HeadItem { head, content }
 }
 
 pub(crate) fn gossip_with(peer: SiteId) -> Gossip {
@@ -69,7 +69,7 @@ fn asked_for(
     mono: u64,
 ) -> Vec<(RequestId, SiteId, PartKey)> {
     let mut asked = Vec::new();
-    for out in gossip.tick(seen(mono).now, vos) {
+    for out in gossip.tick(received(mono).now, vos) {
         if let Ok(Request::Parts { wanted, .. }) = Request::from_bytes(&out.bytes) {
             for (of, _, names) in wanted {
                 asked.extend(names.into_iter().map(|name| (out.id, of, name)));
@@ -95,13 +95,13 @@ fn a_part_that_is_not_as_long_as_was_signed_is_not_kept() {
         (4_000, 2, [10, 10], 2),
     ] {
         let replica = &mut vos.get_mut(&VO).expect("there").replica;
-        let taken = replica.take_item(&Plain, seen(mono), site(2), head(seq, lengths));
+        let taken = replica.take_item(&Plain, received(mono), site(2), head(seq, lengths));
         assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
         let asked = asked_for(&mut gossip, &mut vos, mono);
         assert_eq!(asked.len(), asks, "{asked:?}");
         let replica = &mut vos.get_mut(&VO).expect("there").replica;
         let parts = vec![long.clone(), short.clone()];
-        let whole = replica.take_parts(&Plain, seen(mono).now.mono, site(2), asked[0].0, parts);
+        let whole = replica.take_parts(&Plain, received(mono).now.mono, site(2), asked[0].0, parts);
         assert!(whole.is_empty(), "{whole:?}");
     }
 }
@@ -116,7 +116,7 @@ fn members_that_sign_much_and_give_nothing_of_it_hold_nobody_up() {
     let from = site(honest);
     let parts = usize::try_from(HEAD_BYTES_MAX).expect("small") / PART_BYTES_MAX;
     let mut take = |item| {
-        let taken = node.replica.take_item(&Plain, seen(0), from, item);
+        let taken = node.replica.take_item(&Plain, received(0), from, item);
         assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
     };
     others
@@ -124,7 +124,7 @@ fn members_that_sign_much_and_give_nothing_of_it_hold_nobody_up() {
         .for_each(|liar| take(told(*liar, &vec![PART_BYTES_MAX; parts])));
     take(told(honest, &[10]));
     let mut gossip = gossip_with(from);
-    let out = gossip.tick(seen(0).now, &mut BTreeMap::from([(VO, node)]));
+    let out = gossip.tick(received(0).now, &mut BTreeMap::from([(VO, node)]));
     let asked = out
         .iter()
         .filter_map(|out| match Request::from_bytes(&out.bytes) {
@@ -164,7 +164,7 @@ fn members_that_give_a_part_a_minute_do_not_keep_a_larger_head_away_for_good() {
         let mono = round * 50_000;
         for (of, item) in &heads {
             let replica = &mut vos.get_mut(&VO).expect("there").replica;
-            let taken = replica.take_item(&Plain, seen(mono), site(*of), item.clone());
+            let taken = replica.take_item(&Plain, received(mono), site(*of), item.clone());
             assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
         }
         let asked = asked_for(&mut gossip, &mut vos, mono);
@@ -177,7 +177,7 @@ fn members_that_give_a_part_a_minute_do_not_keep_a_larger_head_away_for_good() {
                 .find(|(_, of, asked)| *of == site(*liar) && *asked == name);
             if let Some((id, ..)) = request {
                 let parts = vec![part(*liar, *number)];
-                replica.take_parts(&Plain, seen(mono).now.mono, site(*liar), *id, parts);
+                replica.take_parts(&Plain, received(mono).now.mono, site(*liar), *id, parts);
                 *number += 1;
             }
         }
@@ -197,13 +197,15 @@ fn an_earlier_head_does_not_end_the_fetch_of_a_later_one() {
             let node = vos.get_mut(&VO).expect("there");
             let parts = std::iter::once((ContentHash::of(bytes), bytes.len()));
             let item = told_by(1, place, parts);
-            let taken = node.replica.take_item(&Plain, seen(0), site(from), item);
+            let taken = node
+                .replica
+                .take_item(&Plain, received(0), site(from), item);
             assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
         };
         offer(&mut vos, 2, (1, 2), &part);
         let asked = asked_for(&mut gossip, &mut vos, 0);
         offer(&mut vos, 3, (of, seq), b"nobody has it");
-        let (now, id) = (seen(0).now.mono, asked[0].0);
+        let (now, id) = (received(0).now.mono, asked[0].0);
         let replica = &mut vos.get_mut(&VO).expect("there").replica;
         let came = replica.take_parts(&Plain, now, site(2), id, vec![part.clone()]);
         let is_taken = matches!(came[..], [Ok(Absorbed::Changed(_))]);
@@ -216,11 +218,13 @@ fn a_head_that_is_offered_and_never_given_is_fetched_for_a_minute() {
     let mut node = Node::new(0, 4);
     for mono in [0, 30_000, 59_000] {
         let item = told(1, &[10]);
-        let taken = node.replica.take_item(&Plain, seen(mono), site(3), item);
+        let taken = node
+            .replica
+            .take_item(&Plain, received(mono), site(3), item);
         assert!(matches!(taken, Ok(Absorbed::Wanted)), "{taken:?}");
     }
     let mut gossip = gossip_with(site(3));
     let mut vos = BTreeMap::from([(VO, node)]);
-    gossip.tick(seen(60_000).now, &mut vos);
+    gossip.tick(received(60_000).now, &mut vos);
     assert!(!vos[&VO].replica.is_fetching(site(1)));
 }

@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, PUSH_BYTES_MAX, PullAnswer, Push, Request, Response, Told};
+use fairmesh_gossip::wire::{
+    HeadContent, HeadItem, PUSH_BYTES_MAX, PullAnswer, Push, Request, Response,
+};
 use fairmesh_gossip::{
     Absorbed, HEAD_ROWS_MAX, HEADS_A_MINUTE_MAX, Head, HeldRow, KEY_BYTES_MAX, Kinds,
     PART_BYTES_MAX, PARTS_MAX, PartKey, Refusal,
@@ -12,7 +14,7 @@ use serde::Serialize;
 use serde_bytes::ByteBuf;
 
 use crate::exchange::Net;
-use crate::support::{HISTORY, Node, Plain, VO, key, seen, site};
+use crate::support::{HISTORY, Node, Plain, VO, key, received, site};
 
 #[test]
 fn a_delta_that_does_not_come_to_the_signed_root_changes_nothing() {
@@ -48,7 +50,7 @@ fn a_delta_on_a_head_of_another_incarnation_does_not_change_the_one_that_is_held
     });
     let head = last_of(&again);
     let replica = &mut honest.replica;
-    let taken = replica.take_push(&Plain, seen(0), site(0), head.bytes(), Some(&delta));
+    let taken = replica.take_push(&Plain, received(0), site(0), head.bytes(), Some(&delta));
     assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
     assert_eq!(honest.holds(), before);
 }
@@ -85,13 +87,13 @@ fn take_beside_a_true_head(deltas: &[AnyDelta]) -> Vec<Result<Absorbed, Refusal>
     let deltas: Vec<Vec<u8>> = deltas.iter().map(cbor::to_vec).collect();
     let item = HeadItem {
         head: ByteBuf::from(second.clone()),
-        told: Told::Deltas(deltas.iter().cloned().map(ByteBuf::from).collect()),
+        content: HeadContent::Deltas(deltas.iter().cloned().map(ByteBuf::from).collect()),
     };
-    let mut taken = vec![b.replica.take_item(&Plain, seen(0), site(0), item)];
+    let mut taken = vec![b.replica.take_item(&Plain, received(0), site(0), item)];
     for delta in deltas {
         let taken_push = b
             .replica
-            .take_push(&Plain, seen(0), site(0), &second, Some(&delta));
+            .take_push(&Plain, received(0), site(0), &second, Some(&delta));
         taken.push(taken_push);
     }
     assert_eq!(b.holds()[&site(0)].len(), 1, "head 1 stays in force");
@@ -146,9 +148,9 @@ fn take_beside_a_head_without_changes(deltas: &[AnyDelta]) -> Result<Absorbed, R
         .map(|delta| ByteBuf::from(cbor::to_vec(delta)));
     let item = HeadItem {
         head: ByteBuf::from(last_of(&a).bytes().to_vec()),
-        told: Told::Deltas(deltas.collect()),
+        content: HeadContent::Deltas(deltas.collect()),
     };
-    b.replica.take_item(&Plain, seen(1), site(0), item)
+    b.replica.take_item(&Plain, received(1), site(0), item)
 }
 
 #[test]
@@ -186,22 +188,22 @@ fn lists_that_are_longer_than_any_honest_node_sends_are_not_read() {
         proofs: vec![<(ByteBuf, ByteBuf)>::default(); count],
         ..PullAnswer::default()
     };
-    let heads = |count, told: Told| PullAnswer {
+    let heads = |count, content: HeadContent| PullAnswer {
         heads: vec![
             HeadItem {
                 head: ByteBuf::new(),
-                told
+                content
             };
             count
         ],
         ..PullAnswer::default()
     };
-    let told = |told| Response::Pull(heads(1, told));
-    let empty = || Told::Deltas(Vec::new());
+    let with = |content| Response::Pull(heads(1, content));
+    let empty = || HeadContent::Deltas(Vec::new());
     let name = || PartKey::new(1, &[]);
-    let deltas = |count| told(Told::Deltas(vec![ByteBuf::new(); count]));
-    let whole = |count| told(Told::Whole(vec![(name(), ByteBuf::new()); count]));
-    let gone = |count| told(Told::Since(Vec::new(), vec![name(); count]));
+    let deltas = |count| with(HeadContent::Deltas(vec![ByteBuf::new(); count]));
+    let whole = |count| with(HeadContent::Whole(vec![(name(), ByteBuf::new()); count]));
+    let gone = |count| with(HeadContent::Since(Vec::new(), vec![name(); count]));
     let parts = |count| Response::Parts(vec![ByteBuf::new(); count]);
     for (most, one_more) in [
         (
@@ -252,7 +254,7 @@ fn take_behind(
 ) -> Result<Absorbed, Refusal> {
     let (mut node, second, two) = before_a_true_head();
     before(&mut node, &second);
-    node.take_from(site(from), seen(mono), &two)
+    node.take_from(site(from), received(mono), &two)
 }
 
 #[test]
@@ -262,7 +264,7 @@ fn what_a_peer_has_unpacked_in_vain_is_bounded_by_the_minute_and_others_are_read
             for _ in 0..times {
                 let (delta, from) = (zeros(parts), site(3));
                 let replica = &mut node.replica;
-                let taken = replica.take_push(&Plain, seen(0), from, second, Some(&delta));
+                let taken = replica.take_push(&Plain, received(0), from, second, Some(&delta));
                 assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
             }
         }
@@ -270,9 +272,9 @@ fn what_a_peer_has_unpacked_in_vain_is_bounded_by_the_minute_and_others_are_read
     let answer = |node: &mut Node, second: &[u8]| {
         let item = HeadItem {
             head: ByteBuf::from(second.to_vec()),
-            told: Told::Deltas(vec![ByteBuf::from(zeros(512))]),
+            content: HeadContent::Deltas(vec![ByteBuf::from(zeros(512))]),
         };
-        let taken = node.replica.take_item(&Plain, seen(0), site(3), item);
+        let taken = node.replica.take_item(&Plain, received(0), site(3), item);
         assert!(matches!(taken, Ok(Absorbed::Gap)), "{taken:?}");
     };
     for (from, mono, is_read) in [(3, 59_999, false), (3, 60_000, true), (2, 0, true)] {
@@ -498,7 +500,7 @@ fn more_heads_a_minute_than_a_site_signs_wait_and_others_do_not() {
         let bytes = version.to_be_bytes();
         liar.publish(0, 1, &[(2, Some(&bytes))]);
         let item = item_of(&liar);
-        let taken = honest.replica.take_item(&Plain, seen(0), site(0), item);
+        let taken = honest.replica.take_item(&Plain, received(0), site(0), item);
         late += u32::from(matches!(taken, Err(Refusal::TooOften(_))));
     }
     assert_eq!(late, 2, "those that answers bring, too");
@@ -528,7 +530,7 @@ fn item_of(node: &Node) -> HeadItem {
     let parts = rows.filter_map(|row| Some((row.part?, bytes(row.bytes))));
     HeadItem {
         head: ByteBuf::from(last_of(node).bytes().to_vec()),
-        told: Told::Whole(parts.collect()),
+        content: HeadContent::Whole(parts.collect()),
     }
 }
 
@@ -540,15 +542,17 @@ fn heads_wait_behind_one_of_many_rows_however_they_come() {
     hold(&liar, &mut honest, &rows);
     let mut next = |byte| liar.publish(0, 1, &[(1, Some(&[byte]))]);
     let (one, two) = (next(1), next(2));
-    let at = |mono| (site(0), seen(mono));
+    let at = |mono| (site(0), received(mono));
     let take = |honest: &mut Node, mono| honest.take_from(at(mono).0, at(mono).1, &two);
     assert!(matches!(honest.take(&one), Ok(Absorbed::Changed(_))));
     // It has been gone through by then, 60,000 rows before it and as many after it.
     assert!(matches!(take(&mut honest, 100), Err(Refusal::Waits(_))));
     assert!(matches!(take(&mut honest, 579), Err(Refusal::Waits(_))));
     let offer = |honest: &mut Node, mono| {
-        let (from, seen) = at(mono);
-        honest.replica.take_item(&Plain, seen, from, item_of(&liar))
+        let (from, received) = at(mono);
+        honest
+            .replica
+            .take_item(&Plain, received, from, item_of(&liar))
     };
     let early = offer(&mut honest, 579);
     assert!(matches!(early, Err(Refusal::Waits(_))), "{early:?}");
@@ -568,7 +572,7 @@ fn heads_wait_behind_one_that_lets_many_rows_go_as_well() {
     let none = liar.publish(0, 1, &[(0, None), (1, Some(b"one"))]);
     assert!(matches!(honest.take(&none), Ok(Absorbed::Changed(_))));
     let two = liar.publish(0, 1, &[(1, Some(b"two"))]);
-    let mut take = |mono| honest.take_from(site(0), seen(mono), &two);
+    let mut take = |mono| honest.take_from(site(0), received(mono), &two);
     assert!(matches!(take(1), Err(Refusal::Waits(_))));
     assert!(matches!(take(240), Err(Refusal::Waits(_))));
     assert!(matches!(take(241), Ok(Absorbed::Changed(_))));
@@ -692,7 +696,9 @@ fn take_a_fork_that_is_one_too_many(mine: &[u8], other: &[u8]) -> Result<Absorbe
     assert!(b.replica.forks_found().is_empty());
     twin.publish(0, 1, &[(1, Some(other))]);
     let other = twin.replica.heads().next().expect("its last").bytes();
-    let taken = b.replica.take_push(&Plain, seen(0), site(0), other, None);
+    let taken = b
+        .replica
+        .take_push(&Plain, received(0), site(0), other, None);
     assert_eq!(b.replica.forks_found(), [site(0)]);
     assert!(b.replica.forks_found().is_empty(), "it is told once");
     taken

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use fairmesh_gossip::wire::Push;
-use fairmesh_gossip::{Absorbed, Head, Kinds, PartKey, Refusal, Replica, Seen, Shared};
+use fairmesh_gossip::{Absorbed, Head, Kinds, PartKey, ReceivedAt, Refusal, Replica, Shared};
 use fairmesh_model::{
     ContentHash, Incarnation, Millis, MonoTime, Now, Role, Seq, Signed, SigningKey, SiteId,
     Verified, VoId, WallTime,
@@ -58,8 +58,8 @@ pub(crate) fn head(
     Arc::new(signed.expect("verifies"))
 }
 
-pub(crate) fn seen(mono: u64) -> Seen {
-    Seen {
+pub(crate) fn received(mono: u64) -> ReceivedAt {
+    ReceivedAt {
         now: Now {
             mono: MonoTime(mono),
             wall: WallTime(1_000_000 + mono),
@@ -110,22 +110,22 @@ impl Node {
     }
 
     pub(crate) fn take(&mut self, push: &[u8]) -> Result<Absorbed, Refusal> {
-        self.take_from(site(0), seen(0), push)
+        self.take_from(site(0), received(0), push)
     }
 
     pub(crate) fn take_from(
         &mut self,
         from: SiteId,
-        seen: Seen,
+        received: ReceivedAt,
         push: &[u8],
     ) -> Result<Absorbed, Refusal> {
         let (head, delta) = match Push::from_bytes(push) {
             Ok(Push::Head(head, delta)) => (head, delta),
-            Ok(Push::Next(next)) => return self.replica.take_next(&Plain, seen, from, &next),
+            Ok(Push::Next(next)) => return self.replica.take_next(&Plain, received, from, &next),
             _ => panic!("a push of a head"),
         };
         let delta = delta.as_ref().map(|delta| delta.as_slice());
-        self.replica.take_push(&Plain, seen, from, &head, delta)
+        self.replica.take_push(&Plain, received, from, &head, delta)
     }
 
     /// All that is held: of each site its heads, and the forms of each part.

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use fairmesh_gossip::wire::{HeadItem, Pull, PullAnswer, Push, Request, Response, Told};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, Pull, PullAnswer, Push, Request, Response};
 use fairmesh_gossip::{Absorbed, Tag, Vector, VectorFrame};
 use fairmesh_model::{ContentHash, Incarnation, Seq, SiteId};
 use serde_bytes::ByteBuf;
 
 use crate::fetching::gossip_with;
-use crate::support::{Node, Plain, VO, seen, site};
+use crate::support::{Node, Plain, VO, received, site};
 
 /// So many heads of sites that there may be somewhere.
 fn invented(heads: u32) -> Vector {
@@ -37,7 +37,7 @@ fn answers(heads: u32) -> [Response; 2] {
             proofs: Vec::new(),
         };
         let bytes = Request::Pull(pull).to_bytes();
-        gossip.answer(seen(0).now, site(1), &bytes, &vos)
+        gossip.answer(received(0).now, site(1), &bytes, &vos)
     })
 }
 
@@ -61,9 +61,9 @@ fn asks_with(node: Node) -> Option<VectorFrame> {
     let mut gossip = gossip_with(site(2));
     let mut vos = BTreeMap::from([(VO, node)]);
     gossip.suspect_behind(site(2), VO);
-    let probe = gossip.tick(seen(0).now, &mut vos);
-    gossip.answered(seen(0).now, site(2), probe[0].id, None, &mut vos);
-    let pull = gossip.tick(seen(0).now, &mut vos);
+    let probe = gossip.tick(received(0).now, &mut vos);
+    gossip.answered(received(0).now, site(2), probe[0].id, None, &mut vos);
+    let pull = gossip.tick(received(0).now, &mut vos);
     match Request::from_bytes(&pull[0].bytes) {
         Ok(Request::Pull(pull)) => pull.heads,
         other => panic!("a pull: {other:?}"),
@@ -80,15 +80,15 @@ fn a_site_is_asked_for_as_a_whole_until_its_head_is_here_another_way() {
         };
         let parts = a.replica.rows_of_site(site(0)).into_iter();
         let parts = parts.filter_map(|row| Some((row.part?, ByteBuf::from(row.bytes?.to_vec()))));
-        let told = Told::Whole(parts.collect());
-        let whole = HeadItem { head, told };
+        let content = HeadContent::Whole(parts.collect());
+        let whole = HeadItem { head, content };
         let two = a.publish(0, 1, &[(2, Some(b"two"))]);
         let second = a.replica.heads().next().expect("signed").bytes().to_vec();
         let empty = HeadItem {
             head: ByteBuf::from(second),
-            told: Told::Deltas(Vec::new()),
+            content: HeadContent::Deltas(Vec::new()),
         };
-        let mut take = |item| node.replica.take_item(&Plain, seen(0), site(2), item);
+        let mut take = |item| node.replica.take_item(&Plain, received(0), site(2), item);
         assert!(matches!(take(whole.clone()), Ok(Absorbed::Changed(_))));
         assert!(matches!(take(empty), Ok(Absorbed::Gap)));
         match comes {

@@ -8,7 +8,7 @@ use fairmesh_broker::{SiteView, Standing};
 use fairmesh_model::{AccountPath, Millis, MonoTime, Now, Share, VoId, WallTime, mutated};
 
 use super::part;
-use super::sources::{Told, add};
+use super::sources::{SchedulerReport, add};
 use crate::advert::part::Advert;
 use crate::advert::sources::{Listed, Sources, Waits};
 use crate::advert::{AdvertAnswer, AdvertRules, Occupancy, OwnAdvert, WAITING_MAX};
@@ -53,7 +53,7 @@ impl<'a> AdvertHandler<'a> {
             );
             add(&mut waiting, account.and_then(|account| account.vo), *cpus);
         }
-        let before = self.sources.told.take().unwrap_or_default();
+        let before = self.sources.report.take().unwrap_or_default();
         let staged_mib = occupancy.staged.as_ref().map(|staged| {
             let mut sums = BTreeMap::new();
             for (origin, mib) in staged.iter().take(WAITING_MAX) {
@@ -70,7 +70,7 @@ impl<'a> AdvertHandler<'a> {
             staged: None,
             ..occupancy
         };
-        self.sources.told = Some(Told {
+        self.sources.report = Some(SchedulerReport {
             at: now.wall,
             occupancy,
             waiting,
@@ -78,7 +78,7 @@ impl<'a> AdvertHandler<'a> {
             credits,
         });
         self.follow_sources(now);
-        reply(self.cx, ticket, AdvertAnswer::Told);
+        reply(self.cx, ticket, AdvertAnswer::Noted);
     }
 
     /// A list of running jobs came.
@@ -221,8 +221,8 @@ impl<'a> AdvertHandler<'a> {
             burst: u64::try_from(held).unwrap_or(u64::MAX),
             waiting,
         };
-        let told = self.sources.told.as_ref();
-        let staged = told.and_then(|told| told.staged_mib.get(&Some(vo)));
+        let report = self.sources.report.as_ref();
+        let staged = report.and_then(|report| report.staged_mib.get(&Some(vo)));
         let rules = self.cx.config.advert.as_ref();
         let whole = rules.and_then(|rules| rules.disk_mib);
         Some(Standing {

@@ -1,6 +1,6 @@
-//! What runs and waits at this site, as its scheduler has said last: lists of running jobs, and what is told beside them.
+//! What runs and waits at this site, by the scheduler's last list of running jobs and its last report.
 //!
-//! Invariant: what was said longer ago than sites may be silent counts for nothing.
+//! Invariant: a list or a report older than `timing.silence` does not count.
 
 use std::collections::BTreeMap;
 
@@ -19,7 +19,7 @@ pub(crate) type Waits = BTreeMap<Option<(VoId, AccountPath)>, u64>;
 #[derive(Debug, Default)]
 pub(crate) struct Sources {
     pub(crate) listed: Option<Listed>,
-    pub(crate) told: Option<Told>,
+    pub(crate) report: Option<SchedulerReport>,
     /// Cores that were given to jobs beyond their quota since either said how many are free.
     pub(crate) given: u64,
 }
@@ -43,9 +43,9 @@ pub(crate) struct Listed {
     classes: Option<BTreeMap<String, u64>>,
 }
 
-/// What the scheduler has told beside it, summed up by VO.
+/// The scheduler's last report, summed by VO.
 #[derive(Debug, Default)]
-pub(crate) struct Told {
+pub(crate) struct SchedulerReport {
     pub(crate) at: WallTime,
     pub(crate) occupancy: Occupancy,
     pub(crate) waiting: BTreeMap<Option<VoId>, u64>,
@@ -62,8 +62,8 @@ impl Sources {
     /// How the machines stand; `None` where nothing was heard of them lately.
     pub(crate) fn machines(&self, cx: &Cx, vos: &Vos, now: Now) -> Option<MachinesNow> {
         let rules = cx.config.advert.as_ref();
-        let (listed, told) = self.lately(&cx.config, now);
-        let said = told.map(|told| &told.occupancy);
+        let (listed, report) = self.lately(&cx.config, now);
+        let said = report.map(|report| &report.occupancy);
         let total = said
             .and_then(|said| said.total)
             .or(rules.and_then(|rules| rules.total))
@@ -76,9 +76,9 @@ impl Sources {
         let free = free
             .or(listed.map(|of| total.saturating_sub(sum(&of.held))))?
             .min(total);
-        let at = told.filter(|told| told.occupancy.free.is_some());
-        let at = at.map(|told| told.at).or(listed.map(|of| of.at))?;
-        let waiting = told.map_or(0, |told| sum(&told.waiting));
+        let at = report.filter(|report| report.occupancy.free.is_some());
+        let at = at.map(|report| report.at).or(listed.map(|of| of.at))?;
+        let waiting = report.map_or(0, |report| sum(&report.waiting));
         Some(MachinesNow {
             total,
             free,
@@ -93,18 +93,22 @@ impl Sources {
         config: &SiteConfig,
         now: Now,
     ) -> impl Iterator<Item = (&Option<(VoId, AccountPath)>, &u64)> {
-        let (_, told) = self.lately(config, now);
-        told.into_iter().flat_map(|told| &told.credits)
+        let (_, report) = self.lately(config, now);
+        report.into_iter().flat_map(|report| &report.credits)
     }
 
-    /// The last list, and what was told last, unless that was too long ago.
-    pub(crate) fn lately(&self, config: &SiteConfig, now: Now) -> (Option<&Listed>, Option<&Told>) {
+    /// The last list and the last report, each unless it is older than `timing.silence`.
+    pub(crate) fn lately(
+        &self,
+        config: &SiteConfig,
+        now: Now,
+    ) -> (Option<&Listed>, Option<&SchedulerReport>) {
         let silence = config.timing.silence;
         let is_fresh = |at| now.wall.since(at) <= silence || mutated!(FreeNeverOld);
-        let (listed, told) = (self.listed.as_ref(), self.told.as_ref());
+        let (listed, report) = (self.listed.as_ref(), self.report.as_ref());
         (
             listed.filter(|of| is_fresh(of.at)),
-            told.filter(|of| is_fresh(of.at)),
+            report.filter(|of| is_fresh(of.at)),
         )
     }
 

@@ -4,30 +4,30 @@ use std::collections::BTreeSet;
 
 use fairmesh_model::{ContentHash, SiteId, VoId};
 
-use super::offer::{Errand, Offer};
+use super::offer::{JobRequest, Offer};
 use super::rows::{Stage, Withdrawal};
 
 /// A call about jobs that are passed on.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ForwardCall {
     /// Find a place for this, with so many hops at most.
-    HandIn(Box<Errand>, Option<u8>),
+    HandIn(Box<JobRequest>, Option<u8>),
     /// What came of a job that was here to be handed to the batch system.
-    Settle(ContentHash, Came),
+    Settle(ContentHash, Settlement),
     /// Its user takes a job back that was handed in here.
     Withdraw(ContentHash),
     /// Whether a job that the batch system has was withdrawn from it.
     Withdrew(ContentHash, bool),
 }
 
-/// What the batch system says of a job.
+/// The batch system's verdict on a job that was handed to it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Came {
-    /// It has it, under this name of its own.
+pub enum Settlement {
+    /// It accepted the job, under this id.
     Submitted(String),
-    /// It has refused it, and surely does not run it: it is sent elsewhere.
+    /// It refused the job and certainly does not run it, so the job goes to another site. The text says why.
     Refused(String),
-    /// It is not known whether it has it: it is sent nowhere.
+    /// Whether it accepted the job is unknown, so the job goes nowhere else: two sites might run it.
     InDoubt(String),
 }
 

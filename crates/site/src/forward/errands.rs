@@ -3,17 +3,17 @@
 //!
 //! Invariant: what is answered is durable; a call that is repeated gets the same answer.
 
-use fairmesh_broker::forward::{Event as Arrived, State, TTL, TTL_MAX, Traveller};
+use fairmesh_broker::forward::{Event as Arrived, RoutedJob, State, TTL, TTL_MAX};
 use fairmesh_model::{ContentHash, Now, Signed, cbor};
 use serde_bytes::ByteBuf;
 
 use crate::event::Reply;
 use crate::forward::ForwardStats;
 use crate::forward::calls::{
-    Came, ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Withdrawn,
+    ForwardAnswer, ForwardCall, ForwardReply, ForwardedJob, HereJob, Settlement, Withdrawn,
 };
 use crate::forward::handler::ForwardHandler;
-use crate::forward::offer::{Errand, MISLEADING, OFFER_MAX, Offer};
+use crate::forward::offer::{JobRequest, MISLEADING, OFFER_MAX, Offer};
 use crate::forward::rows::Entry;
 use crate::forward::table::has_ended;
 use crate::forward::wire::{End, plain};
@@ -28,7 +28,7 @@ impl ForwardHandler<'_> {
         let reply = match (self.cx.clock.refuses_all(), call) {
             (Some(why), _) => Err(why),
             (None, ForwardCall::HandIn(job, ttl)) => self.hand_in(now, *job, ttl),
-            (None, ForwardCall::Settle(job, came)) => self.settle_job(now, job, came),
+            (None, ForwardCall::Settle(job, settlement)) => self.settle_job(now, job, settlement),
             (None, ForwardCall::Withdraw(job)) => self.withdraw_job(now, job),
             (None, ForwardCall::Withdrew(job, is_withdrawn)) => {
                 self.settle_withdrawal(job, is_withdrawn);
@@ -38,7 +38,7 @@ impl ForwardHandler<'_> {
         self.cx.reply(ticket, Reply::Forward(Box::new(reply)));
     }
 
-    fn hand_in(&mut self, now: Now, errand: Errand, ttl: Option<u8>) -> ForwardReply {
+    fn hand_in(&mut self, now: Now, errand: JobRequest, ttl: Option<u8>) -> ForwardReply {
         let asked = ContentHash::of(&cbor::to_vec(&errand));
         if let Some(known) = self.known_errand(&errand, asked)? {
             return Ok(ForwardAnswer::HandedIn(known));
@@ -65,7 +65,7 @@ impl ForwardHandler<'_> {
         };
         self.forward.insert(job, entry);
         self.forward.stats.handed_in += 1;
-        let job_in = Traveller {
+        let job_in = RoutedJob {
             job: job.to_string(),
             vo: vo.to_string(),
             ttl: ttl.unwrap_or(TTL).min(TTL_MAX),
@@ -82,7 +82,7 @@ impl ForwardHandler<'_> {
     /// The name of a job that was handed in before; an error where it cannot be handed in.
     fn known_errand(
         &self,
-        errand: &Errand,
+        errand: &JobRequest,
         asked: ContentHash,
     ) -> Result<Option<ContentHash>, String> {
         let bad = |why: &str| format!("job `{}`: {why}", errand.key.escape_debug());
@@ -115,31 +115,31 @@ impl ForwardHandler<'_> {
         Ok(None)
     }
 
-    fn settle_job(&mut self, now: Now, job: ContentHash, came: Came) -> ForwardReply {
+    fn settle_job(&mut self, now: Now, job: ContentHash, settlement: Settlement) -> ForwardReply {
         let name = job.to_string();
         let kept = self.forward.machine.kept(&name);
-        let Some(State::Here(traveller, _)) = kept.map(|kept| &kept.state) else {
+        let Some(State::Here(routed, _)) = kept.map(|kept| &kept.state) else {
             // Said before, and the answer was lost.
             return match self.forward.jobs.contains_key(&job) {
                 true => Ok(ForwardAnswer::Settled),
                 false => Err(format!("no job {name} is known here")),
             };
         };
-        let tried = traveller.tried.clone();
-        let end = match came {
-            Came::Refused(why) => {
+        let tried = routed.tried.clone();
+        let end = match settlement {
+            Settlement::Refused(why) => {
                 let places = self.places_of(now, &name);
                 self.step(now, Arrived::Refused(name, plain(&why), places), None);
                 return Ok(ForwardAnswer::Settled);
             }
-            Came::Submitted(batch) => {
+            Settlement::Submitted(batch) => {
                 self.forward.stats.submitted += 1;
                 End::Submitted {
                     site: self.cx.id,
                     batch: plain(&batch),
                 }
             }
-            Came::InDoubt(why) => {
+            Settlement::InDoubt(why) => {
                 self.forward.stats.failed += 1;
                 let why = plain(&why);
                 End::Failed { why, tried }

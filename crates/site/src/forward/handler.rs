@@ -1,18 +1,18 @@
 //! What members send and answer about jobs that are passed on.
 
 use fairmesh_broker::forward::{
-    Answer, Effect as Step, Event as Arrived, Sending, State, Traveller,
+    Answer, Effect as Step, Event as Arrived, RoutedJob, Sending, State,
 };
 use fairmesh_gossip::Gossip;
 use fairmesh_model::{ContentHash, Millis, Now, Role, Signed, SiteId};
 
 use super::wire;
-use super::wire::Told;
+use super::wire::HandOffReply;
 use crate::advert::sources::Sources;
 use crate::forward::offer::Offer;
 use crate::forward::rows::{Entry, Withdrawal, is_open};
-use crate::forward::table::{About, Asked, has_ended};
-use crate::forward::wire::{End, Message, Take, plain, read_forward, read_forward_told};
+use crate::forward::table::{About, PendingRequest, has_ended};
+use crate::forward::wire::{End, Message, Take, plain, read_forward, read_forward_reply};
 use crate::notice::Notice;
 use crate::parts::{Cx, Forwarding, Own, Vos};
 use crate::requests::{JOBS, numbered};
@@ -41,7 +41,7 @@ impl ForwardHandler<'_> {
         channel: Channel,
         bytes: &[u8],
     ) {
-        let told = match read_forward(bytes) {
+        let reply = match read_forward(bytes) {
             Some(Message::Take(take)) => self.take_job(now, from, channel, take),
             Some(Message::Ends(jobs)) => {
                 let ends = jobs.iter().map(|job| self.end_for(from, *job));
@@ -53,15 +53,15 @@ impl ForwardHandler<'_> {
                 let ends = jobs.iter().map(|job| self.end_of_withdrawn(from, *job));
                 Some(wire::ends(ends))
             }
-            None => Some(Told::Later),
+            None => Some(HandOffReply::Later),
         };
-        if let Some(told) = told {
-            self.answer_told(channel, &told);
+        if let Some(reply) = reply {
+            self.send_reply(channel, &reply);
         }
     }
 
-    fn answer_told(&mut self, channel: Channel, told: &Told) {
-        let bytes = wire::told(told);
+    fn send_reply(&mut self, channel: Channel, reply: &HandOffReply) {
+        let bytes = wire::reply_bytes(reply);
         self.cx.answer(channel, bytes);
     }
 
@@ -86,11 +86,17 @@ impl ForwardHandler<'_> {
     }
 
     /// The reply to a sender; `None` if the state machine replies later.
-    fn take_job(&mut self, now: Now, from: SiteId, channel: Channel, take: Take) -> Option<Told> {
+    fn take_job(
+        &mut self,
+        now: Now,
+        from: SiteId,
+        channel: Channel,
+        take: Take,
+    ) -> Option<HandOffReply> {
         if self.has_wrong_clock() {
-            return Some(Told::Later);
+            return Some(HandOffReply::Later);
         }
-        let declined = |why: &str| Some(Told::Declined(why.to_owned()));
+        let declined = |why: &str| Some(HandOffReply::Declined(why.to_owned()));
         let Ok(signed) = Signed::<Offer>::parse(&take.offer) else {
             return declined("it is not understood there (another release?)");
         };
@@ -103,27 +109,27 @@ impl ForwardHandler<'_> {
         // A charter that is on its way may make them members.
         if !held.is_some_and(|held| held.replica.is_member(from) && held.replica.is_member(origin))
         {
-            return Some(Told::Later);
+            return Some(HandOffReply::Later);
         }
         let is_known = self.forward.jobs.contains_key(&job);
         if let Some(why) = offer.unfit(now.wall).filter(|_| !is_known) {
             return declined(why);
         }
         if !is_known && self.forward.is_full(Some(from)) {
-            return Some(Told::Later);
+            return Some(HandOffReply::Later);
         }
         let refuse = self.objection(now, from, job, &offer);
         if let Some(why) = refuse.clone().filter(|_| !is_known) {
             let why = format!("a job: {why}");
             self.cx.notice(now.mono, Notice::Refused { vo, from, why });
         }
-        let traveller = Traveller {
+        let routed = RoutedJob {
             job: job.to_string(),
             vo: vo.to_string(),
             ttl: take.ttl,
             tried: take.tried,
         };
-        let is_taken = refuse.is_none() && self.forward.machine.takes(&traveller);
+        let is_taken = refuse.is_none() && self.forward.machine.takes(&routed);
         // Of no other it is asked where it could go, which takes long where it has many wishes.
         let places = match is_taken && !self.is_withdrawn(job) {
             true => self.places(now, &offer.job),
@@ -141,7 +147,7 @@ impl ForwardHandler<'_> {
         }
         let arrived = Arrived::FromSite {
             from: from.to_string(),
-            job: traveller,
+            job: routed,
             wanted_free,
             places,
             refuse,
@@ -209,20 +215,20 @@ impl ForwardHandler<'_> {
                     if let Ok(from) = to.parse() {
                         self.count_rate(now, from);
                     }
-                    self.answer_step(channel, &Told::Taken);
+                    self.answer_step(channel, &HandOffReply::Taken);
                 }
                 Step::Decline { why, .. } => {
                     self.forward.stats.declined += 1;
-                    self.answer_step(channel, &Told::Declined(plain(&why)));
+                    self.answer_step(channel, &HandOffReply::Declined(plain(&why)));
                 }
                 Step::Fail(..) => self.forward.stats.failed += 1,
             }
         }
     }
 
-    fn answer_step(&mut self, channel: Option<Channel>, told: &Told) {
+    fn answer_step(&mut self, channel: Option<Channel>, reply: &HandOffReply) {
         let channel = channel.expect("only messages are answered");
-        self.answer_told(channel, told);
+        self.send_reply(channel, reply);
     }
 
     /// Makes durable what is remembered of a job, without its offer once nothing is to be done for it.
@@ -278,7 +284,7 @@ impl ForwardHandler<'_> {
             return;
         };
         self.forward.stats.sent += 1;
-        let Traveller {
+        let RoutedJob {
             job, ttl, tried, ..
         } = sending.job;
         let about = About::Job(Answer {
@@ -305,36 +311,38 @@ impl ForwardHandler<'_> {
         self.forward.last_ask += 1;
         let id = numbered(JOBS, self.forward.last_ask);
         let at = now.mono;
-        self.forward.asks.insert(id, Asked { of, at, about });
+        self.forward
+            .asks
+            .insert(id, PendingRequest { of, at, about });
         let bytes = wire::message(message);
         self.cx.ask(of, id, bytes);
     }
 
     /// A member has answered, or has not.
-    pub(crate) fn take_told(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
+    pub(crate) fn take_reply(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         let asked = self.forward.asks.remove(&id);
-        let told = bytes.and_then(read_forward_told);
-        let (Some(Asked { of, about, .. }), Some(told)) = (asked, told) else {
+        let reply = bytes.and_then(read_forward_reply);
+        let (Some(PendingRequest { of, about, .. }), Some(reply)) = (asked, reply) else {
             return;
         };
         if of != from {
             return;
         }
-        match (about, told) {
-            (About::Job(answer), Told::Taken) => {
+        match (about, reply) {
+            (About::Job(answer), HandOffReply::Taken) => {
                 self.passed_on(&answer, from);
                 self.step(now, Arrived::Taken(answer), None);
             }
-            (About::Job(answer), Told::Declined(why)) => {
+            (About::Job(answer), HandOffReply::Declined(why)) => {
                 let places = self.places_of(now, &answer.job);
                 self.step(now, Arrived::Declined(answer, why, places), None);
             }
-            (About::Ends(jobs), Told::Ends(ends)) => {
+            (About::Ends(jobs), HandOffReply::Ends(ends)) => {
                 for (job, end) in jobs.into_iter().zip(ends) {
                     self.take_end(from, job, end, false);
                 }
             }
-            (About::Withdrawals(jobs), Told::Ends(ends)) => {
+            (About::Withdrawals(jobs), HandOffReply::Ends(ends)) => {
                 for (job, end) in jobs.into_iter().zip(ends) {
                     self.take_end(from, job, end, true);
                 }

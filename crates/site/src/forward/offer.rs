@@ -32,7 +32,7 @@ const WORD_BYTES_MAX: usize = 256;
 
 /// What a job asks for, as its user hands it in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Errand {
+pub struct JobRequest {
     /// In which VO.
     pub vo: VoId,
     /// Its user's name for it, which never means another job of his.
@@ -75,7 +75,7 @@ pub struct Offer {
     /// Nobody takes it after this.
     pub until: WallTime,
     /// What it asks for.
-    pub job: Errand,
+    pub job: JobRequest,
 }
 
 impl Document for Offer {
@@ -94,7 +94,7 @@ impl Document for Offer {
     }
 }
 
-/// What is said of a job that [`Errand::is_misleading`].
+/// What is said of a job that [`JobRequest::is_misleading`].
 pub(super) const MISLEADING: &str = "no user or queue begins with `-` or `.`, or has a `/`: commands take that for an option or a path";
 
 impl Offer {
@@ -112,7 +112,7 @@ impl Offer {
     }
 }
 
-impl Errand {
+impl JobRequest {
     /// Whether its user or queue could be taken for an option or a path by commands of sites that it goes to.
     pub(super) fn is_misleading(&self) -> bool {
         let mut words = [&self.user].into_iter().chain(&self.queue);

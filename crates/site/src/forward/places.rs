@@ -12,14 +12,14 @@ use fairmesh_broker::weigh::weigh;
 use fairmesh_broker::{Verdict, judge};
 use fairmesh_model::{Now, SiteId, VoId};
 
-use super::offer::Errand;
+use super::offer::JobRequest;
 use crate::advert::own::AdvertHandler;
 use crate::advert::part::Advert;
 use crate::forward::handler::ForwardHandler;
 
 impl ForwardHandler<'_> {
     /// Places for a job, this site among them where it takes jobs.
-    pub(super) fn places(&mut self, now: Now, job: &Errand) -> Vec<Place> {
+    pub(super) fn places(&mut self, now: Now, job: &JobRequest) -> Vec<Place> {
         // The owner may have left the VO since the job came.
         if !self.vos.contains_key(&job.vo) {
             return Vec::new();
@@ -71,7 +71,7 @@ impl ForwardHandler<'_> {
     /// The class that a sender wants for a job, if it is still free here.
     pub(super) fn wanted_free(
         &self,
-        (vo, job): (VoId, &Errand),
+        (vo, job): (VoId, &JobRequest),
         wanted: &str,
         places: &[Place],
     ) -> Option<String> {

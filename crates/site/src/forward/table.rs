@@ -25,7 +25,7 @@ const JOBS_OF_ONE_MAX: usize = JOBS_MAX / 8;
 
 /// A request that is under way.
 #[derive(Debug)]
-pub(super) struct Asked {
+pub(super) struct PendingRequest {
     pub(super) of: SiteId,
     pub(super) at: MonoTime,
     pub(super) about: About,
@@ -54,7 +54,7 @@ pub(crate) struct Forwarding {
     pub(super) to_withdraw: BTreeSet<ContentHash>,
     /// How many places of the table each sender fills.
     pub(super) filled: BTreeMap<Option<SiteId>, usize>,
-    pub(super) asks: BTreeMap<u64, Asked>,
+    pub(super) asks: BTreeMap<u64, PendingRequest>,
     pub(super) last_ask: u64,
     /// Jobs taken of each member in the minute that began then.
     pub(super) rates: BTreeMap<SiteId, (MonoTime, u32)>,

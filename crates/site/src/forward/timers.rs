@@ -8,7 +8,7 @@ use fairmesh_broker::forward::Event as Arrived;
 use fairmesh_model::{ContentHash, Millis, Now, SiteId};
 
 use super::rows;
-use super::table::{About, Asked};
+use super::table::{About, PendingRequest};
 use super::wire::{ENDS_MAX, Message};
 use crate::forward::handler::ForwardHandler;
 use crate::time::GC_GRACE;
@@ -72,7 +72,7 @@ impl ForwardHandler<'_> {
     fn collect_garbage(&mut self, now: Now) {
         let timeout = self.cx.config.timing.request_timeout;
         let forward = &mut self.forward;
-        let is_young = |asked: &Asked| now.mono < asked.at.after(timeout).after(timeout);
+        let is_young = |asked: &PendingRequest| now.mono < asked.at.after(timeout).after(timeout);
         forward.asks.retain(|_, asked| is_young(asked));
         let silence = self.cx.config.timing.silence;
         forward

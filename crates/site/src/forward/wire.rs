@@ -49,7 +49,7 @@ pub struct Take {
 
 /// What a member answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Told {
+pub enum HandOffReply {
     /// It is taken, and durable.
     Taken,
     /// It is not taken, and why.
@@ -89,12 +89,12 @@ pub(super) fn message(message: &Message) -> Vec<u8> {
     framed(JOBS, message)
 }
 
-pub(super) fn told(told: &Told) -> Vec<u8> {
-    framed(JOBS, told)
+pub(super) fn reply_bytes(reply: &HandOffReply) -> Vec<u8> {
+    framed(JOBS, reply)
 }
 
 /// As many ends as one frame holds; the others are not worked out.
-pub(super) fn ends(all: impl Iterator<Item = Option<End>>) -> Told {
+pub(super) fn ends(all: impl Iterator<Item = Option<End>>) -> HandOffReply {
     let mut left = BYTES_MAX - FRAME_BYTES;
     let fits = |end: &Option<End>| {
         let bytes = cbor::to_vec(end).len();
@@ -102,7 +102,7 @@ pub(super) fn ends(all: impl Iterator<Item = Option<End>>) -> Told {
         left = left.saturating_sub(bytes);
         fits
     };
-    Told::Ends(all.take_while(fits).collect())
+    HandOffReply::Ends(all.take_while(fits).collect())
 }
 
 /// Reads a message about jobs; nothing where it is none.
@@ -116,14 +116,16 @@ pub fn read_forward(bytes: &[u8]) -> Option<Message> {
 }
 
 /// Reads an answer about jobs; nothing where it is none.
-pub fn read_forward_told(bytes: &[u8]) -> Option<Told> {
-    let told = unframed(JOBS, bytes, BYTES_MAX)?;
-    let is_sound = match &told {
-        Told::Taken | Told::Later => true,
-        Told::Declined(why) => is_plain(why),
-        Told::Ends(ends) => ends.len() <= ENDS_MAX && ends.iter().flatten().all(End::is_sound),
+pub fn read_forward_reply(bytes: &[u8]) -> Option<HandOffReply> {
+    let reply = unframed(JOBS, bytes, BYTES_MAX)?;
+    let is_sound = match &reply {
+        HandOffReply::Taken | HandOffReply::Later => true,
+        HandOffReply::Declined(why) => is_plain(why),
+        HandOffReply::Ends(ends) => {
+            ends.len() <= ENDS_MAX && ends.iter().flatten().all(End::is_sound)
+        }
     };
-    is_sound.then_some(told)
+    is_sound.then_some(reply)
 }
 
 impl End {
@@ -195,26 +197,26 @@ mod tests {
         let end = |words: &str| {
             let why = words.to_owned();
             let tried = vec![tried("no")];
-            Told::Ends(vec![None, Some(End::Failed { why, tried })])
+            HandOffReply::Ends(vec![None, Some(End::Failed { why, tried })])
         };
         for good in [
-            Told::Taken,
-            Told::Later,
-            Told::Declined("no".to_owned()),
+            HandOffReply::Taken,
+            HandOffReply::Later,
+            HandOffReply::Declined("no".to_owned()),
             end("why"),
         ] {
-            let bytes = told(&good);
-            assert_eq!(read_forward_told(&bytes), Some(good));
+            let bytes = reply_bytes(&good);
+            assert_eq!(read_forward_reply(&bytes), Some(good));
             assert!(fairmesh_gossip::wire::Response::from_bytes(&bytes).is_err());
         }
         assert_eq!(
-            read_forward_told(&told(&end(&"x".repeat(WORDS_BYTES_MAX + 1)))),
+            read_forward_reply(&reply_bytes(&end(&"x".repeat(WORDS_BYTES_MAX + 1)))),
             None
         );
         let long = plain(&"a\nbé".repeat(WORDS_BYTES_MAX));
         assert_eq!((&long[..8], long.len()), ("abéabé", WORDS_BYTES_MAX));
         let end = end(&long);
-        assert_eq!(read_forward_told(&told(&end)), Some(end));
+        assert_eq!(read_forward_reply(&reply_bytes(&end)), Some(end));
         assert!(fairmesh_gossip::wire::Request::from_bytes(&bytes).is_err());
     }
 }

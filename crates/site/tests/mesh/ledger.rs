@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use fairmesh_model::Seq;
-use fairmesh_model::{AccountPath, ContentHash, Counters, Millis, StreamId, UsageRecord};
+use fairmesh_model::{AccountPath, ContentHash, Counters, IncarnationId, Millis, UsageRecord};
 use fairmesh_site::{Notice, Site};
 
 use crate::mesh::Mesh;
@@ -67,7 +67,7 @@ impl Ledger {
 pub(crate) struct State {
     pub(crate) view: ContentHash,
     documents: Option<ContentHash>,
-    heads: BTreeMap<StreamId, Seq>,
+    heads: BTreeMap<IncarnationId, Seq>,
     pub(crate) sums: Sums,
 }
 

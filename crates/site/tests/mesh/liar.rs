@@ -1,6 +1,6 @@
 //! A member that lies: it is in the charter, runs no node, and signs what it likes.
 
-use fairmesh_gossip::wire::{HeadItem, Probe, PullAnswer, Request, Response, Summary, Told};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, Probe, PullAnswer, Request, Response, Summary};
 use fairmesh_gossip::{Head, HeldRow, Kinds, PartKey, Replica};
 use fairmesh_model::{AccountPath, Counters, Incarnation, Span, WallTime};
 use fairmesh_site::{Event, Verdict};
@@ -130,7 +130,7 @@ impl Liar {
             });
             HeadItem {
                 head: ByteBuf::from(head.bytes.as_ref().expect("signed").to_vec()),
-                told: Told::Whole(of.collect()),
+                content: HeadContent::Whole(of.collect()),
             }
         };
         let heads = heads.iter().map(item);

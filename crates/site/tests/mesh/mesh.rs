@@ -175,7 +175,7 @@ impl Mesh {
                     }
                 }
             }
-            Effect::Judge { verdict, .. } => place.verdicts.push(verdict),
+            Effect::ReportValidation { verdict, .. } => place.verdicts.push(verdict),
             Effect::Ask { to, id, bytes } => {
                 place.sent.push(bytes.clone());
                 if let Some(liar) = self.liars.get(&to) {
@@ -258,7 +258,7 @@ impl Mesh {
                 self.asked.insert(channel, (from, id));
                 self.handle(
                     to,
-                    Event::Asked {
+                    Event::Requested {
                         from: sender,
                         bytes,
                         channel,

@@ -23,13 +23,13 @@ use serde::Deserialize;
 
 use crate::config::quantity::parse_moment;
 use crate::control::access::{Peer, hidden};
-use crate::control::beside::{Beside, Pieces, Wanted};
+use crate::control::blocking::{BlockingAnswer, CancelFlag, Pieces};
 use crate::control::error::ApiError;
 use crate::control::extract::Params;
 use crate::control::rests_on::rests_on;
 use crate::control::unread::until_read;
 use crate::control::{Shared, State};
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 use crate::record_log::{Filter, LogError, Only, RecordLog, find, summarise};
 use crate::sockets::Slot;
 
@@ -75,7 +75,7 @@ pub(in crate::control) async fn get(
     axum::extract::State(shared): State,
     Extension(peer): Extension<Peer>,
     Extension(slot): Extension<Arc<Slot>>,
-    beside: Beside,
+    blocking: BlockingAnswer,
     Params(query): Params<Query>,
 ) -> Result<Response, ApiError> {
     let log = shared.options.records.clone().ok_or_else(|| {
@@ -83,21 +83,21 @@ pub(in crate::control) async fn get(
             .hint("set `enabled = true` in [records] of its configuration, and start it again")
     })?;
     let mut filter = filter(&query)?;
-    let turn = slot.turn_after(shared.eyes.meet(peer.uid)).await;
+    let turn = slot.turn_after(shared.resolver.meet(peer.uid)).await;
     filter.corrected = shared.node().taken_back().await?;
     let own = turn.own();
-    let beside = beside.with(turn, shared.options.limits.sums_deadline);
-    let sight = shared.own_sight(peer).await;
+    let blocking = blocking.with(turn, shared.options.limits.sums_deadline);
+    let visibility = shared.own_sight(peer).await;
     if query.totals || query.by.is_some() {
-        if sight.hides(What::Usage) || sight.hides(What::Jobs) {
-            filter.only = Some(only(&shared, &sight, query.user.as_deref())?);
+        if visibility.hides(PrivateData::Usage) || visibility.hides(PrivateData::Jobs) {
+            filter.only = Some(only(&shared, &visibility, query.user.as_deref())?);
         }
-        let answer = sums(&shared, (log, beside), filter, query.by.as_deref()).await?;
+        let answer = sums(&shared, (log, blocking), filter, query.by.as_deref()).await?;
         return Ok(until_read(answer, own));
     }
     let mut most = query.limit.unwrap_or(RECORDS_DEFAULT).min(RECORDS_MAX);
-    if !sight.is_all() {
-        let only = only(&shared, &sight, query.user.as_deref()).map_err(|error| {
+    if !visibility.is_all() {
+        let only = only(&shared, &visibility, query.user.as_deref()).map_err(|error| {
             error.hint(
                 "single jobs of others are shown to those who may write (sockets.writers) or see all \
                  (privacy.readers); sums, where the owner does not hide them: add totals=true or by=",
@@ -106,15 +106,15 @@ pub(in crate::control) async fn get(
         filter.only = Some(only);
         most = most.min(OWN_MAX);
     }
-    let answer = records(&shared, (log, beside), filter, most).await?;
+    let answer = records(&shared, (log, blocking), filter, most).await?;
     Ok(until_read(answer, own))
 }
 
 /// The records that a reader sees of those that he asks for.
-fn only(shared: &Shared, sight: &Sight, wanted: Option<&str>) -> Result<Only, ApiError> {
-    let user = sight.user();
+fn only(shared: &Shared, visibility: &Visibility, wanted: Option<&str>) -> Result<Only, ApiError> {
+    let user = visibility.user();
     let user = user.ok_or_else(|| hidden("what belongs to users, of whom you are none"))?;
-    let accounts = sight.coordinates();
+    let accounts = visibility.coordinates();
     if let Some(other) = wanted.filter(|wanted| *wanted != user && accounts.is_empty()) {
         return Err(hidden(format!("what belongs to {other}")));
     }
@@ -157,23 +157,23 @@ fn filter(query: &Query) -> Result<Filter, ApiError> {
 
 async fn sums(
     shared: &Shared,
-    (log, beside): (Arc<RecordLog>, Beside),
+    (log, blocking): (Arc<RecordLog>, BlockingAnswer),
     filter: Filter,
     by: Option<&str>,
 ) -> Result<Response, ApiError> {
     let by = dimensions(by.unwrap_or_default())?;
     let rests_on = shared.node().ask(rests_on).await?;
-    let summed = move |wanted: &Wanted| {
-        let summary = reader(&log, wanted).and_then(|reader| summarise(&reader, &filter, &by));
+    let summed = move |cancel: &CancelFlag| {
+        let summary = reader(&log, cancel).and_then(|reader| summarise(&reader, &filter, &by));
         let summary = summary.map_err(|error| match error {
-            LogError::GaveWay if wanted.is() => {
+            LogError::GaveWay if !cancel.is_set() => {
                 ApiError::new(StatusCode::SERVICE_UNAVAILABLE, error)
             }
-            error => wanted.fault(error),
+            error => cancel.fault(error),
         })?;
         Ok(SummaryBody::from(&summary))
     };
-    beside.answer("accounting", rests_on, summed).await
+    blocking.answer("accounting", rests_on, summed).await
 }
 
 /// What sums are by, each once: every group holds a name for each.
@@ -192,14 +192,14 @@ fn dimensions(names: &str) -> Result<Vec<Dimension>, ApiError> {
 }
 
 /// Reads for as long as somebody wants it.
-fn reader(log: &RecordLog, wanted: &Wanted) -> Result<rusqlite::Connection, LogError> {
-    let wanted = wanted.clone();
-    log.reader_while(move || wanted.is())
+fn reader(log: &RecordLog, cancel: &CancelFlag) -> Result<rusqlite::Connection, LogError> {
+    let cancel = cancel.clone();
+    log.reader_while(move || !cancel.is_set())
 }
 
 async fn records(
     shared: &Shared,
-    (log, beside): (Arc<RecordLog>, Beside),
+    (log, blocking): (Arc<RecordLog>, BlockingAnswer),
     filter: Filter,
     most: u32,
 ) -> Result<Response, ApiError> {
@@ -215,11 +215,11 @@ async fn records(
         Some(_) => OWN_PIECES_MAX,
         None => PIECES_MAX,
     };
-    Ok(beside.streamed(waiting_max, move |wanted, pieces| {
+    Ok(blocking.streamed(waiting_max, move |cancel, pieces| {
         let read =
-            reader(&log, wanted).and_then(|reader| write(&reader, &filter, most, &head, pieces));
+            reader(&log, cancel).and_then(|reader| write(&reader, &filter, most, &head, pieces));
         if let Err(error) = read.map_err(|error| error.to_string())
-            && wanted.is()
+            && !cancel.is_set()
         {
             tracing::error!(error, "job records could not be listed");
             // The reader sees that the answer broke off.

@@ -32,7 +32,7 @@ use crate::control::{ApiError, Params, Shared};
 use crate::driver::Disk;
 use crate::lookup::LookupStats;
 use crate::network::NetworkStats;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 use crate::record_log::LogStats;
 use quota::QuotaSample;
 
@@ -92,10 +92,10 @@ pub(crate) struct Wanted {
 /// Answers a scrape over `control.sock`.
 pub(crate) async fn get(
     State(shared): State<Arc<Shared>>,
-    sight: Sight,
+    visibility: Visibility,
     Params(wanted): Params<Wanted>,
 ) -> Result<impl IntoResponse, ApiError> {
-    let text = text(&shared, sight.hides(What::Usage), wanted.sites).await?;
+    let text = text(&shared, visibility.hides(PrivateData::Usage), wanted.sites).await?;
     Ok(answer(text))
 }
 

@@ -1,6 +1,6 @@
 //! A head that a member pushes without its content, and who hears of it.
 
-use fairmesh_gossip::wire::{HeadItem, Probe, PullAnswer, Push, Request, Response, Told};
+use fairmesh_gossip::wire::{HeadContent, HeadItem, Probe, PullAnswer, Push, Request, Response};
 use fairmesh_gossip::{Head, Kinds, PartKey, Replica};
 use fairmesh_model::{Counters, Incarnation, Span};
 
@@ -88,8 +88,8 @@ fn sign(member: &Member, vo: VoId, at: WallTime, incarnation: u64) -> (Vec<u8>, 
         panic!("the first comes without its content");
     };
     let parts = parts.into_iter().map(|(key, bytes)| (key, bytes.into()));
-    let told = Told::Whole(parts.collect());
-    (push, HeadItem { head, told })
+    let content = HeadContent::Whole(parts.collect());
+    (push, HeadItem { head, content })
 }
 
 /// Answers as a member does that holds what the asker does and this head.

@@ -130,7 +130,7 @@ async fn a_peer_whose_messages_are_rejected_is_disconnected_and_the_reason_is_to
                     from, message_id, ..
                 } => {
                     let verdict = Verdict::Reject;
-                    b.send(NetworkCommand::Judge {
+                    b.send(NetworkCommand::ReportValidation {
                         message_id,
                         from,
                         verdict,

@@ -36,7 +36,7 @@ impl Ready {
     }
 
     fn ops_of(&mut self, writes: Vec<Write>, rows: impl FnOnce() -> Vec<Write>) -> Vec<Op> {
-        self.round.took(vec![Effect::Persist(writes)]);
+        self.round.push_effects(vec![Effect::Persist(writes)]);
         let disk_op = |step| match step {
             Step::Disk(op) => op,
             Step::Do(effect) => panic!("nobody asked for {effect:?}"),

@@ -12,7 +12,7 @@ use fairmesh_quota::price::{Hours, Pricing};
 use fairmesh_site::{HoldCall, OwnerQuota, Pattern, SiteConfig};
 
 use crate::check::Run;
-use crate::facts::{Asked, EXPIRES_AFTER, owner_of};
+use crate::facts::{EXPIRES_AFTER, HoldContext, owner_of};
 use crate::invariants::clocks_were_wrong;
 use crate::oracle::Documents;
 use crate::oracle::rights::Job;
@@ -120,7 +120,7 @@ const PRICES: [u32; 2] = [700_000, 1_400_000];
 
 impl Run {
     /// A call, as the oracle sees it.
-    pub(super) fn asked(&self, node: usize, vo: usize, call: HoldCall) -> Asked {
+    pub(super) fn asked(&self, node: usize, vo: usize, call: HoldCall) -> HoldContext {
         let (place, now) = (self.world.node(node), self.world.now_at(node));
         let (config, id) = (&place.config, self.ids[vo]);
         let record = &call.record;
@@ -146,7 +146,7 @@ impl Run {
             owner: owner.and_then(|owner| owner.mode),
             is_exempt: call.is_exempt || owner.is_some_and(|of| of.is_off || is_named(of)),
         });
-        Asked {
+        HoldContext {
             node,
             vo,
             ticket: 0,

@@ -4,8 +4,8 @@
 
 use std::collections::BTreeSet;
 
-use fairmesh_gossip::wire::{HeadItem, Told};
-use fairmesh_gossip::{Absorbed, Replica, Seen};
+use fairmesh_gossip::wire::{HeadContent, HeadItem};
+use fairmesh_gossip::{Absorbed, ReceivedAt, Replica};
 use fairmesh_model::{HashSecret, Millis, MonoTime, Now, SigningKey, SiteId, Window};
 use fairmesh_usage::{Paths, Table as UsageTable};
 use serde_bytes::ByteBuf;
@@ -45,8 +45,8 @@ struct Machine {
     disk: Disk,
 }
 
-fn seen() -> Seen {
-    Seen {
+fn received() -> ReceivedAt {
+    ReceivedAt {
         now: Now {
             mono: MonoTime(0),
             wall: WallTime(1 << 50),
@@ -104,7 +104,7 @@ impl Machine {
                 });
                 let item = HeadItem {
                     head: ByteBuf::from(head.bytes.as_ref().expect("a head").to_vec()),
-                    told: Told::Whole(of.collect()),
+                    content: HeadContent::Whole(of.collect()),
                 };
                 (site, item)
             })
@@ -114,7 +114,9 @@ impl Machine {
 
     fn take(&mut self, item: &HeadItem) {
         let own = key(self.site).site_id();
-        let taken = self.replica.take_item(&KINDS, seen(), own, item.clone());
+        let taken = self
+            .replica
+            .take_item(&KINDS, received(), own, item.clone());
         let mut counted = Counted::default();
         if let Absorbed::Changed(change) = taken.expect("an honest head")
             && change.head.body().site == own

@@ -82,7 +82,7 @@ fn list(mesh: &mut Mesh, node: usize, jobs: &[(&str, u32)]) {
 }
 
 fn tell(mesh: &mut Mesh, node: usize, occupancy: Occupancy) {
-    let call = AdvertCall::Tell(occupancy);
+    let call = AdvertCall::Report(occupancy);
     mesh.handle(node, Event::Advert { ticket: 1, call });
 }
 

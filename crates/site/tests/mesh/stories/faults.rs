@@ -260,7 +260,7 @@ fn fault_07_a_vo_named_ten_thousand_times_costs_a_look_up_and_need_full_ends() {
     });
     let (from, channel) = (site_id(1), 7);
     let wall = mesh.now(0);
-    let event = Event::Asked {
+    let event = Event::Requested {
         from,
         bytes: probe.to_bytes(),
         channel,
@@ -278,7 +278,7 @@ fn fault_07_a_vo_named_ten_thousand_times_costs_a_look_up_and_need_full_ends() {
     let wanted = vec![(site_id(1), Incarnation(1), names)];
     let bytes = Request::Parts { vo, wanted }.to_bytes();
     assert!(bytes.len() < 1_000, "{} bytes", bytes.len());
-    let event = Event::Asked {
+    let event = Event::Requested {
         from,
         bytes,
         channel,

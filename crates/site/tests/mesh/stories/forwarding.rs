@@ -5,9 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_model::{AccountPath, ContentHash, Millis, Signed, cbor};
 use fairmesh_site::{
-    AdvertRules, Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules,
-    Message, Occupancy, Offer, Reply, Stage, Table, Take, Told, Withdrawal, read_forward,
-    read_forward_told,
+    AdvertRules, End, Event, ForwardAnswer, ForwardCall, ForwardReply, ForwardRules, HandOffReply,
+    JobRequest, Message, Occupancy, Offer, Reply, Settlement, Stage, Table, Take, Withdrawal,
+    read_forward, read_forward_reply,
 };
 
 use crate::mesh::{CALM, Mesh, ROUGH};
@@ -38,7 +38,7 @@ pub(super) fn free(mesh: &mut Mesh, node: usize, cpus: u64) {
         free: Some(cpus),
         ..Occupancy::default()
     };
-    let call = fairmesh_site::AdvertCall::Tell(occupancy);
+    let call = fairmesh_site::AdvertCall::Report(occupancy);
     mesh.handle(node, Event::Advert { ticket: 1, call });
 }
 
@@ -61,8 +61,8 @@ pub(super) fn tell_all(mesh: &mut Mesh) {
     }
 }
 
-pub(super) fn errand(mesh: &Mesh, key: &str) -> Errand {
-    Errand {
+pub(super) fn errand(mesh: &Mesh, key: &str) -> JobRequest {
+    JobRequest {
         vo: mesh.vo,
         key: key.to_owned(),
         user: "ann".to_owned(),
@@ -99,8 +99,8 @@ pub(super) fn hand_in(mesh: &mut Mesh, key: &str) -> ContentHash {
     }
 }
 
-pub(super) fn settle(mesh: &mut Mesh, node: usize, job: ContentHash, came: Came) {
-    let answer = call(mesh, node, ForwardCall::Settle(job, came));
+pub(super) fn settle(mesh: &mut Mesh, node: usize, job: ContentHash, settlement: Settlement) {
+    let answer = call(mesh, node, ForwardCall::Settle(job, settlement));
     assert_eq!(answer, Some(Ok(ForwardAnswer::Settled)));
 }
 
@@ -137,7 +137,7 @@ fn a_job_goes_to_the_best_site_that_takes_it_and_its_user_learns_where_it_went()
         assert_eq!(stage(&mesh, 0, job), Some(Stage::Passed(site_id(2))));
         // Handed in again it is the same job, and another one under its key is refused.
         assert_eq!(hand_in(&mut mesh, "j1"), job);
-        let other = Errand {
+        let other = JobRequest {
             cpus: 5,
             ..errand(&mesh, "j1")
         };
@@ -146,8 +146,13 @@ fn a_job_goes_to_the_best_site_that_takes_it_and_its_user_learns_where_it_went()
         assert!(why.contains("this key is another job's"), "{why}");
 
         let batch = "4711".to_owned();
-        settle(&mut mesh, 2, job, Came::Submitted(batch.clone()));
-        settle(&mut mesh, 2, job, Came::Submitted("repeated".to_owned()));
+        settle(&mut mesh, 2, job, Settlement::Submitted(batch.clone()));
+        settle(
+            &mut mesh,
+            2,
+            job,
+            Settlement::Submitted("repeated".to_owned()),
+        );
         mesh.run(MINUTE);
         let site = site_id(2);
         let end = Stage::Ended(End::Submitted { site, batch });
@@ -206,7 +211,7 @@ fn nothing_is_taken_without_consent_and_the_next_best_is_asked() {
             (site, said.as_str()),
             (1, "it takes 2 jobs a minute of one sender")
         );
-        let large = Errand {
+        let large = JobRequest {
             cpus: 5,
             ..errand(&mesh, "j4")
         };
@@ -236,7 +241,12 @@ fn members_that_claim_to_be_free_and_refuse_cost_a_job_its_hops_at_most() {
             assert!(holders.len() <= 1, "{holders:?}");
             for node in holders {
                 refusals.push(node);
-                settle(&mut mesh, node, job, Came::Refused("I lied".to_owned()));
+                settle(
+                    &mut mesh,
+                    node,
+                    job,
+                    Settlement::Refused("I lied".to_owned()),
+                );
             }
         }
         // Four hops: the fourth may not send it on.
@@ -273,13 +283,13 @@ fn hand_over(mesh: &mut Mesh, node: usize, batch: &mut Batch) {
             .get(&job.id)
             .is_some_and(|has| has.contains(&(node, job.visit)));
         if job.is_withdrawn && !was_submitted {
-            let came = Came::Refused("its user has taken it back".to_owned());
-            call(mesh, node, ForwardCall::Settle(job.id, came));
+            let settlement = Settlement::Refused("its user has taken it back".to_owned());
+            call(mesh, node, ForwardCall::Settle(job.id, settlement));
             continue;
         }
         batch.entry(job.id).or_default().insert((node, job.visit));
-        let came = Came::Submitted(format!("{node}.{}", job.visit));
-        call(mesh, node, ForwardCall::Settle(job.id, came));
+        let settlement = Settlement::Submitted(format!("{node}.{}", job.visit));
+        call(mesh, node, ForwardCall::Settle(job.id, settlement));
     }
 }
 
@@ -433,20 +443,25 @@ fn a_site_that_has_lost_a_job_says_so_to_who_asks() {
 }
 
 /// Sends a message about jobs in a member's name.
-pub(super) fn say(mesh: &mut Mesh, from: usize, to: usize, message: &Message) -> Option<Told> {
+pub(super) fn say(
+    mesh: &mut Mesh,
+    from: usize,
+    to: usize,
+    message: &Message,
+) -> Option<HandOffReply> {
     let bytes = [&[4], &cbor::to_vec(message)[..]].concat();
     let (from, channel) = (site_id(from), 999);
     mesh.nodes[to].sent.clear();
     mesh.handle(
         to,
-        Event::Asked {
+        Event::Requested {
             from,
             bytes,
             channel,
         },
     );
     let mut sent = mesh.nodes[to].sent.iter();
-    sent.find_map(|bytes| read_forward_told(bytes))
+    sent.find_map(|bytes| read_forward_reply(bytes))
 }
 
 /// What a node has sent last of a job that is on its way.
@@ -493,9 +508,9 @@ fn whoever_was_offered_a_job_before_can_neither_erase_it_nor_take_it_back() {
         assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
         // With fewer hops it could have been on its way; but it is here, and later it has ended.
         let fewer = Message::Take(Take { ttl: 1, ..take });
-        assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(Told::Taken));
-        settle(&mut mesh, 3, job, Came::Submitted("4711".to_owned()));
-        let ended = Told::Declined("it has ended".to_owned());
+        assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(HandOffReply::Taken));
+        settle(&mut mesh, 3, job, Settlement::Submitted("4711".to_owned()));
+        let ended = HandOffReply::Declined("it has ended".to_owned());
         assert_eq!(say(&mut mesh, 1, 3, &fewer), Some(ended));
         mesh.restart(3);
         mesh.run(MINUTE);
@@ -513,7 +528,7 @@ fn a_job_that_was_changed_on_its_way_is_declined() {
         let job = hand_in(&mut mesh, "j1");
         let take = taken_from(&mesh, 0);
         mesh.run(Millis::from_secs(1));
-        settle(&mut mesh, 2, job, Came::Submitted(String::new()));
+        settle(&mut mesh, 2, job, Settlement::Submitted(String::new()));
         // B has it, and makes another one of it in A's name.
         let claimed = Signed::<Offer>::parse(&take.offer).expect("an offer");
         let mut forged = claimed.claimed().clone();
@@ -529,7 +544,7 @@ fn a_job_that_was_changed_on_its_way_is_declined() {
             });
             let told = say(&mut mesh, 2, 1, &take);
             let why = "its origin has not signed it".to_owned();
-            assert_eq!(told, Some(Told::Declined(why)));
+            assert_eq!(told, Some(HandOffReply::Declined(why)));
             assert_eq!(here(&mesh, 1), []);
         }
     });

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 use fairmesh_broker::forward::Tried;
 use fairmesh_model::{ContentHash, Millis, Signed, WallTime};
 use fairmesh_site::{
-    Came, End, Errand, Event, ForwardAnswer, ForwardCall, ForwardRules, Message, Offer, Stage,
-    Table, Take, Told, read_forward,
+    End, Event, ForwardAnswer, ForwardCall, ForwardRules, HandOffReply, JobRequest, Message, Offer,
+    Settlement, Stage, Table, Take, read_forward,
 };
 
 use super::forwarding::{
@@ -26,7 +26,12 @@ fn leave(mesh: &mut Mesh, node: usize) {
 }
 
 /// B hands over a job of its own, issued then.
-fn offered(mesh: &Mesh, job: Errand, issued: WallTime, tried: Vec<Tried>) -> (ContentHash, Take) {
+fn offered(
+    mesh: &Mesh,
+    job: JobRequest,
+    issued: WallTime,
+    tried: Vec<Tried>,
+) -> (ContentHash, Take) {
     let offer = Offer {
         origin: site_id(1),
         issued,
@@ -46,7 +51,7 @@ fn offered(mesh: &Mesh, job: Errand, issued: WallTime, tried: Vec<Tried>) -> (Co
 
 /// One that no site has the CPUs for, so that it fails where it comes, with much that was tried before.
 fn stuffed(mesh: &Mesh, key: &str) -> (ContentHash, Take) {
-    let job = Errand {
+    let job = JobRequest {
         cpus: 4_000_000_000,
         ..errand(mesh, key)
     };
@@ -66,7 +71,7 @@ fn take_any(mesh: &mut Mesh) {
     configure(mesh, 2, Some(any));
 }
 
-fn stuffed_at_c(mesh: &mut Mesh, key: &str) -> (ContentHash, Option<Told>) {
+fn stuffed_at_c(mesh: &mut Mesh, key: &str) -> (ContentHash, Option<HandOffReply>) {
     let (job, take) = stuffed(mesh, key);
     let told = say(mesh, 1, 2, &Message::Take(take));
     (job, told)
@@ -80,7 +85,12 @@ fn a_job_of_a_vo_that_was_left_is_given_up_and_stops_nobody() {
         mesh.run(Millis::from_secs(1));
         assert_eq!(here(&mesh, 2), [job]);
         leave(&mut mesh, 2);
-        settle(&mut mesh, 2, job, Came::Refused("it fails".to_owned()));
+        settle(
+            &mut mesh,
+            2,
+            job,
+            Settlement::Refused("it fails".to_owned()),
+        );
         let end = stage(&mesh, 2, job);
         assert!(
             matches!(end, Some(Stage::Ended(End::Failed { .. }))),
@@ -105,7 +115,7 @@ fn an_answer_about_long_ends_is_read_and_all_are_told_in_time() {
     let mut left = Vec::new();
     for number in 0..40 {
         let (job, told) = stuffed_at_c(&mut mesh, &format!("j{number}"));
-        assert_eq!(told, Some(Told::Taken));
+        assert_eq!(told, Some(HandOffReply::Taken));
         left.push(job);
     }
     // One that is asked for 64 times costs no more.
@@ -113,11 +123,15 @@ fn an_answer_about_long_ends_is_read_and_all_are_told_in_time() {
         for ask in [Message::Ends(asked.clone()), Message::Withdraw(asked)] {
             let told = say(&mut mesh, 1, 2, &ask);
             let sent = mesh.nodes[2].sent.iter().map(Vec::len).max();
-            assert!(matches!(told, Some(Told::Ends(_))), "{sent:?} bytes");
+            assert!(
+                matches!(told, Some(HandOffReply::Ends(_))),
+                "{sent:?} bytes"
+            );
         }
     }
     for _ in 0..40 {
-        let Some(Told::Ends(ends)) = say(&mut mesh, 1, 2, &Message::Ends(left.clone())) else {
+        let Some(HandOffReply::Ends(ends)) = say(&mut mesh, 1, 2, &Message::Ends(left.clone()))
+        else {
             panic!("it can be read");
         };
         assert!(matches!(ends.first(), Some(Some(End::Failed { .. }))));
@@ -143,9 +157,9 @@ fn what_was_tried_takes_of_its_senders_room_until_it_is_forgotten() {
         let mut taken = 0;
         for number in 0..300 {
             match stuffed_at_c(mesh, &format!("j{round}.{number}")).1 {
-                Some(Told::Taken) => taken += 1,
+                Some(HandOffReply::Taken) => taken += 1,
                 other => {
-                    assert_eq!(other, Some(Told::Later));
+                    assert_eq!(other, Some(HandOffReply::Later));
                     break;
                 }
             }
@@ -172,7 +186,7 @@ fn a_clock_that_is_ahead_for_a_minute_forgets_no_job_and_hands_none_in() {
     let mut mesh = found(1, 3);
     let job = hand_in(&mut mesh, "j1");
     mesh.run(Millis::from_secs(1));
-    settle(&mut mesh, 2, job, Came::Submitted("4711".to_owned()));
+    settle(&mut mesh, 2, job, Settlement::Submitted("4711".to_owned()));
     for node in [0, 2, 0, 2] {
         mesh.nodes[node].ahead_ms = DAY.times(3).0;
         mesh.run(MINUTE);
@@ -195,7 +209,7 @@ fn a_clock_that_is_ahead_at_a_start_forgets_no_job() {
     let mut mesh = found(1, 3);
     let job = hand_in(&mut mesh, "j1");
     mesh.run(Millis::from_secs(1));
-    settle(&mut mesh, 2, job, Came::Submitted("4711".to_owned()));
+    settle(&mut mesh, 2, job, Settlement::Submitted("4711".to_owned()));
     mesh.stop(2);
     mesh.nodes[2].ahead_ms = DAY.times(3).0;
     mesh.restart(2);
@@ -214,14 +228,14 @@ fn an_offer_that_is_dated_ahead_is_declined_and_not_remembered() {
     let issued = mesh.now(1).wall.after(DAY.times(365));
     let (_, take) = offered(&mesh, errand(&mesh, "j1"), issued, Vec::new());
     let told = say(&mut mesh, 1, 2, &Message::Take(take));
-    assert!(matches!(told, Some(Told::Declined(_))), "{told:?}");
+    assert!(matches!(told, Some(HandOffReply::Declined(_))), "{told:?}");
     assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
     // A clock that is a little ahead is nobody's fault.
     let issued = mesh.now(1).wall.after(MINUTE);
     let (_, take) = offered(&mesh, errand(&mesh, "j1"), issued, Vec::new());
     assert_eq!(
         say(&mut mesh, 1, 2, &Message::Take(take)),
-        Some(Told::Taken)
+        Some(HandOffReply::Taken)
     );
 }
 
@@ -241,7 +255,7 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
     };
     // At A and at C one waits of which the end is not known.
     for node in [0, 2] {
-        let waits = Errand {
+        let waits = JobRequest {
             cpus: 350,
             ..errand(&mesh, "waits")
         };
@@ -249,7 +263,7 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
         assert!(matches!(waits, Some(Ok(_))), "{waits:?}");
         mesh.run(Millis::from_secs(1));
     }
-    let large = Errand {
+    let large = JobRequest {
         cpus: 5_000,
         ..errand(&mesh, "failed")
     };
@@ -264,7 +278,7 @@ fn who_takes_a_failed_job_back_again_and_again_has_nobody_asked() {
     }
     assert!(asked(&mesh, 0) <= 2, "{}", asked(&mesh, 0));
     let (job, told) = stuffed_at_c(&mut mesh, "j1");
-    assert_eq!(told, Some(Told::Taken));
+    assert_eq!(told, Some(HandOffReply::Taken));
     let mut asks = 0;
     for _ in 0..100 {
         say(&mut mesh, 1, 2, &Message::Withdraw(vec![job]));
@@ -295,7 +309,7 @@ fn a_job_that_nobody_hands_over_within_a_day_is_begun_no_more() {
         &mut mesh,
         2,
         job,
-        Came::Refused("it is too late".to_owned()),
+        Settlement::Refused("it is too late".to_owned()),
     );
     mesh.run(MINUTE.times(20));
     // Nobody else has been asked.
@@ -307,7 +321,7 @@ fn a_job_that_nobody_hands_over_within_a_day_is_begun_no_more() {
 #[test]
 fn words_that_a_command_takes_for_an_option_or_a_path_are_no_names() {
     let mut mesh = found(1, 3);
-    let named = |user: &str, queue: Option<&str>| Errand {
+    let named = |user: &str, queue: Option<&str>| JobRequest {
         user: user.to_owned(),
         queue: queue.map(str::to_owned),
         ..errand(&mesh, "j1")
@@ -324,14 +338,14 @@ fn words_that_a_command_takes_for_an_option_or_a_path_are_no_names() {
         let refused = call(&mut mesh, 0, ForwardCall::HandIn(Box::new(bad), None));
         assert!(matches!(refused, Some(Err(_))), "{refused:?}");
         let told = say(&mut mesh, 1, 2, &Message::Take(take));
-        assert!(matches!(told, Some(Told::Declined(_))), "{told:?}");
+        assert!(matches!(told, Some(HandOffReply::Declined(_))), "{told:?}");
     }
     assert_eq!(mesh.nodes[2].count_rows(Table::Forwarded), 0);
     // Nor is a class what its sender calls so, where the site has none.
     let (_, take) = offered(&mesh, errand(&mesh, "j1"), mesh.now(1).wall, Vec::new());
     let class = "--nodelist=all".to_owned();
     let told = say(&mut mesh, 1, 2, &Message::Take(Take { class, ..take }));
-    assert_eq!(told, Some(Told::Taken));
+    assert_eq!(told, Some(HandOffReply::Taken));
     let classes = mesh.nodes[2].site.forwarded_here().map(|job| job.class);
     assert_eq!(classes.collect::<Vec<_>>(), [""]);
 }
@@ -385,7 +399,7 @@ fn a_job_that_comes_back_to_where_it_was_handed_in_is_still_its_users() {
         ttl: take.ttl - 1,
         ..take
     });
-    assert_eq!(say(&mut mesh, 2, 0, &back), Some(Told::Taken));
+    assert_eq!(say(&mut mesh, 2, 0, &back), Some(HandOffReply::Taken));
     let known = mesh.nodes[0].site.forwarded_job(job).expect("it is known");
     assert!(known.is_own && known.from.contains(&site_id(2)));
     // However many others there are, those of this site's users are listed first.
@@ -394,7 +408,7 @@ fn a_job_that_comes_back_to_where_it_was_handed_in_is_still_its_users() {
         let (other, take) = offered(&mesh, errand(&mesh, &key), mesh.now(1).wall, Vec::new());
         assert_eq!(
             say(&mut mesh, 1, 0, &Message::Take(take)),
-            Some(Told::Taken)
+            Some(HandOffReply::Taken)
         );
         let known = mesh.nodes[0].site.forwarded_job(other);
         assert!(known.is_some_and(|known| !known.is_own));

@@ -206,7 +206,7 @@ fn what_a_member_does_wrong_is_said_once_a_minute_and_hides_nothing_else() {
             vos: Vec::new(),
         });
         let (bytes, channel) = (probe.to_bytes(), 1_000 + number);
-        let asked = Event::Asked {
+        let asked = Event::Requested {
             from,
             bytes,
             channel,
@@ -385,7 +385,7 @@ proptest! {
         let before = state(&mesh, 0).sums;
         for bytes in offered {
             let (from, vo) = (site_id(1), mesh.vo);
-            mesh.handle(0, Event::Asked { from, bytes: bytes.clone(), channel: 0 });
+            mesh.handle(0, Event::Requested { from, bytes: bytes.clone(), channel: 0 });
             for id in 0..40 {
                 mesh.handle(0, Event::Answered { from, id, bytes: Some(bytes.clone()) });
             }

@@ -26,7 +26,7 @@ fn charter_without(last: &Signed<Charter>, node: usize) -> Signed<Charter> {
 /// What node 0 answers to a site.
 fn answer_to(mesh: &mut Mesh, from: SiteId, request: &Request) -> Response {
     let (now, bytes) = (mesh.now(0), request.to_bytes());
-    let asked = Event::Asked {
+    let asked = Event::Requested {
         from,
         bytes,
         channel: 1_000_000,

@@ -37,7 +37,7 @@ fn tell(mesh: &mut Mesh, node: usize, free: u64, waiting: &[(&str, &str, u64)]) 
         waiting: waiting.collect(),
         ..Occupancy::default()
     };
-    let call = AdvertCall::Tell(occupancy);
+    let call = AdvertCall::Report(occupancy);
     mesh.handle(node, Event::Advert { ticket: 1, call });
 }
 

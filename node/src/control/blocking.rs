@@ -1,9 +1,9 @@
-//! Work for an answer that takes long: on a thread of its own, and only while somebody waits for it.
+//! Long work for an answer: on a blocking thread, and only while the client waits.
 //!
-//! Invariant: whoever asked has his turn until the work has ended, also where he is gone by then, so nobody has more of it
-//! under way than his turns. The work is told to end when its time is over, the client has hung up, or the server has
-//! dropped the request because the node stops; a runtime that waits for its threads then waits for no answer.
-//! Deliberately not here: what is worked out.
+//! Invariant: a client's turn lasts until the work has ended, even if the client is gone by then, so a client never has
+//! more work running than it has turns. The work is cancelled when its time is over, the client has hung up, or the
+//! server has dropped the request because the node stops; so a stopping runtime does not wait for answers.
+//! Deliberately not here: what is computed.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -31,22 +31,22 @@ use crate::sockets::Turn;
 /// Holds true from when the client of a connection has closed it.
 pub(super) type HungUp = watch::Receiver<bool>;
 
-/// Pieces of a streamed answer, for whoever makes them on a thread that may block.
+/// Pieces of a streamed answer, sent from a blocking thread.
 pub(super) type Pieces = mpsc::Sender<io::Result<Bytes>>;
 
-/// Who waits for an answer, and for how long.
+/// The client's turn for one answer, how to learn that the client has hung up, and the deadline.
 #[derive(Debug)]
-pub(super) struct Beside {
+pub(super) struct BlockingAnswer {
     turn: Option<Arc<Turn>>,
     hung_up: Option<HungUp>,
     time_max: Duration,
 }
 
-/// Whether somebody still waits: whoever does holds what this points to. Cheap to share.
+/// Set when no client waits for the answer any more: the waiting task owns the value that this points to. Cheap to clone.
 #[derive(Debug, Clone)]
-pub(super) struct Wanted(Weak<()>);
+pub(super) struct CancelFlag(Weak<()>);
 
-impl FromRequestParts<Arc<Shared>> for Beside {
+impl FromRequestParts<Arc<Shared>> for BlockingAnswer {
     type Rejection = std::convert::Infallible;
 
     async fn from_request_parts(
@@ -61,8 +61,8 @@ impl FromRequestParts<Arc<Shared>> for Beside {
     }
 }
 
-impl Beside {
-    /// The same, with this turn and so much time.
+impl BlockingAnswer {
+    /// The same, with another turn and deadline.
     pub(super) fn with(self, turn: Turn, time_max: Duration) -> Self {
         Self {
             turn: Some(Arc::new(turn)),
@@ -71,10 +71,10 @@ impl Beside {
         }
     }
 
-    /// Works something out, which is to look now and then whether it is still wanted.
+    /// Runs `work`, which must check the flag from time to time.
     pub(super) async fn run<T: Send + 'static>(
         self,
-        work: impl FnOnce(&Wanted) -> T + Send + 'static,
+        work: impl FnOnce(&CancelFlag) -> T + Send + 'static,
     ) -> Result<T, ApiError> {
         let Self {
             turn,
@@ -82,10 +82,10 @@ impl Beside {
             time_max,
         } = self;
         let waiting = Arc::new(());
-        let wanted = Wanted(Arc::downgrade(&waiting));
+        let cancel = CancelFlag(Arc::downgrade(&waiting));
         let worked = tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            work(&wanted)
+            work(&cancel)
         });
         tokio::select! {
             worked = worked => worked.map_err(ApiError::internal),
@@ -103,37 +103,37 @@ impl Beside {
         self,
         what: &'static str,
         rests_on: RestsOn,
-        make: impl FnOnce(&Wanted) -> Result<T, ApiError> + Send + 'static,
+        make: impl FnOnce(&CancelFlag) -> Result<T, ApiError> + Send + 'static,
     ) -> Result<Response, ApiError> {
-        let written = self.run(move |wanted| {
+        let written = self.run(move |cancel| {
             let answer = Answer {
                 schema: format!("fairmesh.{what}/1"),
                 rests_on,
-                body: make(wanted)?,
+                body: make(cancel)?,
             };
             let mut text = Text {
                 bytes: Vec::new(),
-                wanted,
+                cancel,
             };
-            serde_json::to_writer(&mut text, &answer).map_err(|error| wanted.fault(error))?;
+            serde_json::to_writer(&mut text, &answer).map_err(|error| cancel.fault(error))?;
             Ok::<_, ApiError>(text.bytes)
         });
         Ok(json(written.await??))
     }
 
-    /// An answer that is sent while it is made. It takes as long as its reader, and ends with him.
+    /// An answer that is sent while it is made. There is no deadline: it ends with its reader.
     pub(super) fn streamed(
         self,
         waiting_max: usize,
-        make: impl FnOnce(&Wanted, &Pieces) + Send + 'static,
+        make: impl FnOnce(&CancelFlag, &Pieces) + Send + 'static,
     ) -> Response {
         let Self { turn, hung_up, .. } = self;
         let waiting = Arc::new(());
-        let wanted = Wanted(Arc::downgrade(&waiting));
+        let cancel = CancelFlag(Arc::downgrade(&waiting));
         let (pieces, mut sent) = mpsc::channel(waiting_max);
         tokio::task::spawn_blocking(move || {
             let _turn = turn;
-            make(&wanted, &pieces);
+            make(&cancel, &pieces);
         });
         let stream = futures::stream::poll_fn(move |context| {
             let _waiting = &waiting;
@@ -149,18 +149,18 @@ fn json(body: impl Into<Body>) -> Response {
     ([(CONTENT_TYPE, "application/json")], body.into()).into_response()
 }
 
-impl Wanted {
-    /// Whether it does.
-    pub(super) fn is(&self) -> bool {
-        self.0.strong_count() > 0
+impl CancelFlag {
+    /// Whether the work should end.
+    pub(super) fn is_set(&self) -> bool {
+        self.0.strong_count() == 0
     }
 
-    /// Why it failed: the node is at fault only where it was still wanted. Users hang up as often as they like, and the
-    /// log is read by people.
+    /// The error of work that failed: an internal error only while a client waited. Clients hang up often, and these
+    /// errors must not fill the log.
     pub(super) fn fault(&self, error: impl Display) -> ApiError {
-        match self.is() {
-            true => ApiError::internal(error),
-            false => nobody_waits(),
+        match self.is_set() {
+            false => ApiError::internal(error),
+            true => nobody_waits(),
         }
     }
 }
@@ -169,15 +169,15 @@ fn nobody_waits() -> ApiError {
     ApiError::new(StatusCode::REQUEST_TIMEOUT, "the client has hung up")
 }
 
-/// A text that is written while somebody waits for it.
+/// A text whose writing fails once the answer is cancelled.
 struct Text<'a> {
     bytes: Vec<u8>,
-    wanted: &'a Wanted,
+    cancel: &'a CancelFlag,
 }
 
 impl Write for Text<'_> {
     fn write(&mut self, more: &[u8]) -> io::Result<usize> {
-        if !self.wanted.is() {
+        if self.cancel.is_set() {
             return Err(io::Error::other("nobody waits for the answer any more"));
         }
         self.bytes.extend_from_slice(more);
@@ -189,7 +189,7 @@ impl Write for Text<'_> {
     }
 }
 
-/// Ends when the client has hung up; where nobody tells, never.
+/// Ends when the client has hung up; never, if nothing watches the socket.
 async fn gone(hung_up: Option<HungUp>) {
     if let Some(mut hung_up) = hung_up
         && hung_up.wait_for(|gone| *gone).await.is_ok()
@@ -199,8 +199,8 @@ async fn gone(hung_up: Option<HungUp>) {
     std::future::pending().await
 }
 
-/// Serves a client to the end, and tells when he has closed his socket: what he waited for is not wanted any more then, and
-/// what he has reported counts all the same.
+/// Serves a client to the end, and signals when the client has closed its socket. That cancels the answers that it
+/// waited for; what it has reported counts all the same.
 pub(super) async fn watched<T>(
     served: impl Future<Output = T>,
     socket: io::Result<OwnedFd>,
@@ -222,13 +222,13 @@ pub(super) async fn watched<T>(
     }
 }
 
-/// Ends when the other side of a socket has closed it. One that has only said all that it has to say waits for an answer.
+/// Ends when the other side has closed a socket. A client that has only shut down writing still waits for an answer.
 async fn closed(socket: OwnedFd) -> io::Result<()> {
     let socket = std::os::unix::net::UnixStream::from(socket);
     socket.set_nonblocking(true)?;
     let socket = UnixStream::from_std(socket)?;
     while !socket.ready(Interest::WRITABLE).await?.is_write_closed() {
-        // Nothing is written here: that there is room is forgotten, so that the next to be heard is something else.
+        // The socket stays writable. Clearing its readiness makes the next wait end only on a new event.
         let full = || Err::<(), _>(io::ErrorKind::WouldBlock.into());
         let _ = socket.try_io(Interest::WRITABLE, full);
     }
@@ -244,8 +244,8 @@ mod tests {
     use super::*;
     use crate::sockets::{SlotLimits, Slots, Trusted};
 
-    fn beside(turn: Option<Turn>, hung_up: Option<HungUp>, time_max: Duration) -> Beside {
-        Beside {
+    fn blocking(turn: Option<Turn>, hung_up: Option<HungUp>, time_max: Duration) -> BlockingAnswer {
+        BlockingAnswer {
             turn: turn.map(Arc::new),
             hung_up,
             time_max,
@@ -254,11 +254,11 @@ mod tests {
 
     const LONG: Duration = Duration::from_secs(3_600);
 
-    /// Goes on until it is not wanted, and says when it begins.
-    fn endless(began: std_mpsc::Sender<()>) -> impl FnOnce(&Wanted) + Send + 'static {
-        move |wanted| {
+    /// Runs until it is cancelled, and signals its start.
+    fn endless(began: std_mpsc::Sender<()>) -> impl FnOnce(&CancelFlag) + Send + 'static {
+        move |cancel| {
             began.send(()).expect("the test waits");
-            while wanted.is() {
+            while !cancel.is_set() {
                 std::thread::yield_now();
             }
         }
@@ -276,7 +276,7 @@ mod tests {
         let (tell, hung_up) = watch::channel(false);
         let (began, begun) = std_mpsc::channel();
         let turn = Some(slot.turn().await);
-        let work = tokio::spawn(beside(turn, Some(hung_up), LONG).run(endless(began)));
+        let work = tokio::spawn(blocking(turn, Some(hung_up), LONG).run(endless(began)));
         tokio::task::spawn_blocking(move || begun.recv())
             .await
             .expect("no panic")
@@ -296,11 +296,11 @@ mod tests {
         for time_max in [Duration::from_millis(10), LONG] {
             let (began, begun) = std_mpsc::channel();
             let (ends, ended) = std_mpsc::channel();
-            let work = move |wanted: &Wanted| {
-                endless(began)(wanted);
+            let work = move |cancel: &CancelFlag| {
+                endless(began)(cancel);
                 ends.send(()).expect("the test waits");
             };
-            let work = tokio::spawn(beside(None, None, time_max).run(work));
+            let work = tokio::spawn(blocking(None, None, time_max).run(work));
             tokio::task::spawn_blocking(move || begun.recv())
                 .await
                 .expect("no panic")
@@ -320,21 +320,21 @@ mod tests {
     #[tokio::test]
     async fn work_that_nobody_wants_any_more_is_no_fault_of_the_node() {
         let waiting = Arc::new(());
-        let wanted = Wanted(Arc::downgrade(&waiting));
-        let status = |wanted: &Wanted| {
+        let cancel = CancelFlag(Arc::downgrade(&waiting));
+        let status = |cancel: &CancelFlag| {
             let mut text = Text {
                 bytes: Vec::new(),
-                wanted,
+                cancel,
             };
             let written =
-                serde_json::to_writer(&mut text, "a").map_err(|error| wanted.fault(error));
+                serde_json::to_writer(&mut text, "a").map_err(|error| cancel.fault(error));
             written.map_err(|error| error.into_response().status())
         };
-        assert_eq!(status(&wanted), Ok(()));
-        let broken = wanted.fault("the disk").into_response();
+        assert_eq!(status(&cancel), Ok(()));
+        let broken = cancel.fault("the disk").into_response();
         assert_eq!(broken.status(), StatusCode::INTERNAL_SERVER_ERROR);
         drop(waiting);
-        assert_eq!(status(&wanted), Err(StatusCode::REQUEST_TIMEOUT));
+        assert_eq!(status(&cancel), Err(StatusCode::REQUEST_TIMEOUT));
     }
 
     #[tokio::test]

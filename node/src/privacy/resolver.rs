@@ -43,7 +43,7 @@ pub struct Eyes {
     directory: fn(u32) -> Option<String>,
 }
 
-impl Eyes {
+impl VisibilityResolver {
     /// By what the owner says at each time.
     pub fn new(access: CurrentAccess) -> Self {
         Self::asking(access, name_of)
@@ -73,7 +73,7 @@ impl Eyes {
     }
 
     /// The same, where what is his own is shown whatever is hidden.
-    pub(crate) async fn own_sight(&self, uid: Option<u32>, view: Arc<View>) -> Sight {
+    pub(crate) async fn own_sight(&self, uid: Option<u32>, view: Arc<View>) -> Visibility {
         self.looking(uid, uid, view).await
     }
 
@@ -88,9 +88,9 @@ impl Eyes {
         let owned = Arc::clone(&self.owned);
         let own = move |user: &str, view: &Arc<View>| Owned::of(&owned, user, view);
         if privacy.hide.is_empty() || !matches!(reader, Reader::User(_)) {
-            return Sight::new(privacy, reader, view, own);
+            return Visibility::new(privacy, reader, view, own);
         }
-        let made = tokio::task::spawn_blocking(move || Sight::new(privacy, reader, view, own));
+        let made = tokio::task::spawn_blocking(move || Visibility::new(privacy, reader, view, own));
         made.await.expect("paths are compared without a panic")
     }
 
@@ -99,10 +99,10 @@ impl Eyes {
         &self,
         uid: Option<u32>,
         view: Arc<View>,
-        what: What,
+        what: PrivateData,
     ) -> BTreeSet<u32> {
-        let sight = self.sight(uid, view).await;
-        let listed = tokio::task::spawn_blocking(move || sight.entries(what));
+        let visibility = self.visibility(uid, view).await;
+        let listed = tokio::task::spawn_blocking(move || visibility.entries(what));
         listed.await.expect("paths are compared without a panic")
     }
 

@@ -1,34 +1,34 @@
-//! Gossip on one connection.
+//! Gossip on the primary one of several connections with a peer.
 //!
-//! Invariant: of several connections with one peer (two, where both have dialled at once) a node pushes on
-//! one, the first on which it heard the peer, and takes what comes on all. gossipsub 0.50.1 hands a
-//! peer's messages to whichever connection is ready. So a GRAFT could overtake the subscription that it needs, and
-//! is dropped without a word: the peer pushes nothing to a node that counts on it, and neither finds out. And a
-//! subscription could go to a connection that the peer refuses, which it does after the handshake, while the other stays.
+//! Invariant: a node pushes on one connection with a peer, the first on which it received something, and accepts
+//! messages on all of them. There are two where both peers dialled at once. gossipsub 0.50.1 gives a peer's messages
+//! to whichever connection is ready. So a GRAFT could overtake the subscription that it needs; the peer then drops it
+//! silently and pushes nothing, and neither side notices. A subscription could also go to a connection that the peer
+//! refuses after the handshake, while the other connection stays.
 
 use std::task::{Context, Poll};
 
 use libp2p::swarm::handler::ConnectionEvent;
 use libp2p::swarm::{ConnectionHandler, ConnectionHandlerEvent, SubstreamProtocol};
 
-/// gossipsub's handler of a connection, which opens no stream of its own before it may.
-pub(crate) struct Line<H: ConnectionHandler> {
+/// gossipsub's handler of a connection. It opens no outbound stream before the connection is the primary one.
+pub(crate) struct PrimaryConnectionHandler<H: ConnectionHandler> {
     inner: H,
     pushes: bool,
-    /// The stream that gossipsub has asked for meanwhile. It takes it to be on its way, and does not ask again.
+    /// The stream that gossipsub requested before. gossipsub considers it pending and does not request it again.
     asked: Option<SubstreamProtocol<H::OutboundProtocol, H::OutboundOpenInfo>>,
 }
 
-/// What the handler is told.
+/// A command of the behaviour to the handler.
 #[derive(Debug)]
-pub(crate) enum ToLine<E> {
-    /// This connection is the one to push on.
+pub(crate) enum HandlerCommand<E> {
+    /// This connection is the primary one: push on it.
     Push,
-    /// What gossipsub says.
+    /// A command of gossipsub.
     Inner(E),
 }
 
-impl<H: ConnectionHandler> Line<H> {
+impl<H: ConnectionHandler> PrimaryConnectionHandler<H> {
     pub(crate) fn new(inner: H) -> Self {
         Self {
             inner,
@@ -38,11 +38,11 @@ impl<H: ConnectionHandler> Line<H> {
     }
 }
 
-impl<H: ConnectionHandler> ConnectionHandler for Line<H>
+impl<H: ConnectionHandler> ConnectionHandler for PrimaryConnectionHandler<H>
 where
     H::OutboundProtocol: Send,
 {
-    type FromBehaviour = ToLine<H::FromBehaviour>;
+    type FromBehaviour = HandlerCommand<H::FromBehaviour>;
     type ToBehaviour = H::ToBehaviour;
     type InboundProtocol = H::InboundProtocol;
     type OutboundProtocol = H::OutboundProtocol;
@@ -81,8 +81,8 @@ where
 
     fn on_behaviour_event(&mut self, event: Self::FromBehaviour) {
         match event {
-            ToLine::Push => self.pushes = true,
-            ToLine::Inner(event) => self.inner.on_behaviour_event(event),
+            HandlerCommand::Push => self.pushes = true,
+            HandlerCommand::Inner(event) => self.inner.on_behaviour_event(event),
         }
     }
 
