@@ -19,7 +19,7 @@ use fairmesh_model::clean;
 
 use super::RunArgs;
 use crate::attempt::{
-    Asking, Attempt, Came, Life, answer as answer_of, make_private, private_file, status,
+    Asking, Attempt, AttemptState, Life, answer as answer_of, make_private, private_file, status,
 };
 use crate::output::Exit;
 

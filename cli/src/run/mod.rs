@@ -32,7 +32,7 @@ use fairmesh_node::log::say;
 use fairmesh_node::lookup::{LookupConfig, LookupServer};
 use fairmesh_node::network::NetworkConfig;
 use fairmesh_node::page::PageServer;
-use fairmesh_node::privacy::{Access, Eyes};
+use fairmesh_node::privacy::{Access, VisibilityResolver};
 use fairmesh_node::record_log::RecordLog;
 use fairmesh_node::refused::Refused;
 use fairmesh_node::serve::Serving;
@@ -308,7 +308,7 @@ async fn start_servers(
         mode: config.sockets.lookup_mode,
         slots: config.sockets.lookup_slots,
         trusted: control::trusted(&settings),
-        eyes: Some(Eyes::new(control::current_access(&settings))),
+        resolver: Some(VisibilityResolver::new(control::current_access(&settings))),
         ..LookupConfig::default()
     };
     let (threads, socket) = (lookup_threads()?, config.sockets.lookup.clone());

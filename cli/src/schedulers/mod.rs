@@ -211,7 +211,7 @@ pub(crate) fn slurm_pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
 pub fn loops(config: &Config) -> LoopSet {
     let mut loops = LoopSet::default();
     if let Some(table) = config.slurm.as_ref().filter(|table| table.with_node) {
-        slurm_pair(table, config).start(true, true, &mut beside);
+        slurm_pair(table, config).start(true, true, &mut loops);
     }
     let with_node = |system: &&Known| (system.with_node)(config) == Some(true);
     for system in KNOWN.iter().filter(with_node) {

@@ -471,9 +471,7 @@ impl Forwarder {
         };
         places.retain(|place| {
             let is_here = place.site == self.site;
-            place.utility > 0
-                && (!is_here || place.class != class)
-                && (is_here || routed.ttl > 0)
+            place.utility > 0 && (!is_here || place.class != class) && (is_here || routed.ttl > 0)
         });
         match places.is_empty() {
             true => out.push(assign(job, &class)),

@@ -11,7 +11,7 @@ use fairmesh_model::{Factor, HistoryRule, Severity, VoId};
 use fairmesh_site::Rule;
 
 use super::Config;
-use crate::privacy::What;
+use crate::privacy::PrivateData;
 use crate::users::Writer;
 
 impl Config {

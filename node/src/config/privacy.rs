@@ -11,7 +11,7 @@ use toml::Spanned;
 
 use super::names::{RawWriter, is_user_name, users};
 use super::text::{FileError, Source};
-use crate::privacy::{Privacy, What};
+use crate::privacy::{Privacy, PrivateData};
 use crate::users::Writer;
 
 /// `[privacy]` as it is written.
@@ -56,7 +56,7 @@ pub(super) fn checked(
 #[cfg(test)]
 mod tests {
     use crate::config::tests::with_physics;
-    use crate::privacy::What;
+    use crate::privacy::PrivateData;
     use crate::users::Writer;
 
     #[test]

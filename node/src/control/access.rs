@@ -19,7 +19,7 @@ use super::error::ApiError;
 use super::extract::whole;
 use super::unread::until_read;
 use super::{ControlSettings, Shared};
-use crate::privacy::{CurrentAccess, Sight};
+use crate::privacy::{CurrentAccess, Visibility};
 use crate::sockets::{Slot, Trusted};
 
 /// Largest body of a question: a job with what it requires, or a quote for one.

@@ -71,7 +71,7 @@ pub use rests_on::rests_on;
 use crate::driver::NodeHandle;
 use crate::lookup::LookupStats;
 use crate::network::Throttle;
-use crate::privacy::{Access, Eyes};
+use crate::privacy::{Access, VisibilityResolver};
 use crate::projection::ProjectionName;
 use crate::record_log::RecordLog;
 use crate::refused::Refused;
@@ -183,7 +183,7 @@ pub(crate) type State = axum::extract::State<Arc<Shared>>;
 impl Shared {
     pub(crate) fn new(options: ControlOptions) -> Self {
         Self {
-            eyes: Eyes::new(access::current(&options.settings)),
+            resolver: VisibilityResolver::new(access::current(&options.settings)),
             options,
             started: Instant::now(),
             loops: Loops::default(),

@@ -15,7 +15,7 @@ use super::error::ApiError;
 use super::extract::{Params, Wanted, parse_path};
 use super::moment::{Moment, fraction};
 use super::rests_on::answer;
-use crate::privacy::{Sight, What, account_at};
+use crate::privacy::{PrivateData, Visibility, account_at};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

@@ -17,12 +17,12 @@ use fairmesh_model::{AccountPath, Origin, Share, VoId};
 use serde::Deserialize;
 
 use super::State;
-use super::beside::{Beside, Wanted};
+use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::{Page, Params, Wanted as Whom, parse_path};
 use super::moment::{Moment, fraction};
 use super::priority::places;
-use crate::privacy::{Sight, What};
+use crate::privacy::{PrivateData, Visibility};
 
 /// Most entries of one answer: some 100 MB of JSON.
 const ENTRIES_MAX: usize = 200_000;

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use fairmesh_api::words::timestamp;
 use fairmesh_fairshare::{EntryId, Order};
 
-use super::seen::Seen;
+use super::page_data::PageData;
 use super::sites;
 use super::usage::EntryUsage;
 use crate::control::fraction;

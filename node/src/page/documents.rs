@@ -5,7 +5,7 @@ use fairmesh_model::WallTime;
 use maud::{Markup, html};
 
 use super::html::{csv_link, date};
-use super::seen::Seen;
+use super::page_data::PageData;
 
 /// The section of the page.
 pub(super) fn section(data: &PageData) -> Markup {

@@ -8,7 +8,7 @@ use maud::{Markup, html};
 
 use super::figures::{Figures, hours, percent};
 use super::html::{csv_link, entry_link, page as framed};
-use super::seen::Seen;
+use super::page_data::PageData;
 use super::table::{self, Sort};
 use super::usage::{EntryUsage, Usage};
 use super::{chart, documents, icicle, sites};

@@ -6,7 +6,7 @@ use maud::{Markup, html};
 
 use super::figures::Figures;
 use super::html::page as framed;
-use super::seen::Seen;
+use super::page_data::PageData;
 use super::table;
 
 /// Entries that are shown.

@@ -15,11 +15,11 @@ use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::Refused;
 use super::document::Document;
-use super::seen::{Gathered, Seen};
+use super::page_data::{Gathered, PageData};
 use super::usage::Usage;
 use crate::control::namesakes::{self, Held};
 use crate::control::{Moment, Shared, metrics, status};
-use crate::privacy::What;
+use crate::privacy::PrivateData;
 
 /// How long what the node says of itself is shown as now.
 const FRESH_FOR: Duration = Duration::from_secs(1);
@@ -83,7 +83,7 @@ impl Page {
     pub(super) fn is_private(&self) -> bool {
         let settings = self.shared.options.settings.borrow();
         let hide = &settings.access.privacy.hide;
-        hide.contains(&What::Usage) || hide.contains(&What::Priority)
+        hide.contains(&PrivateData::Usage) || hide.contains(&PrivateData::Priority)
     }
 
     /// Makes something of what there is now, when it is its turn.
@@ -191,7 +191,7 @@ impl Page {
         let measured = async {
             let mut last = self.metrics.lock().await;
             let access = Arc::clone(&self.shared.options.settings.borrow().access);
-            let hides_usage = access.privacy.hide.contains(&What::Usage);
+            let hides_usage = access.privacy.hide.contains(&PrivateData::Usage);
             let is_fresh = |of: &&Metrics| {
                 let is_same = (of.hides_usage, of.sites) == (hides_usage, sites);
                 of.taken.elapsed() < FRESH_FOR && is_same

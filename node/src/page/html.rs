@@ -10,7 +10,7 @@ use fairmesh_api::words::{age, timestamp};
 use fairmesh_model::{Millis, WallTime};
 use maud::{DOCTYPE, Markup, html};
 
-use super::seen::Seen;
+use super::page_data::PageData;
 
 const DAY_MS: u64 = 86_400_000;
 

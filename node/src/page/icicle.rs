@@ -9,7 +9,7 @@ use maud::{Markup, html};
 
 use super::figures::{Balance, Figures, percent};
 use super::html::entry_link;
-use super::seen::Seen;
+use super::page_data::PageData;
 
 /// Rows below the entry that is looked at.
 const ROWS: usize = 4;

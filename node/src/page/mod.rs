@@ -20,7 +20,7 @@ mod find;
 mod gather;
 mod html;
 mod icicle;
-mod seen;
+mod page_data;
 mod server;
 mod sites;
 mod table;
@@ -47,8 +47,8 @@ pub use server::{CONNECTIONS_MAX, PageServer};
 
 use crate::control::metrics;
 use gather::Page;
-use seen::Seen;
-use usage::Behind;
+use page_data::PageData;
+use usage::EntryUsage;
 
 /// The style sheet.
 const STYLE: &str = include_str!("page.css");

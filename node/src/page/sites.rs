@@ -9,7 +9,7 @@ use fairmesh_model::Millis;
 use maud::{Markup, html};
 
 use super::html::csv_link;
-use super::seen::Seen;
+use super::page_data::PageData;
 
 /// A site as it is shown.
 pub(super) struct Row {

@@ -11,7 +11,7 @@ use serde::Deserialize;
 use super::chart;
 use super::figures::{Figures, hours, percent};
 use super::html::entry_link;
-use super::seen::Seen;
+use super::page_data::PageData;
 
 /// Rows of one page.
 const ROWS_MAX: usize = 100;

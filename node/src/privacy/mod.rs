@@ -5,7 +5,7 @@
 //! system), and which part of an answer a handler leaves out.
 
 mod access;
-mod eyes;
+mod resolver;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use fairmesh_site::{Account, View};
 use serde::Deserialize;
 
 pub use access::{Access, CurrentAccess};
-pub use eyes::Eyes;
+pub use resolver::VisibilityResolver;
 
 /// A kind of data that an owner can hide from users whom it does not concern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Deserialize)]

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use fairmesh_model::AccountPath;
 use fairmesh_site::View;
 
-use super::{CurrentAccess, Privacy, Reader, Sight, What, own_entries};
+use super::{CurrentAccess, Privacy, PrivateData, Reader, Visibility, own_entries};
 use crate::users::name_of;
 
 /// How long a name of a user is remembered: a directory may be slow, and he may ask a thousand times a second.
@@ -26,7 +26,7 @@ type Names = BTreeMap<u32, (Instant, Option<String>)>;
 /// Entries of users that are remembered at most; with more all are forgotten. Of most users it is a handful, of some 100 bytes.
 const ENTRIES_MAX: usize = 200_000;
 
-/// What of one tree is each user's own.
+/// PrivateData of one tree is each user's own.
 #[derive(Debug, Default)]
 struct Owned {
     view: Weak<View>,
@@ -34,9 +34,9 @@ struct Owned {
     entries: usize,
 }
 
-/// What a socket knows of those who ask.
+/// PrivateData a socket knows of those who ask.
 #[derive(Debug, Clone)]
-pub struct Eyes {
+pub struct VisibilityResolver {
     access: CurrentAccess,
     names: Arc<Mutex<Names>>,
     owned: Arc<Mutex<Owned>>,
@@ -60,14 +60,14 @@ impl VisibilityResolver {
     }
 
     /// The owner's word, where it hides `what` from `uid`.
-    pub(crate) fn hidden(&self, uid: Option<u32>, what: What) -> Option<Arc<Privacy>> {
+    pub(crate) fn hidden(&self, uid: Option<u32>, what: PrivateData) -> Option<Arc<Privacy>> {
         let access = self.access.get();
         let is_hidden = access.privacy.hide.contains(&what) && !access.may_read_all(uid);
         is_hidden.then(|| Arc::clone(&access.privacy))
     }
 
-    /// What `uid` sees of a tree. Where nothing is hidden nobody is asked for his name.
-    pub(crate) async fn sight(&self, uid: Option<u32>, view: Arc<View>) -> Sight {
+    /// PrivateData `uid` sees of a tree. Where nothing is hidden nobody is asked for his name.
+    pub(crate) async fn visibility(&self, uid: Option<u32>, view: Arc<View>) -> Visibility {
         let is_open = self.access.get().privacy.hide.is_empty();
         self.looking(uid.filter(|_| !is_open), uid, view).await
     }
@@ -77,7 +77,7 @@ impl VisibilityResolver {
         self.looking(uid, uid, view).await
     }
 
-    async fn looking(&self, named: Option<u32>, uid: Option<u32>, view: Arc<View>) -> Sight {
+    async fn looking(&self, named: Option<u32>, uid: Option<u32>, view: Arc<View>) -> Visibility {
         let access = self.access.get();
         let privacy = Arc::clone(&access.privacy);
         let reader = match (access.may_read_all(uid), named) {
@@ -137,7 +137,7 @@ impl VisibilityResolver {
 }
 
 impl Owned {
-    /// What of `view` is the user's own, worked out where it is not known. The lock is not held over that.
+    /// PrivateData of `view` is the user's own, worked out where it is not known. The lock is not held over that.
     fn of(owned: &Mutex<Self>, user: &str, view: &Arc<View>) -> Arc<[AccountPath]> {
         let lock = || owned.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |owned: &Self| owned.view.as_ptr() == Arc::as_ptr(view);

@@ -125,12 +125,13 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
         ASKED.fetch_add(1, Ordering::Relaxed);
         (uid == 4_001).then(|| "ann".to_owned())
     };
-    for (hide, asked) in [(&[][..], 0), (&[What::Usage], 1)] {
+    for (hide, asked) in [(&[][..], 0), (&[PrivateData::Usage], 1)] {
         let access = Arc::new(Access {
             privacy: privacy(hide),
             ..Access::default()
         });
-        let eyes = Eyes::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
+        let resolver =
+            VisibilityResolver::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
         // Who sees all, and whom the kernel does not name, need no name.
         for uid in [Some(0), None, Some(4_001)] {
             resolver.meet(uid).await;
@@ -146,11 +147,13 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
 async fn what_is_a_users_own_is_worked_out_once_for_each_tree() {
     let directory = |uid: u32| Some(format!("user-{uid}")).filter(|_| uid > 4_000);
     let access = Arc::new(Access {
-        privacy: privacy(&[What::Usage]),
+        privacy: privacy(&[PrivateData::Usage]),
         ..Access::default()
     });
-    let eyes = Eyes::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
-    let own = async |uid, view: &Arc<View>| eyes.sight(Some(uid), Arc::clone(view)).await.own;
+    let resolver =
+        VisibilityResolver::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
+    let own =
+        async |uid, view: &Arc<View>| resolver.visibility(Some(uid), Arc::clone(view)).await.own;
     let (view, next) = (view(), view());
     let first = own(4_001, &view).await;
     for again in [

@@ -20,7 +20,7 @@ pub(super) struct Gathered {
 }
 
 /// What one page shows.
-pub(super) struct Seen {
+pub(super) struct PageData {
     pub(super) moment: Moment,
     pub(super) said: Arc<Gathered>,
     /// What the node does not find of itself, because it takes a look at all usage.
