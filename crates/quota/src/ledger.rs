@@ -8,6 +8,7 @@
 //! told it what he holds of it.
 
 mod ask;
+mod claim;
 mod commit;
 mod demand;
 mod hold;
@@ -26,9 +27,11 @@ use serde::{Deserialize, Serialize};
 use crate::grants::{Grants, SliceId};
 use crate::mark::{Mark, State};
 use crate::row::{Cell, Row};
+use claim::OwnClaim;
 use demand::Demand;
 
 pub use ask::Want;
+pub use claim::Claim;
 pub use commit::Committed;
 pub use hold::HoldRequest;
 pub use trust::Offer;
@@ -83,6 +86,8 @@ pub struct Ledger {
     /// What running jobs are promised beyond what they hold, by account.
     promised: BTreeMap<AccountPath, u64>,
     demand: BTreeMap<AccountPath, Demand>,
+    /// Jobs that lack rights which the VO has.
+    claims: BTreeMap<JobKey, OwnClaim>,
     /// What is held for jobs that are not known any more: their marks were lost, their holds were published.
     lost: BTreeMap<SliceId, u64>,
     /// Sites that have contradicted themselves.
@@ -136,6 +141,7 @@ impl Ledger {
             open: BTreeSet::new(),
             promised: BTreeMap::new(),
             demand: BTreeMap::new(),
+            claims: BTreeMap::new(),
             lost: BTreeMap::new(),
             distrusted: BTreeSet::new(),
             due_parts: None,

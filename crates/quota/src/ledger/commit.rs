@@ -80,6 +80,7 @@ impl Ledger {
     /// The job did not run: what it holds is free. Of a job that has ended nothing changes. False where it
     /// is not known.
     pub fn release(&mut self, job: &JobKey) -> bool {
+        self.claims.remove(job);
         self.end(job, State::Released)
     }
 

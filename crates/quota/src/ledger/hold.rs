@@ -59,8 +59,10 @@ struct Plan {
     amount: CoreMillis,
     /// Of what it would be.
     parts: Vec<Part>,
-    /// Whether its amount counts as demand.
+    /// Whether it is short of an allocation's rights, or takes some.
     is_wanted: bool,
+    /// Where it does not run: what all sites have left, as far as is known, core-milliseconds.
+    in_vo: u128,
     message: Option<String>,
 }
 
@@ -78,12 +80,8 @@ impl Ledger {
         }
         let plan = self.plan(now, request, known, CoreMillis(0));
         if let Some(account) = plan.account.as_ref().filter(|_| plan.is_wanted) {
-            let demand = self.demand.entry(account.clone()).or_default();
-            demand.note(now, plan.amount.0);
-            let known = self.marks.get(&request.job);
-            let same = known.filter(|mark| {
-                mark.account == *account && (mark.amount, mark.price) == (plan.amount, plan.price)
-            });
+            let known = known.filter(|mark| mark.account == *account);
+            let same = known.filter(|mark| (mark.amount, mark.price) == (plan.amount, plan.price));
             if let Some(same) = same {
                 let mark = Mark {
                     until: same.until.max(request.until),
@@ -91,7 +89,21 @@ impl Ledger {
                 };
                 let answer = Answer::of(&mark);
                 self.put_mark(request.job.clone(), mark);
+                self.claims.remove(&request.job);
                 return answer;
+            }
+            let (held, before) = known.map_or((0, 0), |mark| (sum(&mark.parts).0, mark.amount.0));
+            let need = plan.amount.0.saturating_sub(held);
+            if plan.verdict.runs() {
+                let demand = self.demand.entry(account.clone()).or_default();
+                demand.note(now, plan.amount.0.saturating_sub(before));
+            }
+            match plan.lacks_rights_of_others(need) {
+                true => {
+                    let is_refused = plan.verdict == Verdict::Refused;
+                    self.claim(now, (&request.job, account), need, is_refused);
+                }
+                false => drop(self.claims.remove(&request.job)),
             }
         }
         match plan.verdict.runs() {
@@ -158,8 +170,11 @@ impl Ledger {
             charged = mutant!(IdleChargedAll, terms.idle_charge, Factor::ONE);
         }
         let shortage = || self.shortage(now, (&account, &request.user), amount);
+        let shortage = (!verdict.runs()).then(shortage);
+        let (in_vo, message) = shortage.unzip();
         Plan {
-            message: (!verdict.runs()).then(shortage),
+            message,
+            in_vo: in_vo.unwrap_or(0),
             account: Some(account),
             verdict,
             by,
@@ -327,25 +342,31 @@ impl Ledger {
         now: WallTime,
         (account, user): (&AccountPath, &AccountPath),
         needs: CoreMillis,
-    ) -> String {
+    ) -> (u128, String) {
         let totals = self.totals_for(account, user, now);
         let slices = self.grants.slices_of(account).into_iter();
         let to_come = slices
             .filter(|(id, slice)| now < slice.start && self.grants.admits(id.allocation, user));
         let next = to_come.min_by_key(|(id, slice)| (slice.start, *id));
-        Shortage {
+        let in_vo = totals.spendable + totals.on_the_way;
+        let shortage = Shortage {
             account,
             here: if self.is_frozen() { 0 } else { totals.here },
-            in_vo: totals.spendable + totals.on_the_way,
+            in_vo,
             on_the_way: totals.on_the_way,
             needs,
             next: next.map(|(_, slice)| (slice.amount, slice.start.since(now))),
-        }
-        .text()
+        };
+        (in_vo, shortage.text())
     }
 }
 
 impl Plan {
+    /// Whether the job does not run though all that it needs is left: some of it at other sites.
+    fn lacks_rights_of_others(&self, need: u64) -> bool {
+        !self.verdict.runs() && u128::from(need) <= mutant!(AllClaim, self.in_vo, u128::MAX)
+    }
+
     /// The answer where nothing is held yet: what would be held, of a job that would run.
     fn answer(self) -> Answer {
         let short = self.amount.minus(sum(&self.parts));
@@ -393,6 +414,7 @@ fn exempt(request: &HoldRequest) -> Plan {
         amount: CoreMillis(0),
         parts: Vec::new(),
         is_wanted: false,
+        in_vo: 0,
         message: None,
     }
 }
@@ -416,6 +438,7 @@ fn without_credit(request: &HoldRequest, message: String) -> Plan {
         amount: CoreMillis(0),
         parts: Vec::new(),
         is_wanted: false,
+        in_vo: 0,
         message: None,
     }
 }
@@ -435,6 +458,7 @@ fn refused(
         amount,
         parts: Vec::new(),
         is_wanted: false,
+        in_vo: 0,
         message: Some(message),
     }
 }

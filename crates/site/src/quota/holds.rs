@@ -8,6 +8,7 @@ use fairmesh_model::{AccountPath, CoreMillis, JobKey, Millis, Now, VoId, mutated
 use fairmesh_quota::{Answer, HoldRequest, SliceId, Verdict, core_hours};
 
 use crate::event::Reply;
+use crate::parts::Vos;
 use crate::quota::calls::{HoldCall, HoldContext, QuotaAnswer, QuotaCall, QuotaReply, Waiting};
 use crate::quota::handler::QuotaHandler;
 use crate::quota::query::{explain, held, waits_for};
@@ -15,6 +16,10 @@ use crate::tickets::Ticket;
 
 /// How long a call waits for rights that other members have.
 const WAIT_MAX: Millis = Millis::from_secs(2);
+
+/// How long it waits where they have all that it lacks, as far as is known: some rounds of requests and heads. The
+/// programs that a batch system calls wait for ten seconds.
+const CLAIM_WAIT_MAX: Millis = Millis::from_secs(6);
 
 /// Calls that wait in one VO, at most; more are decided at once.
 const WAITING_MAX: usize = 1_024;
@@ -51,12 +56,12 @@ impl QuotaHandler<'_> {
             self.count_hold(&answer, false);
             return Some(held(vo, answer));
         }
-        let until = now.mono.after(WAIT_MAX);
         let quota = &mut self.vos.listed(vo).quota;
         quota.waiting.push(Waiting {
             ticket,
             asked,
-            until,
+            since: now.mono,
+            until: now.mono.after(CLAIM_WAIT_MAX),
         });
         None
     }
@@ -82,9 +87,13 @@ impl QuotaHandler<'_> {
                     && quota.may_ask(now.mono, site, slice)
                     && grants.admits(slice.allocation, &request.user)
             };
-            wants = quota.ledger.ask(now.wall, &account, answer.short, can_hear);
-            // Nobody who could be asked, and nothing under way: it is decided now.
-            if wants.is_empty() && quota.asked.is_empty() && !quota.ledger.is_frozen() {
+            let has_claim = quota.ledger.has_claim(&request.job);
+            if has_claim {
+                wants = quota.ledger.ask(now.wall, &account, answer.short, can_hear);
+            }
+            // All sites together have too little; or nobody could be asked, and nothing is under way: it is decided now.
+            let is_asked = !wants.is_empty() || !quota.asked.is_empty();
+            if !(has_claim && is_asked) && !quota.ledger.is_frozen() {
                 let request = HoldRequest {
                     may_wait: false,
                     ..request.clone()
@@ -128,7 +137,9 @@ impl QuotaHandler<'_> {
             calls.reverse();
         }
         for call in calls {
-            let is_over = is_due(&call);
+            let has_claim = |vos: &Vos| vos[&vo].quota.ledger.has_claim(&call.asked.request.job);
+            let is_hopeless = now.mono >= call.since.after(WAIT_MAX) && !has_claim(self.vos);
+            let is_over = is_due(&call) || is_hopeless;
             if !is_over && !has_news {
                 self.wait_again(vo, call);
                 continue;
