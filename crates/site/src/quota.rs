@@ -97,6 +97,8 @@ pub(crate) struct Quota {
     pub(crate) transfers: Transfers,
     /// Whom rights were asked of, and before when they are not asked again.
     asked: BTreeMap<(SiteId, SliceId), MonoTime>,
+    /// When others may be asked for what is new because all that is known is too little for a job.
+    probe_at: MonoTime,
     /// Who was given rights, and when.
     given: BTreeMap<SiteId, MonoTime>,
     /// What others are asked to witness before it is taken.
@@ -135,6 +137,7 @@ impl Quota {
             wall: WallTime(0),
             transfers: Transfers::default(),
             asked: BTreeMap::new(),
+            probe_at: MonoTime(0),
             given: BTreeMap::new(),
             rounds: Rounds::new(),
             poster: Poster::default(),

@@ -21,6 +21,9 @@ const WAIT_MAX: Millis = Millis::from_secs(2);
 /// programs that a batch system calls wait for ten seconds.
 const CLAIM_WAIT_MAX: Millis = Millis::from_secs(6);
 
+/// Before this others are not asked again for what is new, however many jobs they have too little for.
+const PROBE_AGAIN: Millis = Millis::from_secs(1);
+
 /// Calls that wait in one VO, at most; more are decided at once.
 const WAITING_MAX: usize = 1_024;
 
@@ -91,9 +94,18 @@ impl QuotaHandler<'_> {
             if has_claim {
                 wants = quota.ledger.ask(now.wall, &account, answer.short, can_hear);
             }
-            // All sites together have too little; or nobody could be asked, and nothing is under way: it is decided now.
-            let is_asked = !wants.is_empty() || !quota.asked.is_empty();
-            if !(has_claim && is_asked) && !quota.ledger.is_frozen() {
+            // Where all have too little as far as is known, they are asked for what is new before the job is refused.
+            let is_under_way = match has_claim {
+                true => !wants.is_empty() || !quota.asked.is_empty(),
+                false => !connected.is_empty(),
+            };
+            if !has_claim && now.mono >= quota.probe_at {
+                quota.probe_at = now.mono.after(PROBE_AGAIN);
+                connected
+                    .iter()
+                    .for_each(|site| self.peers.gossip.probe(*site));
+            }
+            if !is_under_way && !quota.ledger.is_frozen() {
                 let request = HoldRequest {
                     may_wait: false,
                     ..request.clone()

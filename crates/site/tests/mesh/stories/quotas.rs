@@ -134,8 +134,8 @@ fn a_hold_is_granted_refused_with_a_reason_and_ended_by_the_feed() {
     let message = refused.message.expect("a reason");
     assert_eq!(
         message,
-        "g0: 2.0 core-hours left here, 22.0 in the VO (0.0 on the way); this job needs 3.0: \
-         fairmesh quota show g0"
+        "g0: 2.0 core-hours left here, 22.0 in the VO (0.0 on the way); this job needs 3.0; the rest is at \
+         other sites: try again in a minute: fairmesh quota show g0"
     );
     // It ran for half an hour.
     let mut record = asking(&mesh, "a", 8);
@@ -240,7 +240,7 @@ fn rights_move_to_where_they_are_needed() {
     for node in 0..3 {
         assert_eq!(hours(totals(&mesh, node)), [0, 18, 12, 0], "{node}");
     }
-    // More than all have: it is decided at once.
+    // More than all have: it is decided when nobody has anything more.
     let record = asking(&mesh, "larger", 20);
     let waits = call(&mut mesh, 2, hold_call(record, true));
     mesh.run(Millis::from_secs(3));
