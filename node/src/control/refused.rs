@@ -170,7 +170,7 @@ pub(super) async fn note<T>(
     if jobs.is_empty() {
         return Ok(());
     }
-    let now = shared.node().ask(|_, now| now.wall).await?;
+    let now = shared.node().now().wall;
     match stored(shared, move |store| store.note(now, &jobs)).await {
         Ok(again) => {
             let lines = lines.into_iter().zip(again);
