@@ -13,7 +13,7 @@ use fairmesh_node::words::number::{core_hours, percent};
 
 use super::peers::{NO_PEERS, peer_summary};
 use super::{AskArgs, heading};
-use crate::output::{Align, Exit, OutputArgs, Table, unbroken};
+use crate::output::{Exit, OutputArgs, Table, unbroken};
 
 /// Show the node, its VOs, its peers and what is wrong
 #[derive(Debug, Clone, clap::Args)]
@@ -162,15 +162,7 @@ fn view_cell(vo: &VoBody) -> String {
 }
 
 fn vo_table(status: &StatusBody, now: WallTime) -> Table {
-    let mut table = Table::new(&[
-        ("VO", Align::Left),
-        ("Mount", Align::Left),
-        ("Charter", Align::Right),
-        ("Known", Align::Right),
-        ("Expires", Align::Left),
-        ("View", Align::Left),
-        ("Snapshot", Align::Left),
-    ]);
+    let mut table = Table::new("VO|Mount|>Charter|>Known|Expires|View|Snapshot");
     for vo in &status.vos {
         table.row([
             name_or_id(vo.name.as_deref(), &vo.vo),

@@ -21,8 +21,8 @@ use serde::Serialize;
 pub use exit::Exit;
 pub(crate) use finishing::Finishing;
 pub(crate) use progress::Progress;
+pub use table::Table;
 pub(crate) use table::unbroken;
-pub use table::{Align, Table};
 
 /// The form of a command's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]

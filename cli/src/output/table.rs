@@ -11,32 +11,31 @@ use comfy_table::{Attribute, Cell, CellAlignment, ContentArrangement, presets};
 
 use super::OutputArgs;
 
-/// On which side the cells of a column line up.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Align {
-    /// Words.
-    Left,
-    /// Numbers.
-    Right,
-}
-
 /// Rows below named columns.
 #[derive(Debug, Clone)]
 pub struct Table {
     heading: Option<String>,
-    columns: Vec<(String, Align)>,
+    columns: Vec<Column>,
     rows: Vec<Vec<String>>,
 }
 
+#[derive(Debug, Clone)]
+struct Column {
+    name: String,
+    /// Whether its cells line up on the right.
+    is_number: bool,
+}
+
 impl Table {
-    /// An empty table of `columns`.
-    pub fn new(columns: &[(&str, Align)]) -> Self {
+    /// An empty table. `columns` is its header as `-P` writes it, with `>` before each column of numbers.
+    pub fn new(columns: &str) -> Self {
+        let column = |text: &str| Column {
+            name: text.trim_start_matches('>').to_owned(),
+            is_number: text.starts_with('>'),
+        };
         Self {
             heading: None,
-            columns: columns
-                .iter()
-                .map(|(name, align)| ((*name).to_owned(), *align))
-                .collect(),
+            columns: columns.split('|').map(column).collect(),
             rows: Vec::new(),
         }
     }
@@ -70,7 +69,7 @@ impl Table {
 
     fn write_parsable(&self, out: &mut dyn Write, noheader: bool) -> std::io::Result<()> {
         if !noheader {
-            let names: Vec<&str> = self.columns.iter().map(|(name, _)| name.as_str()).collect();
+            let names: Vec<&str> = self.columns.iter().map(|of| of.name.as_str()).collect();
             writeln!(out, "{}", names.join("|"))?;
         }
         for row in &self.rows {
@@ -87,8 +86,8 @@ impl Table {
             .set_content_arrangement(ContentArrangement::Dynamic);
         let bold = std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty());
         if !noheader {
-            table.set_header(self.columns.iter().map(|(name, _)| {
-                let cell = Cell::new(name);
+            table.set_header(self.columns.iter().map(|of| {
+                let cell = Cell::new(&of.name);
                 if bold {
                     cell.add_attribute(Attribute::Bold)
                 } else {
@@ -99,11 +98,11 @@ impl Table {
         for row in &self.rows {
             table.add_row(row);
         }
-        for ((_, align), column) in self.columns.iter().zip(table.column_iter_mut()) {
+        for (of, column) in self.columns.iter().zip(table.column_iter_mut()) {
             column.set_padding((0, 2));
-            column.set_cell_alignment(match align {
-                Align::Left => CellAlignment::Left,
-                Align::Right => CellAlignment::Right,
+            column.set_cell_alignment(match of.is_number {
+                true => CellAlignment::Right,
+                false => CellAlignment::Left,
             });
         }
         if let Some(heading) = self.heading.as_ref().filter(|_| !noheader) {
@@ -127,8 +126,7 @@ mod tests {
     use super::*;
 
     fn written(format: &OutputArgs) -> String {
-        let mut table = Table::new(&[("Entry", Align::Left), ("Share", Align::Right)])
-            .with_heading("as of now");
+        let mut table = Table::new("Entry|>Share").with_heading("as of now");
         table.row(["/VO-A".to_owned(), "30".to_owned()]);
         table.row(["/a|b".to_owned(), "7.5".to_owned()]);
         let mut out = Vec::new();

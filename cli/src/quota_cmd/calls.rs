@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::ask::{AskArgs, unless_refused};
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table};
 use crate::policy_cmd::parse_core_hours;
 
 /// Which job.
@@ -249,13 +249,7 @@ pub(super) async fn quote(args: &QuoteArgs, out: &mut dyn Write) -> anyhow::Resu
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;
         return Ok(exit);
     }
-    let mut table = Table::new(&[
-        ("Site", Align::Left),
-        ("CoreHours", Align::Right),
-        ("Price", Align::Right),
-        ("For", Align::Right),
-        ("Why not", Align::Left),
-    ]);
+    let mut table = Table::new("Site|>CoreHours|>Price|>For|Why not");
     for quote in &answer.body.quotes {
         table.row([
             name_or_id(quote.name.as_deref(), &quote.site),

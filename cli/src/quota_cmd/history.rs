@@ -9,7 +9,7 @@ use fairmesh_model::{WallTime, clean};
 use fairmesh_node::words::number::core_hours;
 
 use crate::ask::{AskArgs, heading, unless_refused};
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table};
 
 /// Bytes of a key that are shown where columns are narrow: who has its public half finds it by them.
 const KEY_BYTES: usize = 12;
@@ -61,16 +61,8 @@ pub(super) async fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::
     if done {
         return Ok(Exit::Success);
     }
-    let mut table = Table::new(&[
-        ("Signed", Align::Left),
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("Version", Align::Right),
-        ("Granted", Align::Right),
-        ("Until", Align::Left),
-        ("By", Align::Left),
-    ])
-    .with_heading(heading(&answer.rests_on));
+    let mut table = Table::new("Signed|VO|Account|>Version|>Granted|Until|By")
+        .with_heading(heading(&answer.rests_on));
     for of in &answer.body.documents {
         let signers = of
             .signers
@@ -100,17 +92,7 @@ pub(super) async fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::
 }
 
 fn transfers(of: &[QuotaTransferBody]) -> Table {
-    let mut table = Table::new(&[
-        ("Counted", Align::Left),
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("Slice", Align::Right),
-        ("Way", Align::Left),
-        ("Site", Align::Left),
-        ("Amount", Align::Right),
-        ("Before", Align::Right),
-        ("After", Align::Right),
-    ]);
+    let mut table = Table::new("Counted|VO|Account|>Slice|Way|Site|>Amount|>Before|>After");
     for of in of {
         table.row([
             timestamp(WallTime(of.at_ms)),
@@ -131,18 +113,7 @@ fn transfers(of: &[QuotaTransferBody]) -> Table {
 }
 
 fn table_of(jobs: &[QuotaJobBody]) -> Table {
-    let mut table = Table::new(&[
-        ("Asked", Align::Left),
-        ("Account", Align::Left),
-        ("User", Align::Left),
-        ("Job", Align::Left),
-        ("State", Align::Left),
-        ("Verdict", Align::Left),
-        ("By", Align::Left),
-        ("Price", Align::Right),
-        ("Used", Align::Right),
-        ("Overdraft", Align::Right),
-    ]);
+    let mut table = Table::new("Asked|Account|User|Job|State|Verdict|By|>Price|>Used|>Overdraft");
     for job in jobs {
         table.row([
             match job.at_ms {
@@ -180,16 +151,8 @@ pub(super) async fn summary(args: &SummaryArgs, out: &mut dyn Write) -> anyhow::
     if done {
         return Ok(Exit::Success);
     }
-    let mut table = Table::new(&[
-        ("Month", Align::Left),
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("User", Align::Left),
-        ("Site", Align::Left),
-        ("Jobs", Align::Right),
-        ("CoreHours", Align::Right),
-    ])
-    .with_heading(heading(&answer.rests_on));
+    let mut table = Table::new("Month|VO|Account|User|Site|>Jobs|>CoreHours")
+        .with_heading(heading(&answer.rests_on));
     for of in &answer.body.users {
         table.row([
             clean(&answer.body.month),

@@ -15,8 +15,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Tabs};
 
 use super::model::{Top, View};
+use crate::output::OutputArgs;
 use crate::output::terminal::{bar, coloured};
-use crate::output::{Align, OutputArgs};
 
 /// What is shown of an entry.
 const ENTRY: [&str; 6] = [
@@ -78,14 +78,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
 /// One look, without a terminal.
 pub(super) fn plain(top: &Top, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{}", headline(top))?;
-    let columns = ENTRY.map(|name| (name, Align::Left));
-    let mut shares = crate::output::Table::new(&columns);
+    let mut shares = crate::output::Table::new(&ENTRY.join("|"));
     entries(top)
         .into_iter()
         .for_each(|(cells, _)| shares.row(cells));
     shares.write(out, format)?;
     writeln!(out)?;
-    let mut table = crate::output::Table::new(&SITE.map(|name| (name, Align::Left)));
+    let mut table = crate::output::Table::new(&SITE.join("|"));
     sites(top)
         .into_iter()
         .for_each(|(cells, _)| table.row(cells));
