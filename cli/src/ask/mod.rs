@@ -23,7 +23,6 @@ pub mod share;
 pub mod status;
 pub mod usage;
 
-mod columns;
 mod export;
 
 mod totals;

@@ -14,9 +14,9 @@ use fairmesh_api::{Answer, ShareBody, SharesBody};
 use fairmesh_model::clean;
 use fairmesh_node::words::number::{core_seconds, factor, fraction};
 
-use super::columns::{self, Column};
 use super::{AskArgs, heading};
 use crate::output::Exit;
+use crate::output::cut::{self as columns, Column};
 
 /// All fields, in the order of the long form.
 const FIELDS: [&str; 13] = [

@@ -4,8 +4,8 @@ use std::io::Write;
 
 use fairmesh_api::{SummaryBody, TotalsBody};
 
-use super::columns::{self, Column};
 use crate::output::OutputArgs;
+use crate::output::cut::{self as columns, Column};
 
 /// The columns behind the names.
 const COLUMNS: [&str; 9] = [

@@ -8,6 +8,7 @@
 //! exceed 2^53 or have decimals are strings. Deliberately not here: what is in a table, and colour
 //! beyond a bold header (none with `NO_COLOR` or without a terminal) but on a `terminal` as a whole.
 
+pub(crate) mod cut;
 mod exit;
 mod finishing;
 mod progress;

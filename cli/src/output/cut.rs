@@ -8,7 +8,7 @@ use std::io::Write;
 
 use unicode_width::{UnicodeWidthChar as _, UnicodeWidthStr as _};
 
-use crate::output::{OutputArgs, unbroken};
+use super::{OutputArgs, unbroken};
 
 /// What is between two columns.
 const GAP: &str = "  ";
@@ -18,21 +18,21 @@ const WIDTH_MIN: usize = 12;
 
 /// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Column {
+pub(crate) struct Column {
     /// Index into the known names.
-    pub(super) field: usize,
+    pub(crate) field: usize,
     width: Option<usize>,
 }
 
 impl Column {
     /// The column of `field`, as wide as it needs.
-    pub(super) const fn of(field: usize) -> Self {
+    pub(crate) const fn of(field: usize) -> Self {
         Self { field, width: None }
     }
 }
 
 /// Reads a list such as `account%20,User`, names in any case.
-pub(super) fn parse(list: &str, known: &[&str]) -> anyhow::Result<Vec<Column>> {
+pub(crate) fn parse(list: &str, known: &[&str]) -> anyhow::Result<Vec<Column>> {
     let column = |text: &str| {
         let (name, width) = match text.trim().split_once('%') {
             Some((name, width)) => (name, Some(width.parse::<usize>()?)),
@@ -57,7 +57,7 @@ pub(super) fn parse(list: &str, known: &[&str]) -> anyhow::Result<Vec<Column>> {
 }
 
 /// Writes rows of all known fields, as the chosen columns.
-pub(super) fn write(
+pub(crate) fn write(
     out: &mut dyn Write,
     format: &OutputArgs,
     names: &[&str],
