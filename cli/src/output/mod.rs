@@ -8,7 +8,7 @@
 //! exceed 2^53 or have decimals are strings. Deliberately not here: what is in a table, and colour
 //! beyond a bold header (none with `NO_COLOR` or without a terminal) but on a `terminal` as a whole.
 
-pub(crate) mod cut;
+mod cut;
 mod exit;
 mod finishing;
 mod progress;
@@ -23,7 +23,7 @@ pub use exit::Exit;
 pub(crate) use finishing::Finishing;
 pub(crate) use progress::Progress;
 pub use table::Table;
-pub(crate) use table::unbroken;
+pub(crate) use table::{or_dash, unbroken};
 
 /// The form of a command's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]

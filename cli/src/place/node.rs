@@ -12,7 +12,7 @@ use super::report::{self, seconds};
 use super::{PlaceArgs, job, submit};
 use crate::ask::{heading, unless_refused};
 use crate::emulate::read_as;
-use crate::output::{Exit, Table};
+use crate::output::{Exit, Table, or_dash};
 
 pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let ask = question(args)?;
@@ -102,7 +102,7 @@ fn table(body: &PlaceBody, wishes: bool) -> Table {
             site.total.to_string(),
             seconds(site.wait_s),
             seconds(site.age_s),
-            charge.map_or_else(|| "-".to_owned(), core_hours),
+            or_dash(charge.map(core_hours)),
             sla(site),
         ];
         if wishes {
@@ -144,7 +144,7 @@ fn sla(site: &PlacedBody) -> String {
 
 fn met(site: &PlacedBody) -> String {
     let met = site.met.iter().map(|of| {
-        let option = of.option.as_deref().map_or_else(|| "-".to_owned(), clean);
+        let option = or_dash(of.option.as_deref().map(clean));
         format!("{} {option}", clean(&of.kind))
     });
     met.collect::<Vec<_>>().join(", ")

@@ -8,7 +8,7 @@ use fairmesh_model::{WallTime, clean};
 use fairmesh_node::words::number::core_hours;
 
 use crate::ask::{AskArgs, heading, unless_refused};
-use crate::output::{Exit, Table};
+use crate::output::{Exit, Table, or_dash};
 
 /// Options of `show`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -126,10 +126,9 @@ fn rows(account: &QuotaAccountBody, by_slice: bool, of_parts: (bool, bool)) -> V
 
 /// What is spent a day, and when nothing is left at that pace.
 fn pace(account: &QuotaAccountBody) -> Vec<String> {
-    let or_none = |said: Option<String>| said.unwrap_or_else(|| "-".to_owned());
     let burn = account.burn_core_ms_per_day.as_deref().map(core_hours);
     let runs_out = account.runs_out_ms.map(|at| timestamp(WallTime(at)));
-    vec![or_none(burn), or_none(runs_out)]
+    vec![or_dash(burn), or_dash(runs_out)]
 }
 
 fn amounts(totals: &QuotaTotalsBody) -> Vec<String> {

@@ -15,8 +15,8 @@ use ratatui::text::Line;
 use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Tabs};
 
 use super::model::{Top, View};
-use crate::output::OutputArgs;
 use crate::output::terminal::{bar, coloured};
+use crate::output::{OutputArgs, or_dash};
 
 /// What is shown of an entry.
 const ENTRY: [&str; 6] = [
@@ -182,15 +182,9 @@ fn site_cells(peer: &PeerBody) -> Cells {
         true => (peer.state.name(), None),
         false => (peer.state.name(), Some(Color::LightRed)),
     };
-    let ago = |ms: Option<u64>| {
-        ms.map_or_else(
-            || "-".to_owned(),
-            |ms| format!("{} ago", age(fairmesh_model::Millis(ms))),
-        )
-    };
-    let trip = peer
-        .round_trip_us
-        .map_or_else(|| "-".to_owned(), |us| format!("{} ms", us / 1_000));
+    let ago =
+        |ms: Option<u64>| or_dash(ms.map(|ms| format!("{} ago", age(fairmesh_model::Millis(ms)))));
+    let trip = or_dash(peer.round_trip_us.map(|us| format!("{} ms", us / 1_000)));
     let name = name_or_id(peer.name.as_deref(), &peer.site);
     let cells = vec![
         name,
