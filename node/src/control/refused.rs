@@ -11,10 +11,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
 use fairmesh_api::{RefusedJobBody, RefusedJobsBody, RejectsBody};
 use fairmesh_model::{JobKey, UsageRecord, VoId, WallTime, clean};
 use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX};
@@ -40,20 +38,13 @@ const RETRY_PAUSE: Duration = Duration::from_secs(10);
 /// Records that are tried again at once.
 const RETRIED: u32 = 500;
 
-/// What is here, for those who may write.
-pub(super) fn routes() -> Router<Arc<Shared>> {
-    Router::new()
-        .route("/v1/refused", get(listed_jobs))
-        .route("/v1/rejects", post(post_rejects))
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Query {
+pub(super) struct Query {
     limit: Option<u32>,
 }
 
-async fn listed_jobs(
+pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -80,7 +71,7 @@ async fn listed_jobs(
     shared.answer("refused", body).await
 }
 
-async fn post_rejects(
+pub(super) async fn post_rejects(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
