@@ -13,13 +13,7 @@ use serde_json::json;
 use crate::finding::DoctorBody;
 use crate::routes::routes;
 
-use super::{
-    AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    ForwardBody, ForwardSettledBody, HereBody, HoldBody, NamesakesBody, OccupancyBody, PeersBody,
-    PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
-    QuotaSummaryBody, QuotesBody, RefusedJobsBody, RejectsBody, RemapBody, ReportBody, SettledBody,
-    SharesBody, SitesBody, StatusBody, SummaryBody, UnmappedBody, UsageBody,
-};
+use super::*;
 
 fn written<T: JsonSchema>() -> schemars::Schema {
     let generator = SchemaSettings::draft2020_12()

@@ -7,7 +7,7 @@
 //! `{"error", "hint"}` with a status that fits; what was acknowledged is durable. Connections,
 //! bodies, lines and waiting times have named limits, and a bad line of a feed never stops the rest.
 //!
-//! `answer` holds the wire types, which `ask` reads; one file per group of endpoints makes them.
+//! `fairmesh-api` has the types of all answers and the table of routes; here one file per group of endpoints makes them.
 //! Deliberately not here: priorities for schedulers (`lookup`), tables (`ask`).
 
 mod access;
