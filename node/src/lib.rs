@@ -15,7 +15,9 @@ pub mod network;
 pub mod store;
 
 pub mod privacy;
+pub mod projection;
 pub mod sockets;
+pub mod users;
 
 pub mod lookup;
 pub mod record_log;
@@ -23,7 +25,6 @@ pub mod refused;
 pub mod serve;
 
 pub mod control;
-pub mod metrics;
 pub mod page;
 
 pub mod config;

@@ -7,7 +7,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_api::client::{AskError, Control};
-use fairmesh_node::config::{Config, Writer};
+use fairmesh_node::config::Config;
+use fairmesh_node::users::Writer;
 use fairmesh_schedulers::NAMES;
 use serde_json::Value;
 

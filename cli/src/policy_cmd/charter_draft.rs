@@ -17,7 +17,7 @@ use fairmesh_node::config::{FileError, Source};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::{EXPIRES, RawRole, optional, quoted, role_lines};
+use super::fields::{EXPIRES, RawRole, optional, quoted, role_lines};
 
 // What a draft says above its lines.
 const WINDOW: &str = "# Windows in which usage is counted; fixed for as long as the VO exists.\n";

@@ -21,7 +21,7 @@ use crate::ask::NodeArgs;
 use crate::doctor::namesakes;
 
 use fairmesh_api::client::Control;
-use fairmesh_node::config::ProjectionName;
+use fairmesh_node::projection::ProjectionName;
 use fairmesh_node::words::number::core_hours;
 
 use super::document::{PolicyDocument, as_text, read_bytes};

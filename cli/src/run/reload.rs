@@ -40,7 +40,7 @@ pub(super) async fn run(
     handle.know_peers(config.peer_addresses()).await?;
     let known = {
         let settings = settings.borrow();
-        [settings.writers.clone(), settings.readers.clone()]
+        [&settings.access.writers, &settings.access.readers].map(Clone::clone)
     };
     settings.send_replace(ControlSettings {
         name: started.name.clone(),

@@ -16,6 +16,7 @@ use clap::Args;
 use fairmesh_api::client::Control;
 use fairmesh_model::Millis;
 use fairmesh_node::config::Config;
+use fairmesh_node::config::slurm::SlurmTable;
 use fairmesh_schedulers::feed::Feed;
 use fairmesh_schedulers::loops::Beside;
 use fairmesh_schedulers::slurm::Slurm;
@@ -197,11 +198,20 @@ fn show<S: Scheduler>(round: &Round, dry: bool, out: &mut dyn Write) -> anyhow::
     Ok(())
 }
 
+/// Slurm beside the node of a configuration.
+pub(crate) fn slurm_pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
+    Pair {
+        scheduler: Slurm::new(table.slurm.clone()),
+        settings: table.slurm.common.clone(),
+        sockets: Sockets::of(config),
+    }
+}
+
 /// Starts the loops that the configuration of a node asks for.
 pub fn beside(config: &Config) -> Beside {
     let mut beside = Beside::default();
     if let Some(table) = config.slurm.as_ref().filter(|table| table.with_node) {
-        crate::slurm::pair(table, config).start(true, true, &mut beside);
+        slurm_pair(table, config).start(true, true, &mut beside);
     }
     let with_node = |system: &&Known| (system.with_node)(config) == Some(true);
     for system in KNOWN.iter().filter(with_node) {

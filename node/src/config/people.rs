@@ -15,7 +15,7 @@ use fairmesh_model::record::fit;
 use fairmesh_model::{AccountPath, VoId};
 use fairmesh_site::{Account, People, Person, Taken};
 
-use super::sections::vo_of;
+use super::names::vo_of;
 use super::text::{FileError, Source};
 
 const HELP: &str =

@@ -20,7 +20,7 @@ use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX, Skip};
 use fairmesh_site::{Account, Estimate, QuotaCall, Site};
 use serde::Deserialize;
 
-use super::access::{Peer, check_writer, may_read_all};
+use super::access::{Peer, check_writer};
 use super::error::ApiError;
 use super::extract::Params;
 use super::feed::Feed;
@@ -33,6 +33,7 @@ use crate::refused::RefusedJob;
 use crate::sockets::Slot;
 
 mod list;
+pub(super) mod retry;
 
 pub(super) use list::get;
 
@@ -88,11 +89,16 @@ pub(super) async fn post(
     let turn = slot.turn_after(shared.eyes.meet(peer.uid)).await;
     let purpose = purpose(&shared, peer, query).await?;
     drop(turn);
-    let (record_bytes_max, accounts_max) =
-        match may_read_all(peer.uid, &shared.options.settings.borrow()) {
-            true => (RECORD_BYTES_MAX, ACCOUNTS_MAX),
-            false => (OTHERS_RECORD_BYTES_MAX, OTHERS_ACCOUNTS_MAX),
-        };
+    let (record_bytes_max, accounts_max) = match shared
+        .options
+        .settings
+        .borrow()
+        .access
+        .may_read_all(peer.uid)
+    {
+        true => (RECORD_BYTES_MAX, ACCOUNTS_MAX),
+        false => (OTHERS_RECORD_BYTES_MAX, OTHERS_ACCOUNTS_MAX),
+    };
     let mut feed = Feed::new(&shared, body, record_bytes_max);
     let mut outcome = Outcome {
         accounts_max,

@@ -20,6 +20,8 @@ mod lines;
 mod log;
 mod loop_states;
 mod loops;
+pub(crate) mod metrics;
+mod moment;
 mod rests_on;
 mod text;
 mod unread;
@@ -63,16 +65,15 @@ use fairmesh_schedulers::NAMES;
 use fairmesh_site::Timing;
 use tokio::sync::watch;
 
-pub(crate) use access::may_read_all;
-pub use access::trusted;
+pub use access::{current as current_access, trusted};
 pub use connections::ControlServer;
 pub use rests_on::rests_on;
 
-use crate::config::{ProjectionName, Uids};
 use crate::driver::NodeHandle;
 use crate::lookup::LookupStats;
 use crate::network::Throttle;
-use crate::privacy::{Eyes, Privacy};
+use crate::privacy::{Access, Eyes};
+use crate::projection::ProjectionName;
 use crate::record_log::RecordLog;
 use crate::refused::Refused;
 use crate::serve::Serving;
@@ -83,9 +84,8 @@ pub(crate) use error::ApiError;
 pub(crate) use explain::explained;
 pub(crate) use extract::Params;
 use loops::Loops;
-pub(crate) use priority::fraction;
+pub(crate) use moment::{Moment, fraction};
 pub(crate) use quota::accounts_with_credit;
-pub(crate) use shares::Moment;
 pub(crate) use status::status;
 pub(crate) use wish::requirements;
 pub use wish::{wish, wishes};
@@ -95,12 +95,8 @@ pub use wish::{wish, wishes};
 pub struct ControlSettings {
     /// What people call the site.
     pub name: String,
-    /// Who may write, beside root and the node's own user.
-    pub writers: Uids,
-    /// Who else sees all that is hidden.
-    pub readers: Uids,
-    /// What is hidden from others.
-    pub privacy: Arc<Privacy>,
+    /// Who may write, and who sees what.
+    pub access: Arc<Access>,
     /// The site's intervals, to judge what is late.
     pub timing: Timing,
     /// What the owner calls the VOs: in the record log.
@@ -137,11 +133,7 @@ pub struct ControlLimits {
 impl Default for ControlLimits {
     fn default() -> Self {
         Self {
-            slots: SlotLimits {
-                all: 128,
-                reserved: 32,
-                of_one: 32,
-            },
+            slots: SlotLimits::CONTROL,
             head_deadline: Duration::from_secs(30),
             body_idle_max: Duration::from_secs(30),
             answer_deadline: Duration::from_secs(60),
@@ -192,7 +184,7 @@ pub(crate) type State = axum::extract::State<Arc<Shared>>;
 impl Shared {
     pub(crate) fn new(options: ControlOptions) -> Self {
         Self {
-            eyes: Eyes::new(options.settings.clone()),
+            eyes: Eyes::new(access::current(&options.settings)),
             options,
             started: Instant::now(),
             loops: Loops::default(),
@@ -248,7 +240,7 @@ fn handler(route: &Route) -> MethodRouter<Arc<Shared>> {
         ("get", "/v1/quota") => get(quota::get),
         ("get", "/v1/quota/history") => get(quota_history::history),
         ("get", "/v1/quota/summary") => get(quota_history::summary),
-        ("get", "/v1/metrics") => get(crate::metrics::get),
+        ("get", "/v1/metrics") => get(metrics::get),
         ("post", "/v1/accounting") => post(accounting::post),
         ("post", "/v1/records") => post(records::post_records),
         ("post", "/v1/running") => post(records::post_running),

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use fairmesh_api::words::timestamp;
 use fairmesh_fairshare::{EntryId, Order};
 
-use super::gather::Seen;
+use super::seen::Seen;
 use super::sites;
 use super::usage::Behind;
 use crate::control::fraction;

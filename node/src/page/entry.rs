@@ -7,8 +7,8 @@ use fairmesh_fairshare::EntryId;
 use maud::{Markup, html};
 
 use super::figures::{Figures, hours, percent};
-use super::gather::Seen;
 use super::html::{csv_link, entry_link, page as framed};
+use super::seen::Seen;
 use super::table::{self, Sort};
 use super::usage::{Behind, Usage};
 use super::{chart, documents, icicle, sites};

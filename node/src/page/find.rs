@@ -5,8 +5,8 @@
 use maud::{Markup, html};
 
 use super::figures::Figures;
-use super::gather::Seen;
 use super::html::page as framed;
+use super::seen::Seen;
 use super::table;
 
 /// Entries that are shown.

@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use fairmesh_api::finding::Finding;
-use fairmesh_api::{RestsOn, StatusBody};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::Refused;
-use super::documents::Document;
+use super::document::Document;
+use super::seen::{Gathered, Seen};
 use super::usage::Usage;
 use crate::control::namesakes::{self, Held};
-use crate::control::{Moment, Shared, status};
+use crate::control::{Moment, Shared, metrics, status};
 use crate::privacy::What;
 
 /// How long what the node says of itself is shown as now.
@@ -66,24 +66,6 @@ struct Namesakes {
     finding: Option<Finding>,
 }
 
-/// What the node said of itself.
-pub(super) struct Gathered {
-    taken: Instant,
-    pub(super) rests_on: RestsOn,
-    pub(super) status: StatusBody,
-    pub(super) documents: Arc<Vec<Document>>,
-    /// What documents these are of.
-    held: Vec<Option<String>>,
-}
-
-/// What one page shows.
-pub(super) struct Seen {
-    pub(super) moment: Moment,
-    pub(super) said: Arc<Gathered>,
-    /// What the node does not find of itself, because it takes a look at all usage.
-    pub(super) namesakes: Option<Finding>,
-}
-
 impl Page {
     pub(super) fn new(shared: Arc<Shared>, hosts: Vec<String>) -> Self {
         Self {
@@ -100,7 +82,7 @@ impl Page {
     /// Whether what pages show is hidden from some of those who may read them.
     pub(super) fn is_private(&self) -> bool {
         let settings = self.shared.options.settings.borrow();
-        let hide = &settings.privacy.hide;
+        let hide = &settings.access.privacy.hide;
         hide.contains(&What::Usage) || hide.contains(&What::Priority)
     }
 
@@ -208,8 +190,8 @@ impl Page {
     pub(super) async fn metrics(&self, sites: bool) -> Result<Bytes, Refused> {
         let measured = async {
             let mut last = self.metrics.lock().await;
-            let hide = self.shared.options.settings.borrow().privacy.hide.clone();
-            let hides_usage = hide.contains(&What::Usage);
+            let access = Arc::clone(&self.shared.options.settings.borrow().access);
+            let hides_usage = access.privacy.hide.contains(&What::Usage);
             let is_fresh = |of: &&Metrics| {
                 let is_same = (of.hides_usage, of.sites) == (hides_usage, sites);
                 of.taken.elapsed() < FRESH_FOR && is_same
@@ -218,7 +200,7 @@ impl Page {
                 return Ok(fresh.text.clone());
             }
             let _turn = self.turns.acquire().await;
-            let text = crate::metrics::text(&self.shared, hides_usage, sites).await;
+            let text = metrics::text(&self.shared, hides_usage, sites).await;
             let text = Bytes::from(text.map_err(|_| Refused::from(crate::driver::Gone))?);
             *last = Some(Metrics {
                 taken: Instant::now(),

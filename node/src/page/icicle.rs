@@ -8,8 +8,8 @@ use fairmesh_fairshare::EntryId;
 use maud::{Markup, html};
 
 use super::figures::{Balance, Figures, percent};
-use super::gather::Seen;
 use super::html::entry_link;
+use super::seen::Seen;
 
 /// Rows below the entry that is looked at.
 const ROWS: usize = 4;

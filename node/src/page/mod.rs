@@ -12,6 +12,7 @@
 
 mod chart;
 mod csv;
+mod document;
 mod documents;
 mod entry;
 mod figures;
@@ -19,6 +20,7 @@ mod find;
 mod gather;
 mod html;
 mod icicle;
+mod seen;
 mod server;
 mod sites;
 mod table;
@@ -43,7 +45,9 @@ use serde::de::DeserializeOwned;
 
 pub use server::{CONNECTIONS_MAX, PageServer};
 
-use gather::{Page, Seen};
+use crate::control::metrics;
+use gather::Page;
+use seen::Seen;
 use usage::Behind;
 
 /// The style sheet.
@@ -244,12 +248,9 @@ async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
     page.made(|seen| Ok(csv::documents(seen))).await
 }
 
-async fn metrics(
-    State(page): State<Arc<Page>>,
-    Params(wanted): Params<crate::metrics::Wanted>,
-) -> Answer {
+async fn metrics(State(page): State<Arc<Page>>, Params(wanted): Params<metrics::Wanted>) -> Answer {
     let text = page.metrics(wanted.sites).await?;
-    Ok(crate::metrics::answer(text).into_response())
+    Ok(metrics::answer(text).into_response())
 }
 
 /// A page in HTML, made on a thread of its own.

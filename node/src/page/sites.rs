@@ -8,8 +8,8 @@ use fairmesh_api::{PeerBody, PeerState};
 use fairmesh_model::Millis;
 use maud::{Markup, html};
 
-use super::gather::Seen;
 use super::html::csv_link;
+use super::seen::Seen;
 
 /// A site as it is shown.
 pub(super) struct Row {

@@ -10,8 +10,8 @@ use serde::Deserialize;
 
 use super::chart;
 use super::figures::{Figures, hours, percent};
-use super::gather::Seen;
 use super::html::entry_link;
+use super::seen::Seen;
 
 /// Rows of one page.
 const ROWS_MAX: usize = 100;

@@ -13,7 +13,7 @@ use fairmesh_model::{AccountPath, SiteId, VoId, WallTime};
 use fairmesh_site::PublishedTables;
 
 use super::figures::share;
-use super::gather::Seen;
+use super::seen::Seen;
 use crate::driver::{Gone, NodeHandle};
 
 /// Rows of the site's own accounts that are held for pages at most, the newest: some 40 MB.

@@ -4,6 +4,7 @@
 //! is hidden. Deliberately not here: who asks (`eyes`, of the kernel and the system), and what is left out of which
 //! answer (each handler asks for what it tells of).
 
+mod access;
 mod eyes;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -14,6 +15,7 @@ use fairmesh_model::AccountPath;
 use fairmesh_site::{Account, View};
 use serde::Deserialize;
 
+pub use access::{Access, CurrentAccess};
 pub use eyes::Eyes;
 
 /// What can be hidden.

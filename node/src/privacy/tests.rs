@@ -7,7 +7,6 @@ use fairmesh_site::Site;
 
 use super::*;
 use crate::config::Config;
-use crate::control::ControlSettings;
 
 const SHARES: &str = "[site]\nname = \"s\"\n\
     [[identity]]\naccount = \"p1\"\npath = \"/lab/p1/{user}\"\n\
@@ -116,11 +115,11 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
         (uid == 4_001).then(|| "ann".to_owned())
     };
     for (hide, asked) in [(&[][..], 0), (&[What::Usage], 1)] {
-        let settings = ControlSettings {
+        let access = Arc::new(Access {
             privacy: privacy(hide),
-            ..ControlSettings::default()
-        };
-        let eyes = Eyes::asking(tokio::sync::watch::channel(settings).1, directory);
+            ..Access::default()
+        });
+        let eyes = Eyes::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
         // Who sees all, and whom the kernel does not name, need no name.
         for uid in [Some(0), None, Some(4_001)] {
             eyes.meet(uid).await;
@@ -135,11 +134,11 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
 #[tokio::test]
 async fn what_is_a_users_own_is_worked_out_once_for_each_tree() {
     let directory = |uid: u32| Some(format!("user-{uid}")).filter(|_| uid > 4_000);
-    let settings = ControlSettings {
+    let access = Arc::new(Access {
         privacy: privacy(&[What::Usage]),
-        ..ControlSettings::default()
-    };
-    let eyes = Eyes::asking(tokio::sync::watch::channel(settings).1, directory);
+        ..Access::default()
+    });
+    let eyes = Eyes::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
     let own = async |uid, view: &Arc<View>| eyes.sight(Some(uid), Arc::clone(view)).await.own;
     let (view, next) = (view(), view());
     let first = own(4_001, &view).await;

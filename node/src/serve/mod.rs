@@ -23,9 +23,9 @@ use futures::FutureExt as _;
 use tokio::sync::{mpsc, oneshot, watch};
 use tokio::task::JoinHandle;
 
-use crate::config::ProjectionName;
 use crate::driver::{Gone, NodeHandle};
 use crate::lookup::{LookupSnapshot, LookupSource};
+use crate::projection::ProjectionName;
 
 mod refresh;
 

@@ -20,13 +20,12 @@ use fairmesh_round::checksum;
 use fairmesh_site::JobMark;
 use sled::IVec;
 
-use super::data_dir::STORE;
 use super::jobs::{Entry, Jobs};
 use super::mark::Mark;
 use super::record::{Stored, chunk_key, disk_key, parse_value};
 use super::recovery::{self, Opened, Recovery, io_error};
 use super::tally::Tally;
-use super::{KEY_BYTES_MAX, StoreError, Table, VALUE_BYTES_MAX, Write};
+use super::{KEY_BYTES_MAX, STORE, StoreError, Table, VALUE_BYTES_MAX, Write};
 
 /// Marks of an earlier release that are moved in one change: bounds its memory.
 const MOVED_AT_ONCE: usize = 10_000;

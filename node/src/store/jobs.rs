@@ -25,7 +25,7 @@ use fairmesh_model::WallTime;
 
 use self::recent::Recent;
 use self::segment::Segment;
-use super::recovery::sync_names;
+use super::sync_names;
 
 mod recent;
 mod segment;

@@ -17,7 +17,7 @@ use fairmesh_records::{BatchRecord, Exit, Format, JobState};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::source::{Bad, Entry, Item};
+use super::item::{Bad, Entry, Item};
 
 /// How a SQLite database begins.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";

@@ -13,8 +13,8 @@ use fairmesh_records::BatchRecord;
 use fairmesh_site::replaces_instalments;
 use foldhash::quality::FixedState;
 
-use super::send::Batch;
-use super::source::Entry;
+use super::item::Batch;
+use super::item::Entry;
 
 #[derive(Default)]
 pub(super) struct DryRun {

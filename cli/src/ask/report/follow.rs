@@ -25,10 +25,11 @@ use serde::{Deserialize, Serialize};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::arc::{self, Archive, Place};
+use super::item::{Entry, Kind};
 use super::read_options::ReadOptions;
 use super::rejects::Rejects;
 use super::send::{Origin, RefusedForNow};
-use super::source::{Entry, Kind, recognised, unrecognised};
+use super::source::{recognised, unrecognised};
 use super::tally::FileBody;
 use super::{ReportArgs, Reporting, read_identities};
 
