@@ -3,11 +3,11 @@
 
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Access {
+pub enum Callers {
     /// Whoever can open the socket; answers come in turn.
-    Reads,
+    Readers,
     /// Those who may write.
-    Writes,
+    Writers,
     /// That depends on the parameters.
     Either,
 }
@@ -16,7 +16,7 @@ pub enum Access {
 #[derive(Debug, Clone, Copy)]
 pub struct Route {
     /// Who may use it.
-    pub access: Access,
+    pub callers: Callers,
     /// `get` or `post`.
     pub method: &'static str,
     /// With `/v1/`.
@@ -27,7 +27,7 @@ pub struct Route {
     pub description: Option<(&'static str, &'static str)>,
 }
 
-/// A line for each route: access, method, path, parameters, what for, and the file of the answer's schema. The loops
+/// A line for each route: callers, method, path, parameters, what for, and the file of the answer's schema. The loops
 /// with all batch systems are told of as that with Slurm is.
 const TABLE: &str = "\
 reads get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
@@ -85,10 +85,10 @@ pub fn routes() -> impl Iterator<Item = Route> {
         let mut words = asked.splitn(4, ' ');
         let mut word = || words.next().unwrap_or_default();
         Route {
-            access: match word() {
-                "reads" => Access::Reads,
-                "writes" => Access::Writes,
-                _ => Access::Either,
+            callers: match word() {
+                "reads" => Callers::Readers,
+                "writes" => Callers::Writers,
+                _ => Callers::Either,
             },
             method: word(),
             path: word(),

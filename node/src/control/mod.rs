@@ -58,7 +58,7 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::{MethodRouter, get, post};
-use fairmesh_api::routes::{Access, Route, hint, routes};
+use fairmesh_api::routes::{Callers, Route, hint, routes};
 use fairmesh_model::{Millis, SiteId, VoId};
 use fairmesh_records::ChargeRule;
 use fairmesh_schedulers::NAMES;
@@ -271,18 +271,18 @@ fn handler(route: &Route) -> MethodRouter<Arc<Shared>> {
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let of = |access| {
-        let routes = routes().filter(|route| route.access == access);
+    let of = |callers| {
+        let routes = routes().filter(|route| route.callers == callers);
         routes.fold(Router::new(), |router, route| {
             router.route(route.path, handler(&route))
         })
     };
     let no_such = |status, error| ApiError::new(status, error).hint(hint());
-    let writes = of(Access::Writes).route_layer(axum::middleware::from_fn_with_state(
+    let writes = of(Callers::Writers).route_layer(axum::middleware::from_fn_with_state(
         Arc::clone(&shared),
         access::require_writer,
     ));
-    let reads = of(Access::Reads).route_layer(axum::middleware::from_fn_with_state(
+    let reads = of(Callers::Readers).route_layer(axum::middleware::from_fn_with_state(
         Arc::clone(&shared),
         access::answer_in_turn,
     ));
@@ -290,7 +290,7 @@ fn router(shared: Arc<Shared>) -> Router {
     let other = "this path does not take this method";
     reads
         .merge(writes)
-        .merge(of(Access::Either))
+        .merge(of(Callers::Either))
         .fallback(async move || no_such(StatusCode::NOT_FOUND, missing))
         .method_not_allowed_fallback(async move || no_such(StatusCode::METHOD_NOT_ALLOWED, other))
         .layer(axum::middleware::from_fn(access::require_host))
