@@ -8,6 +8,7 @@
 //! | [`clock`] | one site's clock: it jumps and drifts |
 //! | [`disk`] | one site's store: it fills, flips, is wiped and comes back from backups |
 //! | [`network`] | sessions, links and eager push |
+//! | [`queue`] | what happens next, in the order of time |
 //! | [`node`] | one site with its disk, its clock and what it said |
 //! | [`vo`] | VOs, their documents and site configurations, from small numbers |
 //! | [`length`] | lengths of time as people write them |
@@ -47,6 +48,7 @@ pub mod event_log;
 pub mod length;
 pub mod network;
 pub mod node;
+pub mod queue;
 pub mod vo;
 pub mod world;
 

@@ -18,6 +18,7 @@ use fairmesh_model::{Factor, Millis, MonoTime};
 
 use super::site::VO;
 use super::wishes::Drawn;
+use crate::queue::Queue;
 
 /// What is known of where jobs could go, and how long it takes to say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -109,8 +110,7 @@ struct Run<'a> {
     drawn: &'a Drawn,
     rules: Rules,
     now: MonoTime,
-    events: BTreeMap<(MonoTime, u64), Happening>,
-    count: u64,
+    events: Queue<MonoTime, Happening>,
     clusters: Vec<Cluster>,
     fates: Fates,
     open: usize,
@@ -120,7 +120,7 @@ struct Run<'a> {
 pub fn run(drawn: &Drawn, rules: Rules) -> Fates {
     let mut run = Run::new(drawn, rules);
     while run.open > 0 {
-        let Some(((now, _), event)) = run.events.pop_first() else {
+        let Some((now, event)) = run.events.pop() else {
             break;
         };
         run.now = now;
@@ -153,8 +153,7 @@ impl<'a> Run<'a> {
             drawn,
             rules,
             now: MonoTime(0),
-            events: BTreeMap::new(),
-            count: 0,
+            events: Queue::default(),
             clusters: (0..drawn.clusters.len()).map(cluster).collect(),
             fates: Fates {
                 jobs: vec![None; drawn.jobs.len()],
@@ -173,9 +172,7 @@ impl<'a> Run<'a> {
     }
 
     fn after(&mut self, delay: Millis, event: Happening) {
-        self.count += 1;
-        self.events
-            .insert((self.now.after(delay), self.count), event);
+        self.events.push(self.now.after(delay), event);
     }
 
     fn step(&mut self, event: Happening) {

@@ -15,6 +15,7 @@ use fairmesh_model::{AccountPath, Factor, Millis, WallTime};
 
 use super::measure::{Doubts, HostMeasures, RunMeasures};
 use super::site::{self, Faults, Seen, Site, VO};
+use crate::queue::Queue;
 
 /// CPUs that the VO may hold over all sites, and each of its groups.
 pub const VO_CAP: u64 = 600;
@@ -125,8 +126,7 @@ struct Host {
 struct Run {
     setup: Setup,
     now: WallTime,
-    events: BTreeMap<(WallTime, u64), Event>,
-    count: u64,
+    events: Queue<WallTime, Event>,
     sites: Vec<Site>,
     seen: Vec<Seen>,
     hosts: Vec<Host>,
@@ -144,7 +144,7 @@ pub fn run(setup: Setup) -> RunMeasures {
     assert!((1..=HOSTS_MAX).contains(&setup.hosts), "one to four hosts");
     let mut run = Run::new(setup);
     while !run.hosts.iter().all(|host| host.manager.is_done()) {
-        let Some(((now, _), event)) = run.events.pop_first() else {
+        let Some((now, event)) = run.events.pop() else {
             break;
         };
         if now.since(BEGIN) > LONGEST {
@@ -172,8 +172,7 @@ impl Run {
             .collect();
         let mut run = Self {
             now: BEGIN,
-            events: BTreeMap::new(),
-            count: 0,
+            events: Queue::default(),
             seen,
             hosts: (0..setup.hosts)
                 .map(|index| Host::new(&setup, index))
@@ -199,9 +198,7 @@ impl Run {
     }
 
     fn after(&mut self, delay: Millis, event: Event) {
-        self.count += 1;
-        self.events
-            .insert((self.now.after(delay), self.count), event);
+        self.events.push(self.now.after(delay), event);
     }
 
     fn step(&mut self, event: Event) {

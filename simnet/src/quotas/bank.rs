@@ -12,6 +12,7 @@ use fairmesh_model::{CoreMillis, JobKey, Millis, WallTime};
 use fairmesh_quota::Verdict;
 
 use super::credit::{Ask, Credit, Decided, Spent};
+use crate::queue::Queue;
 
 /// What a site does that cannot reach its bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,8 +41,7 @@ pub struct Bank {
     held: BTreeMap<JobKey, (usize, u128)>,
     /// Charges that sites keep until the bank can be reached.
     untold: Vec<Vec<(JobKey, CoreMillis)>>,
-    answers: BTreeMap<(WallTime, u64), Decided>,
-    number: u64,
+    answers: Queue<WallTime, Decided>,
     decided: Vec<Decided>,
 }
 
@@ -59,8 +59,7 @@ impl Bank {
             groups: vec![0; sites],
             held: BTreeMap::new(),
             untold: vec![Vec::new(); sites],
-            answers: BTreeMap::new(),
-            number: 0,
+            answers: Queue::default(),
             decided: Vec::new(),
         }
     }
@@ -75,15 +74,12 @@ impl Bank {
 
 impl Credit for Bank {
     fn next_at(&self) -> Option<WallTime> {
-        self.answers.first_key_value().map(|((at, _), _)| *at)
+        self.answers.next_at()
     }
 
     fn advance(&mut self, now: WallTime) {
-        while let Some(answer) = self.answers.first_entry() {
-            if answer.key().0 > now {
-                break;
-            }
-            self.decided.push(answer.remove());
+        while let Some((_, answer)) = self.answers.pop_due(now) {
+            self.decided.push(answer);
         }
     }
 
@@ -110,9 +106,7 @@ impl Credit for Bank {
             },
             has_waited: false,
         };
-        self.number += 1;
-        self.answers
-            .insert((now.after(self.round_trip), self.number), answer);
+        self.answers.push(now.after(self.round_trip), answer);
     }
 
     fn decided(&mut self) -> Vec<Decided> {

@@ -19,6 +19,7 @@ use fairmesh_model::{
 use fairmesh_quota::{Grants, HoldRequest, Ledger, Row, SliceId, Verdict, Want};
 
 use super::credit::{Ask, Credit, Decided, Spent};
+use crate::queue::Queue;
 use crate::vo::{HOUR, START, allocation, path, site_id};
 
 /// From one site to another.
@@ -111,8 +112,7 @@ pub struct Mesh {
     paths: Vec<AccountPath>,
     index_of: BTreeMap<SiteId, usize>,
     groups: Vec<usize>,
-    queue: BTreeMap<(WallTime, u64), Event>,
-    number: u64,
+    queue: Queue<WallTime, Event>,
     decided: Vec<Decided>,
     /// Rights that were sent, and how often.
     pub transfers: u64,
@@ -173,8 +173,7 @@ impl Mesh {
             ids,
             paths: (0..of.len()).map(project_path).collect(),
             groups: vec![0; sites],
-            queue: BTreeMap::new(),
-            number: 0,
+            queue: Queue::default(),
             decided: Vec::new(),
             transfers: 0,
             requests: 0,
@@ -183,7 +182,7 @@ impl Mesh {
         for site in 0..sites {
             // Sites do not keep step.
             let first = START.after(Millis(TICK.0 * site as u64 / sites as u64));
-            mesh.plan(first, Event::Tick(site));
+            mesh.queue.push(first, Event::Tick(site));
         }
         mesh
     }
@@ -206,11 +205,6 @@ impl Mesh {
         slices.map(|(id, slice)| (left(id), slice)).collect()
     }
 
-    fn plan(&mut self, at: WallTime, event: Event) {
-        self.number += 1;
-        self.queue.insert((at, self.number), event);
-    }
-
     fn handle(&mut self, now: WallTime, event: Event) {
         match event {
             Event::Tick(site) => self.tick(now, site),
@@ -231,7 +225,8 @@ impl Mesh {
                         .filter(|group| **group == self.groups[to]);
                     self.bytes += WITNESS_BYTES * (others.count() as u64).saturating_sub(2);
                     // Its question arrives behind the row, which is told to all at once.
-                    self.plan(now.after(LATENCY).after(LATENCY), Event::Confirmed(to));
+                    self.queue
+                        .push(now.after(LATENCY).after(LATENCY), Event::Confirmed(to));
                 }
                 self.changed(now, to, TELL);
                 self.decide_waiting(now, to);
@@ -249,7 +244,7 @@ impl Mesh {
     }
 
     fn tick(&mut self, now: WallTime, site: usize) {
-        self.plan(now.after(TICK), Event::Tick(site));
+        self.queue.push(now.after(TICK), Event::Tick(site));
         let groups = &self.groups;
         let index_of = &self.index_of;
         let node = &mut self.nodes[site];
@@ -271,7 +266,8 @@ impl Mesh {
             self.bytes += 32 + SliceId::BYTES as u64 + 16;
             let to = self.index_of[&to];
             let from = site;
-            self.plan(now.after(LATENCY), Event::Want { from, to, want });
+            self.queue
+                .push(now.after(LATENCY), Event::Want { from, to, want });
         }
     }
 
@@ -282,7 +278,7 @@ impl Mesh {
         let at = now.after(within);
         if !node.untold.is_empty() && node.tells_at.is_none_or(|planned| at < planned) {
             node.tells_at = Some(at);
-            self.plan(at, Event::Tell(site));
+            self.queue.push(at, Event::Tell(site));
         }
     }
 
@@ -306,7 +302,8 @@ impl Mesh {
             if self.groups[to] == self.groups[site] {
                 self.bytes += size;
                 let (from, rows) = (site, rows.clone());
-                self.plan(now.after(LATENCY), Event::Rows { from, to, rows });
+                self.queue
+                    .push(now.after(LATENCY), Event::Rows { from, to, rows });
             }
         }
     }
@@ -360,16 +357,11 @@ impl Mesh {
 
 impl Credit for Mesh {
     fn next_at(&self) -> Option<WallTime> {
-        self.queue.first_key_value().map(|((at, _), _)| *at)
+        self.queue.next_at()
     }
 
     fn advance(&mut self, now: WallTime) {
-        while let Some(event) = self.queue.first_entry() {
-            let at = event.key().0;
-            if at > now {
-                break;
-            }
-            let event = event.remove();
+        while let Some((at, event)) = self.queue.pop_due(now) {
             self.handle(at, event);
         }
     }
@@ -392,7 +384,7 @@ impl Credit for Mesh {
         if !self.decide(now, ask.site, &request, false) {
             let until = now.after(WAIT);
             self.nodes[ask.site].waiting.push((request, until));
-            self.plan(until, Event::Decide(ask.site));
+            self.queue.push(until, Event::Decide(ask.site));
         }
     }
 
