@@ -26,14 +26,12 @@ macro_rules! sayln {
 
 pub mod charging;
 pub mod check;
-mod experiments;
+pub mod experiments;
 pub mod merge;
 pub mod mutants;
 pub mod options;
 mod output;
 pub mod paper;
-pub mod placement;
-pub mod quotas;
 pub mod replay;
 pub mod run;
 pub mod scale;
@@ -64,13 +62,13 @@ enum Command {
     /// Runs the evaluation of the FSGrid paper on gossip, and draws its figures.
     Paper(paper::Args),
     /// Runs the experiments on quotas: how strict they are, what a cut costs, how much to hold, and fairshare.
-    Quotas(quotas::Args),
+    Quotas(experiments::Quotas),
     /// Replays recorded load under an old and a new policy: who gains, who loses, when.
     Whatif(whatif::Args),
     /// Charges recorded jobs by CPU time and by MetaCentrum's penalty: who pays more, and for what.
     Charging(charging::Args),
     /// Runs the experiments on where jobs should run: selectors, old views, sites that lie.
-    Placement(placement::Args),
+    Placement(experiments::Placement),
     /// Measures how far and how fast a change travels among 100, 300 and 1,000 sites.
     Scale(scale::Args),
 }
@@ -86,10 +84,10 @@ impl Cli {
             Command::Replay(args) => replay::run(args),
             Command::Options(args) => Ok(options::run(args)),
             Command::Paper(args) => paper::run(args),
-            Command::Quotas(args) => quotas::run(args),
+            Command::Quotas(args) => args.run(),
             Command::Whatif(args) => whatif::run(args),
             Command::Charging(args) => charging::run(args),
-            Command::Placement(args) => placement::run(args),
+            Command::Placement(args) => args.run(),
             Command::Scale(args) => scale::run(args),
         }
     }

@@ -5,19 +5,55 @@
 //! is worked out of the numbers that the tables show.
 //! Deliberately not here: what is run ([`crate::quotas`], [`crate::placement`]), and where it goes.
 
+mod study;
+
 use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table as Printed, presets};
 
 use crate::check::pool;
-use crate::figures::{Figure, FigureError, Spread, Summary};
+use crate::figures::{Figure, FigureError, Spread};
 use crate::progress;
 
+pub use study::{Columns, Row, Study, each_with, listed};
+
 /// An experiment, by its name.
-pub type Experiment<E> = (&'static str, fn(&E) -> Outcome);
+pub type Experiment = (&'static str, fn(&Extent) -> Outcome);
+
+/// How much is run.
+#[derive(Debug, Clone)]
+pub struct Extent {
+    /// Whose draws.
+    pub seeds: Vec<u64>,
+    /// Of quotas: cores, grants and demand are divided by this; 1 is what the tables in `docs/quotas.md` say.
+    pub divisor: u64,
+    /// Of placement: jobs of each submit host.
+    pub jobs: usize,
+    /// Threads.
+    pub threads: usize,
+}
+
+impl Extent {
+    /// Runs each case with each seed.
+    pub fn study<C: Sync, M: Send>(
+        &self,
+        cases: impl Into<Vec<C>>,
+        run: impl Fn(&C, &Self, u64) -> M + Sync,
+    ) -> Study<C, M> {
+        let cases = cases.into();
+        let runs = each(self.threads, &self.seeds, &cases, |case, seed| {
+            run(case, self, seed)
+        });
+        let rows = cases.into_iter().zip(runs);
+        let rows = rows.map(|(case, runs)| Row { case, runs });
+        Study {
+            rows: rows.collect(),
+        }
+    }
+}
 
 /// Runs `of` for each case and each seed, on several threads; the results by case, then by seed.
-pub fn each<C: Sync, R: Send>(
+fn each<C: Sync, R: Send>(
     threads: usize,
     seeds: &[u64],
     cases: &[C],
@@ -97,13 +133,15 @@ impl Mean {
             false => format!("{} ±{}", write(self.mean), write(self.half)),
         }
     }
+}
 
-    /// For a bar.
-    pub fn spread(&self) -> Spread {
-        Spread {
-            mean: self.mean,
-            min: self.mean - self.half,
-            max: self.mean + self.half,
+/// For a bar.
+impl From<Mean> for Spread {
+    fn from(Mean { mean, half }: Mean) -> Self {
+        Self {
+            mean,
+            min: mean - half,
+            max: mean + half,
         }
     }
 }
@@ -159,10 +197,8 @@ pub struct Table {
 pub struct Outcome {
     /// Tables.
     pub tables: Vec<Table>,
-    /// Bars.
-    pub bars: Vec<Summary>,
-    /// Lines.
-    pub lines: Vec<Figure>,
+    /// Pictures.
+    pub figures: Vec<Figure>,
     /// What must hold.
     pub claims: Vec<Claim>,
 }
@@ -202,11 +238,8 @@ impl Outcome {
                 .write(&path)
                 .map_err(|error| WriteError::Table { path, error })?;
         }
-        for bars in &self.bars {
-            bars.write(dir)?;
-        }
-        for lines in &self.lines {
-            lines.write(dir)?;
+        for figure in &self.figures {
+            figure.write(dir)?;
         }
         Ok(())
     }

@@ -3,9 +3,8 @@
 //! Invariant: the same figure gives the same bytes, on any machine: numbers have fixed decimals,
 //! nothing measures a font, and no file names a time or a program version.
 //!
-//! [`Figure`] is a line chart as the FSGrid paper's figures 5 to 14 are (Elmroth & Gardfjäll 2005,
-//! section 5): shares against simulated time, each with its target. [`Summary`] is grouped bars with
-//! the spread over several seeds.
+//! Lines are drawn as in the FSGrid paper's figures 5 to 14 (Elmroth & Gardfjäll 2005, section 5): shares
+//! against simulated time, each with its target. Grouped bars show the spread over several seeds.
 //!
 //! A colour means a group, a marker means a series, and dashes mean a target, so that a figure can
 //! be read without colours too.
@@ -23,10 +22,12 @@ mod tests;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use serde::Serialize;
+
 /// Most characters of a figure's name, which becomes a file name: well below any file system's 255.
 pub const NAME_CHARS_MAX: usize = 100;
 
-/// A line chart.
+/// A chart, and the texts around it.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct Figure {
     /// Stem of the file names: lower-case letters, digits, `-` and `_`, such as `figure-05`.
@@ -35,14 +36,29 @@ pub struct Figure {
     pub title: String,
     /// Some sentences below the chart; wrapped.
     pub caption: String,
-    /// What x is, with its unit.
+    /// What x is, with its unit; or what the groups are.
     pub x_label: String,
     /// What y is, with its unit.
     pub y_label: String,
     /// The least and the greatest y; what lies outside is drawn on the edge. `None` fits the data.
     pub y_range: Option<(f64, f64)>,
-    /// The lines, in the order of the legend.
-    pub series: Vec<Series>,
+    /// What is drawn.
+    pub chart: Chart,
+}
+
+/// What is drawn.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Chart {
+    /// Lines, in the order of the legend.
+    Lines(Vec<Series>),
+    /// Grouped bars.
+    Bars(Groups),
+}
+
+impl Default for Chart {
+    fn default() -> Self {
+        Self::Lines(Vec::new())
+    }
 }
 
 /// One line.
@@ -60,21 +76,9 @@ pub struct Series {
 
 /// Grouped bars.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Summary {
-    /// As [`Figure::name`].
-    pub name: String,
-    /// As [`Figure::title`].
-    pub title: String,
-    /// As [`Figure::caption`].
-    pub caption: String,
-    /// What the groups are.
-    pub x_label: String,
-    /// What y is, with its unit.
-    pub y_label: String,
-    /// As [`Figure::y_range`].
-    pub y_range: Option<(f64, f64)>,
+pub struct Groups {
     /// The groups' names, from left to right.
-    pub groups: Vec<String>,
+    pub names: Vec<String>,
     /// The bars of each group.
     pub bars: Vec<Bars>,
     /// A value that all bars are to be compared with: a dashed line.
@@ -91,7 +95,7 @@ pub struct Bars {
 }
 
 /// What several seeds gave.
-#[derive(Debug, Clone, Copy, PartialEq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Default, Serialize)]
 pub struct Spread {
     /// Their mean.
     pub mean: f64,
@@ -123,38 +127,129 @@ pub enum FigureError {
     Table(#[from] csv::Error),
 }
 
-impl Figure {
-    /// Writes `<name>.csv` and `<name>.svg` into `dir`, which is there, over what was there. The CSV
-    /// has the columns `series,x,y,target` and all points.
-    pub fn write(&self, dir: &Path) -> Result<[PathBuf; 2], FigureError> {
-        write_both(dir, &self.name, &self.to_csv()?, &self.to_svg()?)
+/// The texts around a chart.
+#[derive(Debug, Clone, Copy)]
+pub struct Texts<'a> {
+    /// As [`Figure::name`].
+    pub name: &'a str,
+    /// As [`Figure::title`].
+    pub title: &'a str,
+    /// As [`Figure::caption`].
+    pub caption: &'a str,
+    /// What x is, or what the groups are.
+    pub x_label: &'a str,
+    /// What y is, with its unit.
+    pub y_label: &'a str,
+}
+
+impl Texts<'_> {
+    /// A line chart that fits the data.
+    pub fn lines(self, series: impl IntoIterator<Item = Series>) -> Figure {
+        self.around(Chart::Lines(series.into_iter().collect()))
     }
 
-    /// The CSV.
-    pub fn to_csv(&self) -> Result<String, FigureError> {
-        table::of_lines(self)
+    /// Grouped bars that fit the data.
+    pub fn bars<T: ToString>(
+        self,
+        names: impl IntoIterator<Item = T>,
+        bars: impl IntoIterator<Item = Bars>,
+    ) -> Figure {
+        self.around(Chart::Bars(Groups {
+            names: names.into_iter().map(|name| name.to_string()).collect(),
+            bars: bars.into_iter().collect(),
+            reference: None,
+        }))
     }
 
-    /// The SVG.
-    pub fn to_svg(&self) -> Result<String, FigureError> {
-        lines::draw(self)
+    fn around(self, chart: Chart) -> Figure {
+        Figure {
+            name: self.name.to_owned(),
+            title: self.title.to_owned(),
+            caption: self.caption.to_owned(),
+            x_label: self.x_label.to_owned(),
+            y_label: self.y_label.to_owned(),
+            y_range: None,
+            chart,
+        }
     }
 }
 
-impl Summary {
-    /// As [`Figure::write`]; the CSV has the columns `series,group,mean,min,max`.
+impl Series {
+    /// A line without a target.
+    pub fn new(
+        name: impl Into<String>,
+        colour_group: usize,
+        points: impl IntoIterator<Item = (f64, f64)>,
+    ) -> Self {
+        Self {
+            name: name.into(),
+            points: points.into_iter().collect(),
+            target: None,
+            colour_group,
+        }
+    }
+}
+
+impl Bars {
+    /// One bar in each group.
+    pub fn new<S: Into<Spread>>(name: &str, spreads: impl IntoIterator<Item = S>) -> Self {
+        let spreads = spreads.into_iter().map(|spread| Some(spread.into()));
+        Self {
+            name: name.to_owned(),
+            spreads: spreads.collect(),
+        }
+    }
+}
+
+impl Figure {
+    /// Between these y.
+    pub fn within(self, least: f64, greatest: f64) -> Self {
+        Self {
+            y_range: Some((least, greatest)),
+            ..self
+        }
+    }
+
+    /// Bars with a dashed line at this y.
+    pub fn against(mut self, y: f64) -> Self {
+        if let Chart::Bars(groups) = &mut self.chart {
+            groups.reference = Some(y);
+        }
+        self
+    }
+
+    /// Writes `<name>.csv` and `<name>.svg` into `dir`, which is there, over what was there. The CSV
+    /// has all points, in the columns `series,x,y,target`, or all bars, in `series,group,mean,min,max`.
     pub fn write(&self, dir: &Path) -> Result<[PathBuf; 2], FigureError> {
-        write_both(dir, &self.name, &self.to_csv()?, &self.to_svg()?)
+        let name = &self.name;
+        let is_plain = |c: char| matches!(c, 'a'..='z' | '0'..='9' | '-' | '_');
+        if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
+            return Err(FigureError::Name(name.clone()));
+        }
+        let paths = ["csv", "svg"].map(|suffix| dir.join(format!("{name}.{suffix}")));
+        for (path, text) in paths.iter().zip([self.to_csv()?, self.to_svg()?]) {
+            std::fs::write(path, text).map_err(|error| FigureError::File {
+                path: path.clone(),
+                error,
+            })?;
+        }
+        Ok(paths)
     }
 
     /// The CSV.
     pub fn to_csv(&self) -> Result<String, FigureError> {
-        table::of_bars(self)
+        match &self.chart {
+            Chart::Lines(series) => table::of_lines(series),
+            Chart::Bars(groups) => table::of_bars(groups),
+        }
     }
 
     /// The SVG.
     pub fn to_svg(&self) -> Result<String, FigureError> {
-        bars::draw(self)
+        match &self.chart {
+            Chart::Lines(series) => lines::draw(self, series),
+            Chart::Bars(groups) => bars::draw(self, groups),
+        }
     }
 }
 
@@ -171,19 +266,4 @@ impl Spread {
             max: numbers.iter().copied().fold(f64::NEG_INFINITY, f64::max),
         })
     }
-}
-
-fn write_both(dir: &Path, name: &str, csv: &str, svg: &str) -> Result<[PathBuf; 2], FigureError> {
-    let is_plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-' || c == '_';
-    if name.is_empty() || name.len() > NAME_CHARS_MAX || !name.chars().all(is_plain) {
-        return Err(FigureError::Name(name.to_owned()));
-    }
-    let paths = ["csv", "svg"].map(|suffix| dir.join(format!("{name}.{suffix}")));
-    for (path, text) in paths.iter().zip([csv, svg]) {
-        std::fs::write(path, text).map_err(|error| FigureError::File {
-            path: path.clone(),
-            error,
-        })?;
-    }
-    Ok(paths)
 }

@@ -37,21 +37,10 @@ mod tests;
 pub mod utility;
 pub mod wishes;
 
-use crate::experiment::Experiment;
-
-/// How much is run.
-#[derive(Debug, Clone)]
-pub struct Extent {
-    /// Whose draws.
-    pub seeds: Vec<u64>,
-    /// Jobs of each submit host.
-    pub jobs: usize,
-    /// Threads.
-    pub threads: usize,
-}
+use crate::experiment::{Experiment, Extent};
 
 /// All of them, by name.
-pub const EXPERIMENTS: [Experiment<Extent>; 4] = [
+pub const EXPERIMENTS: [Experiment; 4] = [
     ("gruber", gruber::experiment),
     ("stale", stale::experiment),
     ("liars", liars::experiment),

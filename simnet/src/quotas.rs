@@ -40,21 +40,10 @@ pub mod prices;
 pub mod skew;
 pub mod strictness;
 
-use crate::experiment::Experiment;
-
-/// How much is run.
-#[derive(Debug, Clone)]
-pub struct Extent {
-    /// Whose draws.
-    pub seeds: Vec<u64>,
-    /// Cores, grants and demand are divided by this: 1 is what the tables in `docs/quotas.md` say.
-    pub divisor: u64,
-    /// Threads.
-    pub threads: usize,
-}
+use crate::experiment::{Experiment, Extent};
 
 /// All of them, by name.
-pub const EXPERIMENTS: [Experiment<Extent>; 8] = [
+pub const EXPERIMENTS: [Experiment; 8] = [
     ("strictness", strictness::run),
     ("hoarding", hoarding::run),
     ("cut", cut::run),

@@ -22,7 +22,7 @@ use fairmesh_model::Millis;
 use fairmesh_site::Timing;
 use serde::{Deserialize, Serialize};
 
-use crate::figures::{Figure, Series};
+use crate::figures::{Figure, Series, Texts};
 use crate::network::{LinkSpec, NetworkSpec};
 use crate::vo::{DAY, OwnerSpec, Vo, VoSpec};
 use crate::world::{World, WorldSpec};
@@ -198,23 +198,19 @@ fn steps(curve: &[(f64, f64)], end: f64) -> Vec<(f64, f64)> {
 /// How many sites hold one job's change after how many milliseconds, by size of the Grid.
 pub fn figure(all: &[Measured]) -> Figure {
     let last_ms = all.iter().map(|measured| measured.single.last_ms).max();
-    let series = all.iter().enumerate().map(|(group, measured)| Series {
-        name: format!("{} sites", measured.sites),
-        points: steps(&measured.single.curve, last_ms.unwrap_or(0) as f64),
-        target: None,
-        colour_group: group,
+    let series = all.iter().enumerate().map(|(group, measured)| {
+        let points = steps(&measured.single.curve, last_ms.unwrap_or(0) as f64);
+        Series::new(format!("{} sites", measured.sites), group, points)
     });
-    Figure {
-        name: "scale".to_owned(),
-        title: "How fast one job's change reaches all sites".to_owned(),
+    let texts = Texts {
+        name: "scale",
+        title: "How fast one job's change reaches all sites",
         caption: "Share of sites that hold the change, by milliseconds since it was published. \
-                  Links take 10 to 50 ms; each site passes it on to about four neighbours."
-            .to_owned(),
-        x_label: "milliseconds".to_owned(),
-        y_label: "sites, percent".to_owned(),
-        y_range: Some((0.0, 100.0)),
-        series: series.collect(),
-    }
+                  Links take 10 to 50 ms; each site passes it on to about four neighbours.",
+        x_label: "milliseconds",
+        y_label: "sites, percent",
+    };
+    texts.lines(series).within(0.0, 100.0)
 }
 
 #[cfg(test)]

@@ -4,13 +4,13 @@
 //! their units. Deliberately not here: how bars are drawn (`figures`).
 
 use super::{Comparison, MEMORY_CLASSES_GIB, Sums};
-use crate::figures::{Bars, Spread, Summary};
+use crate::figures::{Bars, Figure, Spread, Texts};
 
 /// Users that are drawn: those whose part changes most.
 const USERS: usize = 10;
 
 /// The users whose part changes most, from who pays most more to who pays most less.
-pub fn by_user(of: &Comparison) -> Summary {
+pub fn by_user(of: &Comparison) -> Figure {
     let change = |sums: &Sums| {
         let (cpu_time, penalty) = parts(sums, &of.total);
         penalty - cpu_time
@@ -25,39 +25,40 @@ pub fn by_user(of: &Comparison) -> Summary {
     let dearer: Vec<String> = dearer
         .map(|(user, sums)| format!("u{user} ({:.0} GiB)", gib(sums)))
         .collect();
-    summary(
-        "charging-users",
-        "Who pays more by the penalty than by CPU time",
-        "user",
-        &of.total,
-        users.iter().map(name).zip(users.iter().map(|user| *user.1)),
-        &format!(
+    let texts = Texts {
+        name: "charging-users",
+        title: "Who pays more by the penalty than by CPU time",
+        caption: &format!(
             "MetaCentrum 2013, zewura and zegox: the {USERS} of {} users whose part changes most. \
              A machine has 6.3 or 7.5 GiB for each core. Who asked for more kept cores from others: \
              {}.",
             of.users.len(),
             dearer.join(", ")
         ),
-    )
+        x_label: "user",
+        y_label: "part of all charges, %",
+    };
+    let sums = users.iter().map(|user| *user.1);
+    summary(texts, &of.total, users.iter().map(name).zip(sums))
 }
 
 /// Jobs by the memory that they asked for per core.
-pub fn by_memory(of: &Comparison) -> Summary {
+pub fn by_memory(of: &Comparison) -> Figure {
     let least = std::iter::once(0).chain(MEMORY_CLASSES_GIB);
     let most = MEMORY_CLASSES_GIB.into_iter().map(Some).chain([None]);
     let names = least.zip(most).map(|(least, most)| match most {
         Some(most) => format!("{least}-{most}"),
         None => format!("> {least}"),
     });
-    summary(
-        "charging-memory",
-        "What is paid for, by memory asked for per core",
-        "GiB per core",
-        &of.total,
-        names.zip(of.memory.iter().copied()),
-        "The same jobs. Up to the 6.3 to 7.5 GiB that a machine has for each core both rules charge \
-         the cores; beyond, the penalty charges the part of the machine's memory.",
-    )
+    let texts = Texts {
+        name: "charging-memory",
+        title: "What is paid for, by memory asked for per core",
+        caption: "The same jobs. Up to the 6.3 to 7.5 GiB that a machine has for each core both rules charge \
+                  the cores; beyond, the penalty charges the part of the machine's memory.",
+        x_label: "GiB per core",
+        y_label: "part of all charges, %",
+    };
+    summary(texts, &of.total, names.zip(of.memory.iter().copied()))
 }
 
 /// The rules, and what some jobs are charged by each.
@@ -70,7 +71,7 @@ const RULES: [Rule; 4] = [
 ];
 
 /// The users on whom the four rules differ most.
-pub fn by_rule(of: &Comparison) -> Summary {
+pub fn by_rule(of: &Comparison) -> Figure {
     let part = |sums: &Sums, rule: &Rule| percent((rule.1)(sums), (rule.1)(&of.total));
     let apart = |sums: &Sums| {
         let parts = RULES.map(|rule| part(sums, &rule));
@@ -79,60 +80,43 @@ pub fn by_rule(of: &Comparison) -> Summary {
     let mut users: Vec<(&u64, &Sums)> = of.users.iter().collect();
     users.sort_by(|a, b| apart(b.1).total_cmp(&apart(a.1)));
     users.truncate(USERS);
-    let bars = RULES.map(|rule| Bars {
-        name: rule.0.to_owned(),
-        spreads: users
-            .iter()
-            .map(|(_, sums)| Spread::of(&[part(sums, &rule)]))
-            .collect(),
-    });
-    Summary {
-        name: "charging-rules".to_owned(),
-        title: "Four rules of charging on one log".to_owned(),
-        caption: format!(
+    let bars =
+        RULES.map(|rule| Bars::new(rule.0, users.iter().map(|user| one(part(user.1, &rule)))));
+    let texts = Texts {
+        name: "charging-rules",
+        title: "Four rules of charging on one log",
+        caption: &format!(
             "MetaCentrum 2013, zewura and zegox: the {USERS} of {} users on whom the rules differ most. DRF: \
              the larger part of all CPUs and of all memory. PE of the machine used: the larger part of the \
              machine that ran the job, in its CPUs. Penalty: the least of that among machines that fit.",
             of.users.len()
         ),
-        x_label: "user".to_owned(),
-        y_label: "part of all charges, %".to_owned(),
-        y_range: None,
-        groups: users.iter().map(|(user, _)| format!("u{user}")).collect(),
-        bars: bars.to_vec(),
-        reference: None,
-    }
+        x_label: "user",
+        y_label: "part of all charges, %",
+    };
+    texts.bars(users.iter().map(|(user, _)| format!("u{user}")), bars)
 }
 
-fn summary(
-    name: &str,
-    title: &str,
-    x_label: &str,
-    total: &Sums,
-    groups: impl Iterator<Item = (String, Sums)>,
-    caption: &str,
-) -> Summary {
+fn summary(texts: Texts<'_>, total: &Sums, groups: impl Iterator<Item = (String, Sums)>) -> Figure {
     let (groups, sums): (Vec<_>, Vec<_>) = groups.unzip();
-    let bars = |name: &str, part: fn((f64, f64)) -> f64| Bars {
-        name: name.to_owned(),
-        spreads: sums
-            .iter()
-            .map(|sums| Spread::of(&[part(parts(sums, total))]))
-            .collect(),
+    let bars = |name: &str, part: fn((f64, f64)) -> f64| {
+        Bars::new(name, sums.iter().map(|sums| one(part(parts(sums, total)))))
     };
-    Summary {
-        name: name.to_owned(),
-        title: title.to_owned(),
-        caption: caption.to_owned(),
-        x_label: x_label.to_owned(),
-        y_label: "part of all charges, %".to_owned(),
-        y_range: None,
+    texts.bars(
         groups,
-        bars: vec![
+        [
             bars("CPU time", |parts| parts.0),
             bars("penalty", |parts| parts.1),
         ],
-        reference: None,
+    )
+}
+
+/// A bar of one number.
+fn one(number: f64) -> Spread {
+    Spread {
+        mean: number,
+        min: number,
+        max: number,
     }
 }
 

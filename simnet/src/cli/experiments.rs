@@ -1,5 +1,4 @@
-//! What `simnet quotas` and `simnet placement` share: which experiments, with whose draws, and where what they come
-//! to goes.
+//! `simnet quotas` and `simnet placement`: which experiments, with whose draws, and where what they come to goes.
 //!
 //! Invariant: exit code 0 means that all holds that must.
 
@@ -10,11 +9,50 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::campaign::Seeds;
-use crate::experiment::Experiment;
+use crate::check::pool;
+use crate::experiment::{Experiment, Extent};
+use crate::{placement, quotas};
+
+/// Cores of a site, which a divisor has to leave some of.
+const CORES: u64 = 100;
+
+/// Options of `simnet quotas`: strictness, hoarding, cut, skew, liars, factor, fairshare, prices.
+#[derive(Debug, clap::Args)]
+pub struct Quotas {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Divides cores, grants and demand, for a quick look.
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..=CORES))]
+    divisor: u64,
+}
+
+impl Quotas {
+    /// Runs it.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.chosen.run(&quotas::EXPERIMENTS, self.divisor, 0)
+    }
+}
+
+/// Options of `simnet placement`: gruber, stale, liars, utility.
+#[derive(Debug, clap::Args)]
+pub struct Placement {
+    #[command(flatten)]
+    chosen: Chosen,
+    /// Jobs of each submit host.
+    #[arg(long, default_value_t = 1_000)]
+    jobs: usize,
+}
+
+impl Placement {
+    /// Runs it.
+    pub fn run(&self) -> anyhow::Result<ExitCode> {
+        self.chosen.run(&placement::EXPERIMENTS, 1, self.jobs)
+    }
+}
 
 /// Options of both.
 #[derive(Debug, clap::Args)]
-pub(super) struct Chosen {
+struct Chosen {
     /// Which experiments, all of them unless given.
     experiments: Vec<String>,
     /// Where tables and pictures go.
@@ -26,15 +64,15 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Whose draws.
-    pub(super) fn seeds(&self) -> anyhow::Result<Vec<u64>> {
-        let seeds: Vec<u64> = self.seeds.from(1).collect();
-        anyhow::ensure!(!seeds.is_empty(), "--seeds takes at least one seed");
-        Ok(seeds)
-    }
-
     /// Runs them, prints their tables and writes everything.
-    pub(super) fn run<E>(&self, all: &[Experiment<E>], extent: &E) -> anyhow::Result<ExitCode> {
+    fn run(&self, all: &[Experiment], divisor: u64, jobs: usize) -> anyhow::Result<ExitCode> {
+        let extent = Extent {
+            seeds: self.seeds.from(1).collect(),
+            divisor,
+            jobs,
+            threads: pool::threads(),
+        };
+        anyhow::ensure!(!extent.seeds.is_empty(), "--seeds takes at least one seed");
         let known: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
         for name in &self.experiments {
             anyhow::ensure!(
@@ -51,7 +89,7 @@ impl Chosen {
                 continue;
             }
             let began = Instant::now();
-            let outcome = run(extent);
+            let outcome = run(&extent);
             for table in outcome.tables.iter().chain([&outcome.claims_table(name)]) {
                 sayln!("{}", table.text());
             }

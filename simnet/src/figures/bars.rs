@@ -9,10 +9,10 @@ use plotters::element::{PathElement, Rectangle};
 use plotters::style::text_anchor::HPos;
 use plotters::style::{BLACK, Color as _};
 
-use super::page::{Chart, Key, NAME_ROW, Page, Symbol, fitting, wrap, write};
+use super::page::{Chart, Key, NAME_ROW, Page, Symbol, wrap, write};
 use super::style::{Area, Drawn, drawn};
 use super::style::{colour, draw_dashes, px, stroke};
-use super::{FigureError, Spread, Summary};
+use super::{Figure, FigureError, Groups, Spread};
 
 /// Pixels of the names below the groups.
 const NAME_PX: i32 = 12;
@@ -20,55 +20,42 @@ const NAME_PX: i32 = 12;
 /// Lines of a group's name.
 const NAME_LINES_MAX: usize = 5;
 
-pub(super) fn draw(summary: &Summary) -> Result<String, FigureError> {
-    let spreads = summary
+pub(super) fn draw(figure: &Figure, of: &Groups) -> Result<String, FigureError> {
+    let spreads = of
         .bars
         .iter()
         .flat_map(|bars| bars.spreads.iter().flatten());
     let values = spreads.flat_map(|spread| [0.0, spread.mean, spread.min, spread.max]);
-    let y_range = match summary.y_range {
-        Some((least, greatest)) if least < greatest => least..greatest,
-        _ => fitting(values.chain(summary.reference)),
-    };
     let key = |(name, group)| Key {
         name,
         symbol: Symbol::Box { group },
     };
-    let names = summary.bars.iter().map(|bars| bars.name.as_str());
+    let names = of.bars.iter().map(|bars| bars.name.as_str());
     let mut legend: Vec<_> = names.zip(0..).map(key).collect();
-    if summary.reference.is_some() {
+    if of.reference.is_some() {
         legend.push(Key {
             name: "reference",
             symbol: Symbol::Dashes,
         });
     }
-    let mut page = Page {
-        title: &summary.title,
-        caption: &summary.caption,
-        x_label: &summary.x_label,
-        y_label: &summary.y_label,
-        x_range: 0.0..summary.groups.len().max(1) as f64,
-        y_range,
-        name_lines: None,
-        legend,
-    };
-    let groups = summary.groups.len().max(1) as i32;
+    let x_range = 0.0..of.names.len().max(1) as f64;
+    let mut page = Page::new(figure, x_range, values.chain(of.reference), legend);
+    let groups = of.names.len().max(1) as i32;
     let chars = usize::try_from(page.chart_width() / groups / 7).unwrap_or(0);
     let wrapped = |name: &String| wrap(name, chars.max(4), NAME_LINES_MAX);
-    let names: Vec<_> = summary.groups.iter().map(wrapped).collect();
+    let names: Vec<_> = of.names.iter().map(wrapped).collect();
     page.name_lines = Some(names.iter().map(Vec::len).max().unwrap_or(1).max(1) as i32);
     page.draw(|area, chart| {
         draw_names(area, chart, &names)?;
-        for (bars, index) in summary.bars.iter().zip(0..) {
-            for (spread, group) in bars.spreads.iter().take(summary.groups.len()).zip(0..) {
+        for (bars, index) in of.bars.iter().zip(0..) {
+            for (spread, group) in bars.spreads.iter().take(of.names.len()).zip(0..) {
                 if let Some(spread) = spread {
-                    let place = place(group, index, summary.bars.len());
+                    let place = place(group, index, of.bars.len());
                     draw_bar(area, chart, spread, place, index)?;
                 }
             }
         }
-        summary
-            .reference
+        of.reference
             .map_or(Ok(()), |reference| draw_reference(area, chart, reference))
     })
 }

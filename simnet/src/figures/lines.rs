@@ -8,7 +8,7 @@
 use plotters::element::PathElement;
 use plotters::style::Color as _;
 
-use super::page::{Chart, Key, Page, Symbol, fitting};
+use super::page::{Chart, Key, Page, Symbol};
 use super::style::{Area, Drawn, drawn};
 use super::style::{colour, draw_dashes, draw_marker, stroke};
 use super::{Figure, FigureError, Series};
@@ -19,37 +19,30 @@ pub(super) const POINTS_MAX: usize = 600;
 /// Markers along a line: enough to follow it, few enough to see it.
 const MARKERS: i32 = 9;
 
-pub(super) fn draw(figure: &Figure) -> Result<String, FigureError> {
-    let points = || figure.series.iter().flat_map(|series| &series.points);
-    let targets = figure.series.iter().filter_map(|series| series.target);
-    let y_range = match figure.y_range {
-        Some((least, greatest)) if least < greatest => least..greatest,
-        _ => fitting(points().map(|point| point.1).chain(targets)),
-    };
-    let mut legend: Vec<_> = figure.series.iter().zip(0..).map(key).collect();
-    if figure.series.iter().any(|series| series.target.is_some()) {
+pub(super) fn draw(figure: &Figure, all: &[Series]) -> Result<String, FigureError> {
+    let points = || all.iter().flat_map(|series| &series.points);
+    let targets = all.iter().filter_map(|series| series.target);
+    let mut legend: Vec<_> = all.iter().zip(0..).map(key).collect();
+    if all.iter().any(|series| series.target.is_some()) {
         legend.push(Key {
             name: "target",
             symbol: Symbol::Dashes,
         });
     }
-    let page = Page {
-        title: &figure.title,
-        caption: &figure.caption,
-        x_label: &figure.x_label,
-        y_label: &figure.y_label,
-        x_range: extent(points().map(|point| point.0)),
-        y_range,
-        name_lines: None,
+    let values = points().map(|point| point.1).chain(targets);
+    let page = Page::new(
+        figure,
+        extent(points().map(|point| point.0)),
+        values,
         legend,
-    };
+    );
     page.draw(|area, chart| {
-        for series in &figure.series {
+        for series in all {
             draw_target(area, chart, series)?;
         }
-        for (series, index) in figure.series.iter().zip(0..) {
+        for (series, index) in all.iter().zip(0..) {
             draw_line(area, chart, series)?;
-            draw_markers(area, chart, series, index, figure.series.len())?;
+            draw_markers(area, chart, series, index, all.len())?;
         }
         Ok(())
     })

@@ -21,8 +21,8 @@ use plotters::prelude::SVGBackend;
 use plotters::style::text_anchor::HPos;
 use plotters::style::{BLACK, Color as _, WHITE};
 
-use super::FigureError;
 use super::style::{Area, Drawn, colour, draw_dashes, draw_marker, drawn, px, stroke, text};
+use super::{Figure, FigureError};
 
 /// Width of a figure in pixels.
 const WIDTH: i32 = 900;
@@ -59,15 +59,15 @@ pub(super) type Chart<'a> =
 
 /// The texts around a chart, and its ranges.
 pub(super) struct Page<'a> {
-    pub(super) title: &'a str,
-    pub(super) caption: &'a str,
-    pub(super) x_label: &'a str,
-    pub(super) y_label: &'a str,
-    pub(super) x_range: Range<f64>,
-    pub(super) y_range: Range<f64>,
+    title: &'a str,
+    caption: &'a str,
+    x_label: &'a str,
+    y_label: &'a str,
+    x_range: Range<f64>,
+    y_range: Range<f64>,
     /// Lines of what the caller writes in the place of numbers on x; `None` where there are numbers.
     pub(super) name_lines: Option<i32>,
-    pub(super) legend: Vec<Key<'a>>,
+    legend: Vec<Key<'a>>,
 }
 
 /// One entry of the legend.
@@ -87,7 +87,30 @@ pub(super) enum Symbol {
     Dashes,
 }
 
-impl Page<'_> {
+impl<'a> Page<'a> {
+    /// The page of a figure; what it shows has these y.
+    pub(super) fn new(
+        figure: &'a Figure,
+        x_range: Range<f64>,
+        values: impl Iterator<Item = f64>,
+        legend: Vec<Key<'a>>,
+    ) -> Self {
+        let y_range = match figure.y_range {
+            Some((least, greatest)) if least < greatest => least..greatest,
+            _ => fitting(values),
+        };
+        Self {
+            title: &figure.title,
+            caption: &figure.caption,
+            x_label: &figure.x_label,
+            y_label: &figure.y_label,
+            x_range,
+            y_range,
+            name_lines: None,
+            legend,
+        }
+    }
+
     /// Draws the page, has `fill` draw into the chart, and gives the SVG.
     pub(super) fn draw(
         &self,
@@ -167,7 +190,7 @@ impl Page<'_> {
         Ok(())
     }
 
-    fn chart<'a>(&self, page: &Area<'a>, caption_lines: i32) -> Result<Chart<'a>, FigureError> {
+    fn chart<'c>(&self, page: &Area<'c>, caption_lines: i32) -> Result<Chart<'c>, FigureError> {
         let place = page.clone().shrink(
             (px(MARGIN / 2), px(TITLE)),
             (
@@ -234,7 +257,7 @@ pub(super) fn write(page: &Area<'_>, line: &str, at: (i32, i32), pixels: i32, en
 }
 
 /// The ranges' default: from 0, or a little below the least, to a little above the greatest.
-pub(super) fn fitting(values: impl Iterator<Item = f64>) -> Range<f64> {
+fn fitting(values: impl Iterator<Item = f64>) -> Range<f64> {
     let (mut least, mut greatest) = (f64::INFINITY, f64::NEG_INFINITY);
     for value in values.filter(|value| value.is_finite()) {
         (least, greatest) = (least.min(value), greatest.max(value));

@@ -8,12 +8,12 @@
 
 use csv::{Writer, WriterBuilder};
 
-use super::{Figure, FigureError, Summary};
+use super::{FigureError, Groups, Series};
 
-pub(super) fn of_lines(figure: &Figure) -> Result<String, FigureError> {
+pub(super) fn of_lines(series: &[Series]) -> Result<String, FigureError> {
     let mut table = table();
     table.write_record(["series", "x", "y", "target"])?;
-    for series in &figure.series {
+    for series in series {
         let target = series.target.map_or_else(String::new, decimal);
         for (x, y) in &series.points {
             table.write_record([&series.name, &decimal(*x), &decimal(*y), &target])?;
@@ -22,11 +22,11 @@ pub(super) fn of_lines(figure: &Figure) -> Result<String, FigureError> {
     text(table)
 }
 
-pub(super) fn of_bars(summary: &Summary) -> Result<String, FigureError> {
+pub(super) fn of_bars(groups: &Groups) -> Result<String, FigureError> {
     let mut table = table();
     table.write_record(["series", "group", "mean", "min", "max"])?;
-    for bars in &summary.bars {
-        for (group, spread) in summary.groups.iter().zip(&bars.spreads) {
+    for bars in &groups.bars {
+        for (group, spread) in groups.names.iter().zip(&bars.spreads) {
             let numbers = spread.map(|spread| [spread.mean, spread.min, spread.max].map(decimal));
             let [mean, min, max] = numbers.unwrap_or_default();
             table.write_record([&bars.name, group, &mean, &min, &max])?;

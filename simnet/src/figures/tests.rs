@@ -41,11 +41,11 @@ fn figure() -> Figure {
         x_label: "simulated time (days)".to_owned(),
         y_label: "share of the Grid (percent)".to_owned(),
         y_range: None,
-        series: series.collect(),
+        chart: Chart::Lines(series.collect()),
     }
 }
 
-fn summary() -> Summary {
+fn summary() -> Figure {
     let bars = |name: &str, means: [f64; 3]| Bars {
         name: name.to_owned(),
         spreads: means
@@ -53,22 +53,24 @@ fn summary() -> Summary {
             .map(|mean| Spread::of(&[mean * 0.8, *mean, mean * 1.3]))
             .collect(),
     };
-    Summary {
+    Figure {
         name: "fairness-error".to_owned(),
         title: "Fairness error against an all-knowing scheduler".to_owned(),
         caption: CAPTION.to_owned(),
         x_label: "fault".to_owned(),
         y_label: "error (ratio)".to_owned(),
         y_range: None,
-        groups: ["none", "10 % of messages lost", "islands for a day"]
-            .map(str::to_owned)
-            .into(),
-        bars: vec![
-            bars("gossip", [1.01, 1.03, 1.4]),
-            bars("central", [1.0, 1.0, 1.0]),
-            bars("no exchange", [2.5, 2.5, 2.5]),
-        ],
-        reference: Some(1.0),
+        chart: Chart::Bars(Groups {
+            names: ["none", "10 % of messages lost", "islands for a day"]
+                .map(str::to_owned)
+                .into(),
+            bars: vec![
+                bars("gossip", [1.01, 1.03, 1.4]),
+                bars("central", [1.0, 1.0, 1.0]),
+                bars("no exchange", [2.5, 2.5, 2.5]),
+            ],
+            reference: Some(1.0),
+        }),
     }
 }
 
@@ -125,7 +127,10 @@ fn a_figure_is_written_as_a_table_and_as_a_picture() {
     let has = |text: &str| texts.iter().any(|found| found == text);
     let figure = figure();
     assert!(has(&figure.title) && has(&figure.x_label) && has(&figure.y_label));
-    assert!(figure.series.iter().all(|series| has(&series.name)) && has("target"));
+    let Chart::Lines(series) = &figure.chart else {
+        panic!("these are lines");
+    };
+    assert!(series.iter().all(|series| has(&series.name)) && has("target"));
     assert!(has(CAPTION), "the description has the whole caption");
     let written = texts.join(" ").matches(CAPTION).count();
     assert_eq!(written, 2, "and so have the lines below the chart");
@@ -169,12 +174,12 @@ fn equal_figures_give_equal_files() {
 #[test]
 fn odd_figures_are_drawn_too() {
     let point = |points: Vec<(f64, f64)>| Figure {
-        series: vec![Series {
+        chart: Chart::Lines(vec![Series {
             name: "a name that is much too long for any legend".to_owned(),
             points,
             target: Some(1e9),
             colour_group: 99,
-        }],
+        }]),
         y_range: Some((0.0, 1.0)),
         caption: "word ".repeat(1_000),
         ..figure()
@@ -194,14 +199,22 @@ fn odd_figures_are_drawn_too() {
         texts(&figure.to_svg().expect("a picture"));
         assert!(!figure.to_csv().expect("a table").contains("NaN"));
     }
-    texts(&Summary::default().to_svg().expect("a picture"));
-    let empty = Summary {
-        bars: vec![Bars {
-            name: "none".to_owned(),
-            spreads: vec![None; 9],
-        }],
-        ..summary()
+    let without = |bars: Vec<Bars>| Figure {
+        chart: Chart::Bars(Groups {
+            bars,
+            ..Groups::default()
+        }),
+        ..Figure::default()
     };
+    texts(&without(Vec::new()).to_svg().expect("a picture"));
+    let mut empty = summary();
+    let Chart::Bars(groups) = &mut empty.chart else {
+        panic!("these are bars");
+    };
+    groups.bars = vec![Bars {
+        name: "none".to_owned(),
+        spreads: vec![None; 9],
+    }];
     texts(&empty.to_svg().expect("a picture"));
 }
 

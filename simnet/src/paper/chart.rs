@@ -11,7 +11,7 @@ use fairmesh_model::{Millis, UsageMode};
 use super::experiment::{AGES_S, Case, Experiment, IDLE_LEAF, Knowledge, MODE_NAMES, MODES};
 use super::measure::{Entry, EntryMeasures, entries, rms_of_all};
 use super::outcome::{Outcome, Run};
-use crate::figures::{Bars, Figure, Series, Spread, Summary};
+use crate::figures::{Bars, Figure, Series, Spread, Texts};
 use crate::grid::{Sample, UsageSeries};
 use crate::vo::DAY;
 
@@ -67,7 +67,7 @@ pub fn figures(outcome: &Outcome, number: u32) -> Vec<Figure> {
 }
 
 /// The comparison of all modes, if the outcome has runs for it.
-pub fn comparison(outcome: &Outcome) -> Option<Summary> {
+pub fn comparison(outcome: &Outcome) -> Option<Figure> {
     let [short, long] = AGES_S;
     let all = [
         (Knowledge::Gossip(short), format!("gossip, {short} s")),
@@ -90,17 +90,14 @@ pub fn comparison(outcome: &Outcome) -> Option<Summary> {
             bars.push(Bars { name, spreads });
         }
     }
-    (!bars.is_empty()).then(|| Summary {
-        name: format!("figure-{COMPARISON:02}"),
-        title: format!("Figure {COMPARISON}: what gossip costs, by usage mode"),
-        caption: comparison_caption(outcome),
-        x_label: "usage mode".to_owned(),
-        y_label: "RMS error (log10 of 1/1000 points)".to_owned(),
-        y_range: Some((0.0, 4.0)),
-        groups: MODE_NAMES.map(str::to_owned).to_vec(),
-        bars,
-        reference: None,
-    })
+    let texts = Texts {
+        name: &format!("figure-{COMPARISON:02}"),
+        title: &format!("Figure {COMPARISON}: what gossip costs, by usage mode"),
+        caption: &comparison_caption(outcome),
+        x_label: "usage mode",
+        y_label: "RMS error (log10 of 1/1000 points)",
+    };
+    (!bars.is_empty()).then(|| texts.bars(MODE_NAMES, bars).within(0.0, 4.0))
 }
 
 /// Bars on a logarithmic axis stand on a thousandth of a percentage point.
@@ -226,26 +223,24 @@ impl Plan {
             Knowledge::Central => "-all-knowing",
             _ => "",
         };
-        let lines = entries().into_iter().filter(|entry| self.shows(entry));
-        let lines: Vec<Series> = lines.map(|entry| self.line(&entry, series)).collect();
-        let what = match self.is_recent {
-            true => "share of the parent, last 12 hours (percent)",
-            false => "cumulative share of the parent (percent)",
-        };
-        Figure {
-            name: format!("figure-{:02}{twin}", self.number),
-            title: format!(
+        let texts = Texts {
+            name: &format!("figure-{:02}{twin}", self.number),
+            title: &format!(
                 "Figure {}: {} ({})",
                 self.number,
                 self.title,
                 experiment.steady()
             ),
-            caption: self.caption(outcome, experiment),
-            x_label: "simulated time (days)".to_owned(),
-            y_label: what.to_owned(),
-            y_range: Some((0.0, 100.0)),
-            series: lines,
-        }
+            caption: &self.caption(outcome, experiment),
+            x_label: "simulated time (days)",
+            y_label: match self.is_recent {
+                true => "share of the parent, last 12 hours (percent)",
+                false => "cumulative share of the parent (percent)",
+            },
+        };
+        let shown = entries().into_iter().filter(|entry| self.shows(entry));
+        let lines = shown.map(|entry| self.line(&entry, series));
+        texts.lines(lines).within(0.0, 100.0)
     }
 
     fn caption(&self, outcome: &Outcome, experiment: Experiment) -> String {
@@ -294,11 +289,10 @@ impl Plan {
             let day = sample.at.0 as f64 / DAY.0 as f64;
             (day, entry.share(&series.leaves, &from(sample), sample))
         };
+        let points = series.samples.iter().map(point);
         Series {
-            name: entry.name.clone(),
-            points: series.samples.iter().map(point).collect(),
             target: self.target(entry),
-            colour_group: entry.group(),
+            ..Series::new(&entry.name, entry.group(), points)
         }
     }
 

@@ -13,7 +13,7 @@ use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::central::Central;
-use crate::grid::{Gossip, GridSpec, Served, UsageSeries, run};
+use crate::grid::{Gossip, GridSpec, Served, UsageSeries, UsageSource, run};
 use crate::vo::START;
 
 /// The leaf that runs out of work.
@@ -199,21 +199,13 @@ impl Experiment {
         on_day: &dyn Fn(),
     ) -> Result<UsageSeries, WorkloadError> {
         let spec = self.spec(extent);
-        match self.knowledge {
-            Knowledge::Central => run(
-                &spec,
-                seed,
-                &mut Central::new(spec.usage_mode, false),
-                on_day,
-            ),
-            Knowledge::Table(_) => run(
-                &spec,
-                seed,
-                &mut Central::new(spec.usage_mode, true),
-                on_day,
-            ),
-            _ => run(&spec, seed, &mut Gossip::new(&spec, seed), on_day),
-        }
+        let mode = spec.usage_mode;
+        let mut source: Box<dyn UsageSource> = match self.knowledge {
+            Knowledge::Central => Box::new(Central::new(mode, false)),
+            Knowledge::Table(_) => Box::new(Central::new(mode, true)),
+            _ => Box::new(Gossip::new(&spec, seed)),
+        };
+        run(&spec, seed, &mut *source, on_day)
     }
 
     /// The Grid that it runs on.

@@ -14,7 +14,8 @@ use super::experiment::{HALF_LEAVES, MODE_NAMES, MODES};
 use super::measure::{RunMeasures, entries, measure, rms_of_all};
 use super::outcome::each;
 use crate::central::Central;
-use crate::figures::{Bars, Spread, Summary};
+use crate::experiment::each_with;
+use crate::figures::{Bars, Figure, Spread, Texts};
 use crate::grid::{Gossip, GridSpec, Served, UsageSeries, run};
 use crate::vo::DAY;
 
@@ -201,7 +202,7 @@ fn grid(mode: UsageMode, age_s: u64) -> GridSpec {
 }
 
 /// Runs all experiments and draws what they gave: so many days, with each seed.
-pub fn pictures(days: u64, seeds: &[u64], threads: usize) -> Result<Vec<Summary>, WorkloadError> {
+pub fn pictures(days: u64, seeds: &[u64], threads: usize) -> Result<Vec<Figure>, WorkloadError> {
     let mut pictures = Vec::new();
     for of in &EXPERIMENTS {
         pictures.extend(of.pictures(days, seeds, threads)?);
@@ -215,18 +216,16 @@ impl Experiment {
         days: u64,
         seeds: &[u64],
         threads: usize,
-    ) -> Result<Vec<Summary>, WorkloadError> {
-        let cells =
-            (0..self.bars.len()).flat_map(|bar| (0..self.groups.len()).map(move |g| (bar, g)));
-        let runs = cells.flat_map(|(bar, group)| seeds.iter().map(move |seed| (bar, group, *seed)));
-        let runs: Vec<_> = runs.collect();
-        let values = each(&runs, threads, |(bar, group, seed)| {
+    ) -> Result<Vec<Figure>, WorkloadError> {
+        let bars: Vec<usize> = (0..self.bars.len()).collect();
+        let groups: Vec<usize> = (0..self.groups.len()).collect();
+        let runs = each_with(&each_with(&bars, &groups), seeds);
+        let values = each(&runs, threads, |((bar, group), seed)| {
             self.run(days, (*group, *bar), Seed(*seed))
         });
         let values: Vec<Vec<f64>> = values.into_iter().collect::<Result<_, _>>()?;
         let cells: Vec<&[Vec<f64>]> = values.chunks(seeds.len()).collect();
-        let drawn = self.metrics.iter().enumerate();
-        let drawn = drawn.map(|(metric, _)| self.picture(metric, days, seeds.len(), &cells));
+        let drawn = (0..self.metrics.len()).map(|metric| self.picture(metric, days, &cells));
         Ok(drawn.collect())
     }
 
@@ -243,22 +242,18 @@ impl Experiment {
         };
         let series = match self.gossips {
             true => run(&spec, seed, &mut Gossip::new(&spec, seed), &|| {})?,
-            false => run(
-                &spec,
-                seed,
-                &mut Central::new(spec.usage_mode, true),
-                &|| {},
-            )?,
+            false => {
+                let mut central = Central::new(spec.usage_mode, true);
+                run(&spec, seed, &mut central, &|| {})?
+            }
         };
         let measures = measure(&series);
-        let metrics = self.metrics.iter();
-        Ok(metrics
-            .map(|metric| (metric.of)(&spec, &series, &measures))
-            .collect())
+        let value = |metric: &Metric| (metric.of)(&spec, &series, &measures);
+        Ok(self.metrics.iter().map(value).collect())
     }
 
     /// `cells` are bar by bar, group by group, with the metrics of each seed.
-    fn picture(&self, metric: usize, days: u64, seeds: usize, cells: &[&[Vec<f64>]]) -> Summary {
+    fn picture(&self, metric: usize, days: u64, cells: &[&[Vec<f64>]]) -> Figure {
         let spread = |cell: &&[Vec<f64>]| {
             let of_seeds: Vec<f64> = cell.iter().map(|of| of[metric]).collect();
             Spread::of(&of_seeds)
@@ -272,22 +267,23 @@ impl Experiment {
             true => "Nodes gossip.",
             false => "One table for all sites, fed as the nodes are.",
         };
-        let of = &self.metrics[metric];
-        Summary {
-            name: format!("open-{}{}", self.name, of.name),
-            title: self.title.to_owned(),
-            caption: format!(
+        let (of, seeds) = (&self.metrics[metric], cells[0].len());
+        let texts = Texts {
+            name: &format!("open-{}{}", self.name, of.name),
+            title: self.title,
+            caption: &format!(
                 "{} {knows} The paper's Grid for {days} days; RMS errors are of cumulative shares after \
                  day one. Means and extremes of {seeds} {}.",
                 self.says,
                 if seeds == 1 { "seed" } else { "seeds" },
             ),
-            x_label: self.x_label.to_owned(),
-            y_label: of.y_label.to_owned(),
-            y_range: None,
-            groups: self.groups.iter().map(|name| (*name).to_owned()).collect(),
-            bars: bars.collect(),
-            reference: of.reference,
+            x_label: self.x_label,
+            y_label: of.y_label,
+        };
+        let figure = texts.bars(self.groups, bars);
+        match of.reference {
+            Some(y) => figure.against(y),
+            None => figure,
         }
     }
 }

@@ -6,14 +6,13 @@
 //! Deliberately not here: bands ([`super::check`]) and pictures ([`super::chart`]).
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 use fairmesh_cluster::{Seed, WorkloadError};
 use serde::{Deserialize, Serialize};
 
 use super::experiment::{Experiment, Extent};
 use super::measure::{EntryMeasures, RunMeasures, entries, measure};
+use crate::check::pool;
 use crate::figures::Spread;
 use crate::grid::UsageSeries;
 
@@ -61,28 +60,17 @@ pub struct Row {
     /// Target share of its parent, in percent.
     pub target: f64,
     /// Hours until within ±1 percentage point, among the seeds that got there.
-    pub settled_1_h: Option<Range>,
+    pub settled_1_h: Option<Spread>,
     /// Hours until within ±2 percentage points.
-    pub settled_2_h: Option<Range>,
+    pub settled_2_h: Option<Spread>,
     /// RMS error after day one, percentage points.
-    pub rms: Option<Range>,
+    pub rms: Option<Spread>,
     /// Largest error after day one.
-    pub largest: Option<Range>,
+    pub largest: Option<Spread>,
     /// Error at the end, without sign.
-    pub at_end: Option<Range>,
+    pub at_end: Option<Spread>,
     /// Share on the last day, in percent.
-    pub last_day: Option<Range>,
-}
-
-/// What several seeds gave.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
-pub struct Range {
-    /// Their mean.
-    pub mean: f64,
-    /// The least.
-    pub min: f64,
-    /// The greatest.
-    pub max: f64,
+    pub last_day: Option<Spread>,
 }
 
 /// Who is told how far the runs are.
@@ -163,27 +151,18 @@ pub(super) fn each<T: Sync, R: Send>(
     threads: usize,
     work: impl Fn(&T) -> R + Sync,
 ) -> Vec<R> {
-    let next = AtomicUsize::new(0);
-    let done = Mutex::new(BTreeMap::new());
-    let on_thread = || {
+    let one = |index: usize| {
         // Hundreds of thousands of heads, each read and checked by every site.
         fairmesh_model::signed::remember_verdicts();
         fairmesh_model::signed::remember_documents();
-        loop {
-            let index = next.fetch_add(1, Ordering::Relaxed);
-            let Some(task) = tasks.get(index) else {
-                break;
-            };
-            let result = work(task);
-            let mut done = done.lock().expect("no other thread has panicked");
-            done.insert(index, result);
-        }
+        work(&tasks[index])
     };
-    std::thread::scope(|scope| {
-        (0..threads.max(1)).for_each(|_| drop(scope.spawn(on_thread)));
+    let mut done = Vec::with_capacity(tasks.len());
+    pool::in_order(tasks.len(), threads, one, |_, result| {
+        done.push(result);
+        true
     });
-    let done = done.into_inner().expect("no thread has panicked");
-    done.into_values().collect()
+    done
 }
 
 /// The summary, experiment by experiment.
@@ -196,7 +175,7 @@ pub fn summary(measures: &Measures) -> Vec<Row> {
                     .iter()
                     .map(|seed| value(&seed.entries[index]))
                     .collect();
-                Range::of(&values)
+                Spread::of(&values)
             };
             rows.push(Row {
                 experiment: *experiment,
@@ -212,18 +191,4 @@ pub fn summary(measures: &Measures) -> Vec<Row> {
         }
     }
     rows
-}
-
-impl Range {
-    /// Of the numbers among `values`.
-    pub fn of(values: &[f64]) -> Option<Self> {
-        let Spread { mean, min, max } = Spread::of(values)?;
-        Some(Self { mean, min, max })
-    }
-
-    /// As a figure shows it.
-    pub fn spread(self) -> Spread {
-        let Self { mean, min, max } = self;
-        Spread { mean, min, max }
-    }
 }

@@ -13,7 +13,7 @@ use fairmesh_model::UsageMode;
 use super::experiment::{AGES_S, Case, Experiment, IDLE_LEAF, Knowledge, MODES, SERVED};
 use super::measure::{Entry, entries, rms_of_all};
 use super::outcome::{Outcome, Run};
-use crate::figures::{Bars, Figure, Series, Spread, Summary};
+use crate::figures::{Bars, Figure, Series, Spread, Texts};
 use crate::grid::{Sample, UsageSeries};
 use crate::vo::{DAY, HOUR};
 
@@ -83,25 +83,23 @@ impl Plan {
     }
 
     fn draw(&self, outcome: &Outcome, experiment: Experiment, series: &UsageSeries) -> Figure {
-        let shown = self.entries().into_iter().zip(0..);
         let mode = experiment.mode_name();
-        Figure {
-            name: format!("printed-{:02}-{mode}", self.number),
-            title: format!("Figure {}: {} ({mode} usage)", self.number, self.title),
-            caption: format!(
+        let texts = Texts {
+            name: &format!("printed-{:02}-{mode}", self.number),
+            title: &format!("Figure {}: {} ({mode} usage)", self.number, self.title),
+            caption: &format!(
                 "Core time since the beginning in percent of {}; dashes are targets. {} sites of 100 \
                  CPUs, seed {}, by the exact rank. {ASSUMED}",
                 self.parent.map_or("the Grid's", |_| "the parent's"),
                 outcome.extent.sites,
                 outcome.seeds.first().copied().unwrap_or(0),
             ),
-            x_label: "simulated time (days)".to_owned(),
-            y_label: "cumulative share (percent)".to_owned(),
-            y_range: Some((0.0, 100.0)),
-            series: shown
-                .map(|(entry, group)| self.line(&entry, group, series))
-                .collect(),
-        }
+            x_label: "simulated time (days)",
+            y_label: "cumulative share (percent)",
+        };
+        let shown = self.entries().into_iter().zip(0..);
+        let lines = shown.map(|(entry, group)| self.line(&entry, group, series));
+        texts.lines(lines).within(0.0, 100.0)
     }
 
     fn entries(&self) -> Vec<Entry> {
@@ -120,17 +118,15 @@ impl Plan {
             let day = sample.at.0 as f64 / DAY.0 as f64;
             (day, entry.share(&series.leaves, first, sample))
         };
+        let is_idle = self.case == Case::IdleEarly && entry.name == IDLE_LEAF;
         Series {
-            name: entry.name.clone(),
-            points: points.map(point).collect(),
-            target: (self.case != Case::IdleEarly || entry.name != IDLE_LEAF)
-                .then(|| self.target(entry)),
-            colour_group,
+            target: (!is_idle).then(|| self.target(entry)),
+            ..Series::new(&entry.name, colour_group, points.map(point))
         }
     }
 
     /// Shares at the end of each mode's runs, under each thing that schedulers are given.
-    fn ends(&self, outcome: &Outcome) -> Summary {
+    fn ends(&self, outcome: &Outcome) -> Figure {
         let shares: Vec<_> = (entries().into_iter().enumerate())
             .filter(|(_, entry)| entry.is_child_of(self.parent))
             .map(|(at, entry)| {
@@ -146,20 +142,17 @@ impl Plan {
             })
         };
         let groups: Vec<_> = self.experiments().flat_map(of_mode).collect();
-        Summary {
-            name: format!("printed-served-{}", self.number),
-            title: format!(
+        let texts = Texts {
+            name: &format!("printed-served-{}", self.number),
+            title: &format!(
                 "What schedulers are given: figure {} at its end",
                 self.number
             ),
-            y_label: "cumulative share (percent)".to_owned(),
-            x_label: "entry and usage mode".to_owned(),
-            ..comparison(
-                outcome,
-                "Core time since the beginning in percent of the parent's.",
-                &groups,
-            )
-        }
+            caption: "Core time since the beginning in percent of the parent's.",
+            x_label: "entry and usage mode",
+            y_label: "cumulative share (percent)",
+        };
+        comparison(outcome, texts, &groups)
     }
 
     /// What an idle sibling leaves goes to the others in equal parts.
@@ -183,7 +176,7 @@ pub fn figures(outcome: &Outcome) -> Vec<Figure> {
 
 /// What schedulers are given, against each other: errors at the VOs and below with steady work, and the
 /// shares of figures 11 to 14 at the end.
-pub fn comparisons(outcome: &Outcome) -> Vec<Summary> {
+pub fn comparisons(outcome: &Outcome) -> Vec<Figure> {
     let errors = |name: &str, whose: &str, is_shown: fn(&Entry) -> bool| {
         let of_run = |run: &Run| {
             let entries = entries();
@@ -198,17 +191,14 @@ pub fn comparisons(outcome: &Outcome) -> Vec<Summary> {
                 &of_run as OfRun,
             )
         };
-        Summary {
-            name: format!("printed-served-{name}"),
-            title: format!("What schedulers are given: errors of {whose}"),
-            y_label: "RMS error (percentage points)".to_owned(),
-            x_label: "usage mode".to_owned(),
-            ..comparison(
-                outcome,
-                "RMS of cumulative share less target after day one, everybody has work.",
-                &MODES.map(of_mode),
-            )
-        }
+        let texts = Texts {
+            name: &format!("printed-served-{name}"),
+            title: &format!("What schedulers are given: errors of {whose}"),
+            caption: "RMS of cumulative share less target after day one, everybody has work.",
+            x_label: "usage mode",
+            y_label: "RMS error (percentage points)",
+        };
+        comparison(outcome, texts, &MODES.map(of_mode))
     };
     let mut all = vec![
         errors("vos", "the VOs", |entry| entry.level == 0),
@@ -222,8 +212,12 @@ pub fn comparisons(outcome: &Outcome) -> Vec<Summary> {
 /// What a bar shows of a run.
 type OfRun<'a> = &'a dyn Fn(&Run) -> f64;
 
-/// One group of bars for each of `groups`, a bar for each thing that schedulers are given.
-fn comparison(outcome: &Outcome, what: &str, groups: &[(String, Experiment, OfRun)]) -> Summary {
+/// One group of bars for each of `groups`, a bar for each thing that schedulers are given; the caption goes on.
+fn comparison(
+    outcome: &Outcome,
+    texts: Texts<'_>,
+    groups: &[(String, Experiment, OfRun)],
+) -> Figure {
     let bars = SERVED.map(|(served, name)| {
         let spread = |(_, experiment, of_run): &(String, Experiment, OfRun)| {
             let runs = outcome.runs.get(&experiment.as_served(served))?;
@@ -235,14 +229,15 @@ fn comparison(outcome: &Outcome, what: &str, groups: &[(String, Experiment, OfRu
         }
     });
     let (seeds, days) = (outcome.seeds.len(), outcome.extent.duration.0 / DAY.0);
-    Summary {
-        caption: format!(
-            "{what} Exact rank: at each pass. Slurm: factors as fairmesh slurm sync sets them each 30 s. \
-             {seeds} {}, {days} days: mean and extremes. {ASSUMED}",
-            if seeds == 1 { "seed" } else { "seeds" },
-        ),
-        groups: groups.iter().map(|(name, ..)| name.clone()).collect(),
-        bars: bars.to_vec(),
-        ..Summary::default()
-    }
+    let caption = format!(
+        "{} Exact rank: at each pass. Slurm: factors as fairmesh slurm sync sets them each 30 s. \
+         {seeds} {}, {days} days: mean and extremes. {ASSUMED}",
+        texts.caption,
+        if seeds == 1 { "seed" } else { "seeds" },
+    );
+    let texts = Texts {
+        caption: &caption,
+        ..texts
+    };
+    texts.bars(groups.iter().map(|(name, ..)| name), bars)
 }

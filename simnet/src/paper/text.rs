@@ -9,7 +9,8 @@ use serde::Serialize;
 use super::check::Check;
 use super::experiment::Experiment;
 use super::measure::{RunMeasures, entries};
-use super::outcome::{Outcome, Range, Row};
+use super::outcome::{Outcome, Row};
+use crate::figures::Spread;
 
 /// Everything for programs.
 #[derive(Debug, Serialize)]
@@ -37,8 +38,8 @@ impl<'a> Report<'a> {
 }
 
 /// Mean and, with several seeds, the greatest distance from it; a dash where no seed gave a number.
-fn spelled(range: Option<Range>, decimals: usize) -> String {
-    let Some(Range { mean, min, max }) = range else {
+fn spelled(range: Option<Spread>, decimals: usize) -> String {
+    let Some(Spread { mean, min, max }) = range else {
         return "-".to_owned();
     };
     let spread = (max - mean).max(mean - min);
@@ -90,7 +91,7 @@ fn table(rows: &[Row], all: &[Row]) -> Table {
         let twin = all
             .iter()
             .find(|of| of.experiment == central && of.entry == row.entry);
-        let mean = |of: fn(&Row) -> Option<Range>| {
+        let mean = |of: fn(&Row) -> Option<Spread>| {
             let range = twin.and_then(of);
             range.map_or("-".to_owned(), |range| format!("{:.4}", range.mean))
         };
@@ -154,7 +155,7 @@ pub fn csv(rows: &[Row]) -> Result<String, csv::Error> {
         ];
         let number = |value: f64| format!("{value:.6}");
         let numbers = of.into_iter().flat_map(|range| match range {
-            Some(Range { mean, min, max }) => [mean, min, max].map(number),
+            Some(Spread { mean, min, max }) => [mean, min, max].map(number),
             None => [const { String::new() }; 3],
         });
         let head = [

@@ -4,8 +4,6 @@
 //! Deliberately not here: the paper's absolute numbers as a goal; they stand beside ours ([`printed`]).
 //! Source: GRUBER (Euro-Par 2005), section 4, tables 1 to 4 and figure 2.
 
-use std::collections::BTreeMap;
-
 use fairmesh_broker::Selector;
 use fairmesh_model::Millis;
 
@@ -14,8 +12,8 @@ use super::hosts::{GROUP_CAP, Setup, VO_CAP, run};
 use super::measure::{Measure, RunMeasures};
 use super::printed::{self, SELECTORS};
 use super::site::Faults;
-use crate::experiment::{self, Claim, Table, deviation, each, mean};
-use crate::figures::{Figure, Series};
+use crate::experiment::{self, Claim, Row, Study, Table, deviation, each_with, mean};
+use crate::figures::{Figure, Series, Texts};
 
 /// Time of a thousand jobs of an hour on 150 CPUs, hours; a selector that knows what is free is to take
 /// 1.6 times as long at most.
@@ -25,109 +23,68 @@ const BOUND_FACTOR: f64 = 1.6;
 /// Hours that the figures show.
 const HOURS_SHOWN: u64 = 16;
 
-/// Which runs belong together: those of all seeds.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Cell {
-    /// Submit hosts.
-    pub hosts: usize,
-    /// How attempts fail.
-    pub faults: Faults,
-    /// In [`SELECTORS`].
-    selector: usize,
-}
+/// Submit hosts, how attempts fail, and who chooses sites.
+type Case = (usize, Faults, Selector);
 
 /// All runs.
-#[derive(Debug, Clone, PartialEq, Default)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Outcome {
-    runs: BTreeMap<Cell, Vec<RunMeasures>>,
+    runs: Study<Case, RunMeasures>,
     /// Equal runs of RA on one Grid, harsh: only the draws of jobs and attempts differ.
-    equal: Vec<RunMeasures>,
+    equal: Row<(), RunMeasures>,
 }
 
 impl Outcome {
     /// Runs all of it.
     pub fn of(extent: &Extent) -> Self {
-        let jobs = extent.jobs;
-        let of_cell = |cell: &Cell, seed| Setup {
-            jobs,
-            ..Setup::new(seed, cell.faults, SELECTORS[cell.selector], cell.hosts)
-        };
-        let equal = |seed: u64| Setup {
-            grid: 1,
-            jobs,
-            ..Setup::new(1_000 + seed, Faults::Harsh, Selector::Random, 1)
-        };
-        let mut cells: Vec<Option<Cell>> = cells().map(Some).collect();
-        cells.push(None);
-        let mut runs = each(extent.threads, &extent.seeds, &cells, |cell, seed| {
-            run(cell
-                .as_ref()
-                .map_or_else(|| equal(seed), |cell| of_cell(cell, seed)))
+        let grids = each_with(&[1, 4], &Faults::ALL.map(|(faults, _)| faults));
+        let cases = each_with(&grids, &SELECTORS).into_iter();
+        let cases: Vec<Case> = cases
+            .map(|((hosts, faults), of)| (hosts, faults, of))
+            .collect();
+        let runs = extent.study(cases, |&(hosts, faults, selector), extent, seed| {
+            run(Setup {
+                jobs: extent.jobs,
+                ..Setup::new(seed, faults, selector, hosts)
+            })
         });
-        let equal = runs.pop().expect("the last of them");
+        let mut equal = extent.study([()], |(), extent, seed| {
+            run(Setup {
+                grid: 1,
+                jobs: extent.jobs,
+                ..Setup::new(1_000 + seed, Faults::Harsh, Selector::Random, 1)
+            })
+        });
         Self {
-            runs: cells.into_iter().flatten().zip(runs).collect(),
-            equal,
+            runs,
+            equal: equal.rows.remove(0),
         }
     }
 
-    /// All runs of all cells.
+    /// All runs of all cases.
     pub fn all(&self) -> impl Iterator<Item = &RunMeasures> {
-        self.runs.values().flatten().chain(&self.equal)
-    }
-
-    fn values(&self, cell: Cell, measure: Measure) -> Vec<f64> {
-        self.runs[&cell].iter().map(|run| measure.of(run)).collect()
-    }
-
-    fn mean(&self, hosts: usize, faults: Faults, selector: Selector, measure: Measure) -> f64 {
-        let selector = SELECTORS
-            .iter()
-            .position(|of| *of == selector)
-            .expect("one of the paper's");
-        mean(&self.values(
-            Cell {
-                hosts,
-                faults,
-                selector,
-            },
-            measure,
-        ))
+        let runs = self.runs.rows.iter().flat_map(|row| &row.runs);
+        runs.chain(&self.equal.runs)
     }
 
     /// Selectors side by side, for people: mean and deviation of each kind of Grid, above what is printed.
     pub fn compared(&self, hosts: usize) -> Table {
-        let names = SELECTORS.iter().map(|of| of.to_string().to_uppercase());
+        let columns = ["measure", "Grid"].map(str::to_owned).into_iter();
+        let columns = columns.chain(SELECTORS.iter().map(upper));
         let title = format!("{hosts}x1K, mean (sd) of all Grids");
-        let columns = ["measure", "Grid"]
-            .map(str::to_owned)
-            .into_iter()
-            .chain(names);
         let mut table = Table::new(&format!("gruber-{hosts}x1K"), title, columns);
         for (measure, name) in Measure::ALL {
-            for (faults, word) in Faults::ALL {
-                let cells = (0..SELECTORS.len()).map(|selector| {
-                    let values = self.values(
-                        Cell {
-                            hosts,
-                            faults,
-                            selector,
-                        },
-                        measure,
-                    );
-                    format!("{} ({})", short(mean(&values)), short(deviation(&values)))
-                });
+            let mut row = |word: &str, cells: [String; 6]| {
                 table.row([name.to_owned(), word.to_owned()].into_iter().chain(cells));
+            };
+            for (faults, word) in Faults::ALL {
+                let ours = |of| with_deviation(self.runs.at((hosts, faults, of)), measure);
+                row(word, SELECTORS.map(ours));
             }
-            let printed = SELECTORS.iter().map(|selector| {
-                let of = printed::of(hosts, *selector, measure);
-                of.map_or_else(|| "-".to_owned(), |of| of.to_string())
-            });
-            table.row(
-                [name.to_owned(), "printed".to_owned()]
-                    .into_iter()
-                    .chain(printed),
-            );
+            let printed = |selector| printed::of(hosts, selector, measure);
+            let shown =
+                |number: Option<f64>| number.map_or_else(|| "-".to_owned(), |of| of.to_string());
+            row("printed", SELECTORS.map(printed).map(shown));
         }
         table
     }
@@ -137,48 +94,35 @@ impl Outcome {
         let title = "RA, equal runs on one Grid";
         let mut table = Table::new("gruber-equal", title, ["measure", "mean (sd)", "printed"]);
         for (measure, name) in Measure::ALL {
-            let values: Vec<f64> = self.equal.iter().map(|run| measure.of(run)).collect();
-            let printed = printed::ten_runs(measure);
-            table.row([
-                name.to_owned(),
-                format!("{} ({})", short(mean(&values)), short(deviation(&values))),
-                format!("{} ({})", printed.0, printed.1),
-            ]);
+            let (mean, deviation) = printed::ten_runs(measure);
+            let ours = with_deviation(&self.equal, measure);
+            table.row([name.to_owned(), ours, format!("{mean} ({deviation})")]);
         }
         table
     }
 
     /// Percent of jobs that had ended well, over time: one picture a kind of Grid, one host.
     pub fn figures(&self) -> Vec<Figure> {
-        let series = |faults: Faults| {
-            move |(selector, of): (usize, &Selector)| {
-                let runs = &self.runs[&Cell {
-                    hosts: 1,
-                    faults,
-                    selector,
-                }];
+        let figure = |(faults, word): (Faults, &str)| {
+            let line = |(at, selector): (usize, &Selector)| {
+                let row = self.runs.at((1, faults, *selector));
                 let point = |quarter: u64| {
                     let at = Millis::from_secs(quarter * 900);
-                    let completed: Vec<f64> = runs.iter().map(|run| run.completed(at)).collect();
-                    (quarter as f64 / 4.0, mean(&completed))
+                    (quarter as f64 / 4.0, row.average(|run| run.completed(at)))
                 };
-                Series {
-                    name: of.to_string().to_uppercase(),
-                    points: (0..=HOURS_SHOWN * 4).map(point).collect(),
-                    target: None,
-                    colour_group: selector,
-                }
-            }
+                Series::new(upper(selector), at, (0..=HOURS_SHOWN * 4).map(point))
+            };
+            let texts = Texts {
+                name: &format!("completion-{word}"),
+                title: &format!("1x1K, {word}: jobs that have ended well"),
+                caption: "A thousand jobs of an hour from one host whose group may hold 150 CPUs; the mean of all seeds.",
+                x_label: "hours since the first submission",
+                y_label: "% of all jobs",
+            };
+            let lines = SELECTORS.iter().enumerate().map(line);
+            texts.lines(lines).within(0.0, 100.0)
         };
-        Faults::ALL.into_iter().map(|(faults, word)| Figure {
-            name: format!("completion-{word}"),
-            title: format!("1x1K, {word}: jobs that have ended well"),
-            caption: "A thousand jobs of an hour from one host whose group may hold 150 CPUs; the mean of all seeds.".to_owned(),
-            x_label: "hours since the first submission".to_owned(),
-            y_label: "% of all jobs".to_owned(),
-            y_range: Some((0.0, 100.0)),
-            series: SELECTORS.iter().enumerate().map(series(faults)).collect(),
-        }).collect()
+        Faults::ALL.map(figure).into()
     }
 
     /// What the specification of the experiment claims.
@@ -187,119 +131,86 @@ impl Outcome {
         for hosts in [1, 4] {
             for (faults, word) in Faults::ALL {
                 let load = format!("{hosts}x1K {word}");
-                claims.push(self.extreme(hosts, faults, Measure::Util, false, &load));
-                claims.push(self.extreme(hosts, faults, Measure::Delay, true, &load));
+                let mut must = |what: &str, (own, next, holds): (f64, f64, bool)| {
+                    let measured = format!("{} against {}", short(own), short(next));
+                    claims.push(Claim::new(format!("{what}, {load}"), measured, holds));
+                };
+                let naive = |measure, end| {
+                    self.compare((hosts, faults, measure), Selector::Naive, end, is_aware)
+                };
+                must("S-RA is worst in Util %", naive(Measure::Util, Least));
+                must("S-RA is worst in Delay s", naive(Measure::Delay, Greatest));
                 if hosts == 1 {
-                    claims.push(self.extreme(hosts, faults, Measure::Time, true, &load));
-                    claims.push(self.fewest_replannings(faults, &load));
-                }
-                if hosts == 4 && faults == Faults::Harsh {
-                    claims.push(self.extreme(hosts, faults, Measure::Comp, false, &load));
+                    must("S-RA is worst in Time h", naive(Measure::Time, Greatest));
+                    let replannings = (hosts, faults, Measure::Replan);
+                    let observant = self.compare(replannings, Selector::Observant, Least, |_| true);
+                    must("OBS has the fewest re-plannings", observant);
+                } else if faults == Faults::Harsh {
+                    must("S-RA is worst in Comp %", naive(Measure::Comp, Least));
                 }
             }
         }
         claims.push(self.bound());
         for (faults, word) in Faults::ALL {
-            claims.push(self.watched(
-                faults,
-                Selector::LeastRecentlyUsed,
-                false,
-                &format!("LRU has the least Comp of those that ask, 1x1K {word}"),
-            ));
-            claims.push(self.watched(
-                faults,
-                Selector::LeastUsed,
-                true,
-                &format!("LU has the most Comp, 1x1K {word}"),
-            ));
+            let least = format!("LRU has the least Comp of those that ask, 1x1K {word}");
+            claims.push(self.watched(faults, Selector::LeastRecentlyUsed, Least, least));
+            let most = format!("LU has the most Comp, 1x1K {word}");
+            claims.push(self.watched(faults, Selector::LeastUsed, Greatest, most));
         }
         claims
     }
 
     fn limits(&self) -> Claim {
-        let broken = self.all().find_map(|run| run.broken.clone());
-        let group = self
-            .all()
-            .map(|run| run.group_max)
-            .max()
-            .unwrap_or_default();
-        let vo = self.all().map(|run| run.vo_max).max().unwrap_or_default();
-        let numbers = format!(
-            "{} runs: {group} and {vo} at most{}",
-            self.all().count(),
-            broken
-                .as_ref()
-                .map_or_else(String::new, |what| format!("; {what}"))
-        );
+        let broken = self.all().find_map(|run| run.broken.as_ref());
+        let most = |of: fn(&RunMeasures) -> u64| self.all().map(of).max().unwrap_or_default();
+        let (group, vo) = (most(|run| run.group_max), most(|run| run.vo_max));
+        let what = broken.map_or_else(String::new, |what| format!("; {what}"));
         Claim::new(
             format!(
                 "no group ever has more than {GROUP_CAP} CPUs at sites, nor the VO more than {VO_CAP}"
             ),
-            numbers,
+            format!(
+                "{} runs: {group} and {vo} at most{what}",
+                self.all().count()
+            ),
             broken.is_none(),
         )
     }
 
-    /// S-RA is worst.
-    fn extreme(
+    /// A selector's mean, the nearest mean of others, and whether its own is beyond all of theirs.
+    fn compare(
         &self,
-        hosts: usize,
-        faults: Faults,
-        measure: Measure,
-        greatest: bool,
-        load: &str,
-    ) -> Claim {
-        let of = |selector: Selector| self.mean(hosts, faults, selector, measure);
-        let naive = of(Selector::Naive);
-        let others: Vec<f64> = aware().map(of).collect();
-        let next = others.iter().copied().fold(
-            if greatest { f64::MIN } else { f64::MAX },
-            if greatest { f64::max } else { f64::min },
-        );
-        let holds = if greatest { naive > next } else { naive < next };
-        let name = Measure::ALL
-            .iter()
-            .find(|(of, _)| *of == measure)
-            .expect("one of them")
-            .1;
-        Claim::new(
-            format!("S-RA is worst in {name}, {load}"),
-            format!("{} against {}", short(naive), short(next)),
-            holds,
-        )
-    }
-
-    fn fewest_replannings(&self, faults: Faults, load: &str) -> Claim {
-        let of = |selector: Selector| self.mean(1, faults, selector, Measure::Replan);
-        let observant = of(Selector::Observant);
+        (hosts, faults, measure): (usize, Faults, Measure),
+        selector: Selector,
+        end: End,
+        others: impl Fn(Selector) -> bool,
+    ) -> (f64, f64, bool) {
+        let mean = |of| {
+            self.runs
+                .at((hosts, faults, of))
+                .average(|run| measure.of(run))
+        };
         let others = SELECTORS
             .into_iter()
-            .filter(|of| *of != Selector::Observant)
-            .map(of);
-        let next = others.fold(f64::MAX, f64::min);
-        Claim::new(
-            format!("OBS has the fewest re-plannings, {load}"),
-            format!("{} against {}", short(observant), short(next)),
-            observant < next,
-        )
+            .filter(|of| *of != selector && others(*of))
+            .map(mean);
+        let own = mean(selector);
+        match end {
+            Greatest => {
+                let next = others.fold(f64::MIN, f64::max);
+                (own, next, own > next)
+            }
+            Least => {
+                let next = others.fold(f64::MAX, f64::min);
+                (own, next, own < next)
+            }
+        }
     }
 
     fn bound(&self) -> Claim {
-        let (hosts, faults) = (1, Faults::Benign);
-        let cells = SELECTORS
-            .iter()
-            .enumerate()
-            .filter(|(_, of)| **of != Selector::Naive);
-        let worst = cells.map(|(selector, of)| {
-            let values = self.values(
-                Cell {
-                    hosts,
-                    faults,
-                    selector,
-                },
-                Measure::Time,
-            );
-            (values.into_iter().fold(0.0, f64::max), of)
+        let worst = SELECTORS.iter().filter(|of| is_aware(**of)).map(|of| {
+            let row = self.runs.at((1, Faults::Benign, *of));
+            (row.greatest(|run| Measure::Time.of(run)), of)
         });
         let (hours, selector) = worst.max_by(|a, b| a.0.total_cmp(&b.0)).expect("some");
         let most = BOUND_H * BOUND_FACTOR;
@@ -307,30 +218,26 @@ impl Outcome {
             format!(
                 "every selector that asks what is free takes {most:.2} h at most, 1x1K benign, at every seed"
             ),
-            format!(
-                "{hours:.2} h at worst ({})",
-                selector.to_string().to_uppercase()
-            ),
+            format!("{hours:.2} h at worst ({})", upper(selector)),
             hours <= most,
         )
     }
 
-    fn watched(&self, faults: Faults, selector: Selector, greatest: bool, what: &str) -> Claim {
-        let comp = |of: Selector| self.mean(1, faults, of, Measure::Comp);
-        let others = aware().filter(|of| *of != selector).map(comp);
-        let (own, holds, next) = match greatest {
-            true => {
-                let next = others.fold(f64::MIN, f64::max);
-                (comp(selector), comp(selector) > next, next)
-            }
-            false => {
-                let next = others.fold(f64::MAX, f64::min);
-                (comp(selector), comp(selector) < next, next)
-            }
-        };
+    fn watched(&self, faults: Faults, selector: Selector, end: End, what: String) -> Claim {
+        let cell = (1, faults, Measure::Comp);
+        let (own, next, holds) = self.compare(cell, selector, end, is_aware);
         Claim::watched(what, format!("{own:.2} % against {next:.2} %"), holds)
     }
 }
+
+/// Which end of all means one has to be.
+#[derive(Debug, Clone, Copy)]
+enum End {
+    Least,
+    Greatest,
+}
+
+use End::{Greatest, Least};
 
 /// Runs it.
 pub(super) fn experiment(extent: &Extent) -> experiment::Outcome {
@@ -341,28 +248,24 @@ pub(super) fn experiment(extent: &Extent) -> experiment::Outcome {
             outcome.compared(4),
             outcome.equal_runs(),
         ],
-        lines: outcome.figures(),
+        figures: outcome.figures(),
         claims: outcome.claims(),
-        ..experiment::Outcome::default()
     }
 }
 
-/// Selectors that ask what is free.
-fn aware() -> impl Iterator<Item = Selector> {
-    SELECTORS.into_iter().filter(|of| *of != Selector::Naive)
+/// Whether a selector asks what is free.
+fn is_aware(selector: Selector) -> bool {
+    selector != Selector::Naive
 }
 
-fn cells() -> impl Iterator<Item = Cell> {
-    let loads = [1, 4]
-        .into_iter()
-        .flat_map(|hosts| Faults::ALL.map(|(faults, _)| (hosts, faults)));
-    loads.flat_map(|(hosts, faults)| {
-        (0..SELECTORS.len()).map(move |selector| Cell {
-            hosts,
-            faults,
-            selector,
-        })
-    })
+/// The name that the papers use.
+pub(super) fn upper(selector: &Selector) -> String {
+    selector.to_string().to_uppercase()
+}
+
+fn with_deviation<C>(row: &Row<C, RunMeasures>, measure: Measure) -> String {
+    let values = row.values(|run| measure.of(run));
+    format!("{} ({})", short(mean(&values)), short(deviation(&values)))
 }
 
 /// With as many decimals as say something.

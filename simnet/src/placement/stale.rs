@@ -11,12 +11,12 @@ use fairmesh_broker::Selector;
 use fairmesh_model::Millis;
 
 use super::Extent;
-use super::gruber::short;
+use super::gruber::{short, upper};
 use super::hosts::{HOSTS_MAX, Setup, run};
 use super::measure::{Measure, RunMeasures};
 use super::site::Faults;
-use crate::experiment::{Claim, Mean, Outcome, Table, each, mean};
-use crate::figures::{Figure, Series};
+use crate::experiment::{Claim, Outcome, Study, Table, each_with};
+use crate::figures::{Figure, Series, Texts};
 
 /// Seconds between two views of a site.
 pub const AGES_S: [u64; 5] = [1, 10, 60, 300, 900];
@@ -27,149 +27,112 @@ const HERD_AGE_S: u64 = 300;
 const SELECTORS: [Selector; 2] = [Selector::LeastUsed, Selector::Random];
 const HOSTS: [usize; 2] = [1, HOSTS_MAX];
 
-/// Runs of one selector, number of hosts and age.
-#[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    hosts: usize,
-    selector: Selector,
-    by_site: bool,
-    age_s: u64,
-    runs: Vec<RunMeasures>,
-}
+/// Submit hosts, who chooses sites, whether groups have at each site only their part, and seconds between views.
+type Case = ((usize, Selector, bool), u64);
+
+type Ages = Study<Case, RunMeasures>;
 
 /// What is shown of a row.
 type Value = fn(&RunMeasures) -> f64;
 
-const VALUES: [(&str, &str, Value); 4] = [
-    ("staleness-delay", "mean seconds in a site's queue", |run| {
-        Measure::Delay.of(run)
-    }),
-    ("staleness-util", "Util %", |run| Measure::Util.of(run)),
-    ("staleness-beyond", "starts beyond a burst limit", |run| {
-        run.beyond as f64
-    }),
+const DELAY: Value = |run| Measure::Delay.of(run);
+const UTIL: Value = |run| Measure::Util.of(run);
+const BEYOND: Value = |run| run.beyond as f64;
+const VARIANCE: Value = RunMeasures::load_variance;
+
+const PICTURES: [(&str, &str, Value); 4] = [
+    ("staleness-delay", "mean seconds in a site's queue", DELAY),
+    ("staleness-util", "Util %", UTIL),
+    ("staleness-beyond", "starts beyond a burst limit", BEYOND),
     (
         "staleness-variance",
         "variance of load between sites",
-        RunMeasures::load_variance,
+        VARIANCE,
     ),
 ];
 
 /// Runs all of it.
-pub fn rows(extent: &Extent) -> Vec<Row> {
-    let mut keys = Vec::new();
-    for hosts in HOSTS {
-        for selector in SELECTORS {
-            keys.extend(AGES_S.map(|age_s| (hosts, selector, false, age_s)));
-        }
-    }
-    keys.extend(AGES_S.map(|age_s| (HOSTS_MAX, Selector::LeastUsed, true, age_s)));
-    let runs = each(
-        extent.threads,
-        &extent.seeds,
-        &keys,
-        |(hosts, selector, by_site, age_s), seed| {
+pub fn study(extent: &Extent) -> Ages {
+    let ways = each_with(&HOSTS, &SELECTORS).into_iter();
+    let ways = ways.map(|(hosts, selector)| (hosts, selector, false));
+    let by_site = (HOSTS_MAX, Selector::LeastUsed, true);
+    let ways: Vec<_> = ways.chain([by_site]).collect();
+    let cases = each_with(&ways, &AGES_S);
+    extent.study(
+        cases,
+        |&((hosts, selector, by_site), age_s), extent, seed| {
             run(Setup {
-                view: Millis::from_secs(*age_s),
+                view: Millis::from_secs(age_s),
                 sites_enforce: false,
-                by_site: *by_site,
+                by_site,
                 jobs: extent.jobs,
-                ..Setup::new(seed, Faults::Benign, *selector, *hosts)
+                ..Setup::new(seed, Faults::Benign, selector, hosts)
             })
         },
-    );
-    let row = |((hosts, selector, by_site, age_s), runs)| Row {
-        hosts,
-        selector,
-        by_site,
-        age_s,
-        runs,
-    };
-    keys.into_iter().zip(runs).map(row).collect()
+    )
 }
 
 /// Runs it.
 pub(super) fn experiment(extent: &Extent) -> Outcome {
-    let rows = rows(extent);
+    let ages = study(extent);
     Outcome {
-        tables: vec![table(&rows)],
-        lines: figures(&rows),
-        claims: claims(&rows),
-        ..Outcome::default()
-    }
-}
-
-impl Row {
-    /// Its runs.
-    pub fn runs(&self) -> &[RunMeasures] {
-        &self.runs
-    }
-
-    fn named(&self) -> String {
-        let by_site = if self.by_site { " by site" } else { "" };
-        format!("{}{by_site}", self.selector.to_string().to_uppercase())
-    }
-
-    fn values(&self, of: Value) -> Vec<f64> {
-        self.runs.iter().map(of).collect()
+        tables: vec![table(&ages)],
+        figures: figures(&ages),
+        claims: claims(&ages),
     }
 }
 
 /// All rows, with 90 % intervals.
-pub fn table(rows: &[Row]) -> Table {
-    let head = [
-        "hosts",
-        "selector",
-        "views, s",
-        "Delay s",
-        "Util %",
-        "starts beyond",
-        "late",
-        "variance of load",
-    ];
-    let mut table = Table::new("staleness", "Old views", head);
-    for row in rows {
-        let cell = |of: Value, decimals: usize| Mean::of(row.values(of)).text(decimals);
-        table.row([
-            row.hosts.to_string(),
-            row.named(),
-            row.age_s.to_string(),
-            cell(VALUES[0].2, 1),
-            cell(VALUES[1].2, 2),
-            cell(VALUES[2].2, 1),
-            cell(|run| run.late() as f64, 1),
-            cell(VALUES[3].2, 4),
-        ]);
-    }
-    table
+#[rustfmt::skip]
+pub fn table(ages: &Ages) -> Table {
+    ages.table("staleness", "Old views")
+        .case("hosts", |(way, _)| way.0)
+        .case("selector", |(way, _)| upper(&way.1) + if way.2 { " by site" } else { "" })
+        .case("views, s", |(_, age_s)| *age_s)
+        .mean("Delay s", 1, DELAY)
+        .mean("Util %", 2, UTIL)
+        .mean("starts beyond", 1, BEYOND)
+        .mean("late", 1, |run| run.late() as f64)
+        .mean("variance of load", 4, VARIANCE)
+        .done()
 }
 
 /// Delay, utilisation, starts beyond limits and unevenness against the views' age.
-pub fn figures(rows: &[Row]) -> Vec<Figure> {
-    let series = |hosts: usize, selector: Selector, of: Value| Series {
-        name: format!("{} {hosts}x1K", selector.to_string().to_uppercase()),
-        points: rows
-            .iter()
-            .filter(|row| (row.hosts, row.selector, row.by_site) == (hosts, selector, false))
-            .map(|row| (row.age_s as f64, mean(&row.values(of))))
-            .collect(),
-        target: None,
-        colour_group: usize::from(selector == Selector::Random),
+pub fn figures(ages: &Ages) -> Vec<Figure> {
+    let line = |(hosts, selector): (usize, Selector), of: Value| {
+        let point = |age_s| {
+            (
+                age_s as f64,
+                ages.at(((hosts, selector, false), age_s)).average(of),
+            )
+        };
+        let name = format!("{} {hosts}x1K", upper(&selector));
+        Series::new(
+            name,
+            usize::from(selector == Selector::Random),
+            AGES_S.map(point),
+        )
     };
-    VALUES.into_iter().map(|(name, y_label, of)| Figure {
-        name: name.to_owned(),
-        title: format!("Old views: {y_label}"),
-        caption: "A thousand jobs at once from one host and from each of four, benign Grid, sites that do not keep the VO's limits themselves; the mean of all seeds.".to_owned(),
-        x_label: "seconds between two views of a site".to_owned(),
-        y_label: y_label.to_owned(),
-        y_range: None,
-        series: HOSTS.into_iter().flat_map(|hosts| SELECTORS.map(|selector| series(hosts, selector, of))).collect(),
-    }).collect()
+    let figure = |(name, y_label, of): (&str, &str, Value)| {
+        let texts = Texts {
+            name,
+            title: &format!("Old views: {y_label}"),
+            caption: "A thousand jobs at once from one host and from each of four, benign Grid, sites that do not keep the VO's limits themselves; the mean of all seeds.",
+            x_label: "seconds between two views of a site",
+            y_label,
+        };
+        texts.lines(
+            each_with(&HOSTS, &SELECTORS)
+                .into_iter()
+                .map(|way| line(way, of)),
+        )
+    };
+    PICTURES.map(figure).into()
 }
 
 /// That a part of each site keeps its limit, and that least-used makes no herd.
-pub fn claims(rows: &[Row]) -> Vec<Claim> {
-    let by_site = rows.iter().filter(|row| row.by_site);
+pub fn claims(ages: &Ages) -> Vec<Claim> {
+    let by_site = ages.rows.iter().filter(|row| row.case.0.2);
     let runs: Vec<&RunMeasures> = by_site.flat_map(|row| &row.runs).collect();
     let beyond: u64 = runs.iter().map(|run| run.beyond).sum();
     let kept = Claim::new(
@@ -177,24 +140,21 @@ pub fn claims(rows: &[Row]) -> Vec<Claim> {
         format!("{beyond} starts beyond it in {} runs", runs.len()),
         beyond == 0,
     );
-    let herds = HOSTS.into_iter().map(|hosts| {
-        let of = |selector: Selector| {
-            let row = rows.iter().find(|row| {
-                (row.hosts, row.selector, row.age_s) == (hosts, selector, HERD_AGE_S)
-                    && !row.by_site
-            });
-            mean(&row.expect("it was run").values(RunMeasures::load_variance))
+    let herds = HOSTS.map(|hosts| {
+        let variance = |selector| {
+            ages.at(((hosts, selector, false), HERD_AGE_S))
+                .average(VARIANCE)
         };
-        let (lu, ra) = (of(Selector::LeastUsed), of(Selector::Random));
-        let what =
-            format!("LU loads sites no less evenly than RA, views of {HERD_AGE_S} s, {hosts}x1K");
-        let numbers = format!(
-            "variance {lu:.4} against {ra:.4} ({} %)",
-            short(100.0 * lu / ra.max(f64::MIN_POSITIVE))
+        let (lu, ra) = (variance(Selector::LeastUsed), variance(Selector::Random));
+        let percent = short(100.0 * lu / ra.max(f64::MIN_POSITIVE));
+        let claim = Claim::new(
+            format!("LU loads sites no less evenly than RA, views of {HERD_AGE_S} s, {hosts}x1K"),
+            format!("variance {lu:.4} against {ra:.4} ({percent} %)"),
+            lu <= ra,
         );
-        match hosts {
-            1 => Claim::new(what, numbers, lu <= ra),
-            _ => Claim::watched(what, numbers, lu <= ra),
+        Claim {
+            required: hosts == 1,
+            ..claim
         }
     });
     std::iter::once(kept).chain(herds).collect()

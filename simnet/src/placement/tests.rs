@@ -10,12 +10,14 @@ use super::hosts::{GROUP_CAP, Setup, run};
 use super::measure::{Measure, RunMeasures};
 use super::site::{Faults, SITES, draw};
 use super::wishes::{self, Drawn};
-use super::{Extent, gruber, liars, stale, utility};
+use super::{gruber, liars, stale, utility};
+use crate::experiment::Extent;
 
 /// Three jobs a host, of so many seeds.
 fn few(seeds: u64) -> Extent {
     Extent {
         seeds: (1..=seeds).collect(),
+        divisor: 1,
         jobs: 3,
         threads: 2,
     }
@@ -108,15 +110,15 @@ fn tables_and_claims_are_of_what_was_run() {
         !claims.iter().all(|claim| claim.holds),
         "three jobs are not enough for all of it, or nothing is compared"
     );
-    let rows = stale::rows(&few);
+    let ages = stale::study(&few);
     // One and four hosts with two selectors, and four by site.
     assert_eq!(
-        stale::table(&rows).rows.len(),
+        stale::table(&ages).rows.len(),
         (2 * 2 + 1) * stale::AGES_S.len()
     );
-    assert_eq!(stale::claims(&rows).len(), 3);
-    let rows = liars::rows(&few);
-    assert_eq!(liars::table(&rows).rows.len(), 2 * 3 * liars::LIARS.len());
+    assert_eq!(stale::claims(&ages).len(), 3);
+    let study = liars::study(&few);
+    assert_eq!(liars::table(&study).rows.len(), 2 * 3 * liars::LIARS.len());
 }
 
 #[test]
@@ -161,9 +163,9 @@ fn each_job_of_four_clusters_ends_once_where_its_wishes_are_met() {
 
 #[test]
 fn utility_is_claimed_by_what_was_run() {
-    let rows = utility::rows(&few(2));
-    assert_eq!(utility::table("a", "b", &rows).rows.len(), 4 * 6);
-    let claims = utility::claims(&rows);
+    let ways = utility::study(&few(2));
+    assert_eq!(utility::table("a", "b", &ways).rows.len(), 4 * 6);
+    let claims = utility::claims(&ways);
     let refuses = claims
         .iter()
         .filter(|claim| claim.what.starts_with("MM refuses"));

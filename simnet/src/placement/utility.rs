@@ -14,8 +14,8 @@ use fairmesh_model::Millis;
 use super::Extent;
 use super::clusters::{Fate, Fates, Rules, run};
 use super::wishes::{Drawn, USERS};
-use crate::experiment::{Claim, Mean, Outcome, Table, deviation, each, mean};
-use crate::figures::{Bars, Summary};
+use crate::experiment::{Claim, Mean, Outcome, Row, Study, Table, deviation, mean};
+use crate::figures::{Bars, Figure, Texts};
 
 /// Ways of choosing, with and without forwarding.
 const WAYS: [(&str, Matching, bool); 6] = [
@@ -28,7 +28,8 @@ const WAYS: [(&str, Matching, bool); 6] = [
 ];
 
 /// Percent of all cores that the jobs ask for while they come, and the unit of gaps.
-const LOADS: [(u64, &str, Millis); 4] = [
+type Load = (u64, &'static str, Millis);
+const LOADS: [Load; 4] = [
     (30, "30 %, seconds", Millis(1_000)),
     (120, "120 %, seconds", Millis(1_000)),
     (30, "30 %, minutes", Millis(60_000)),
@@ -84,13 +85,16 @@ const VALUES: [(&str, Value); 12] = [
     ("tellings a job", |of| of.told),
 ];
 
-/// Runs of all ways under one load, or of one setting of a sweep.
+/// One way under one load, or one setting of a sweep.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Row {
-    load: &'static str,
+pub struct Case {
+    load: Load,
     way: String,
-    runs: Vec<Measures>,
+    rules: Rules,
 }
+
+type Ways = Study<Case, Measures>;
+type Way = Row<Case, Measures>;
 
 impl Measures {
     /// Of what became of the jobs.
@@ -129,12 +133,8 @@ impl Measures {
             .filter(|user| user.completed > 0.0)
             .collect();
         let of_served = |value: &dyn Fn(&User) -> f64| {
-            mean(
-                &served
-                    .iter()
-                    .map(|user| value(user) / user.completed)
-                    .collect::<Vec<_>>(),
-            )
+            let each = served.iter().map(|user| value(user) / user.completed);
+            mean(&each.collect::<Vec<_>>())
         };
         let percent = |part: f64| 100.0 * part / drawn.jobs.len() as f64;
         let utility = of_users(&|user| user.utility / user.jobs);
@@ -180,96 +180,49 @@ fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
+fn run_case(case: &Case, _: &Extent, seed: u64) -> Measures {
+    let (load, _, unit) = case.load;
+    let drawn = Drawn::of(Seed(seed), load, unit);
+    Measures::of(&drawn, &run(&drawn, case.rules))
+}
+
 /// PU, BU and MM under all loads.
-pub fn rows(extent: &Extent) -> Vec<Row> {
-    let keys = LOADS
-        .into_iter()
-        .flat_map(|load| WAYS.map(|way| (load, way)));
-    let keys: Vec<_> = keys
-        .map(|(load, (name, matching, forwards))| {
-            (load, name.to_owned(), Rules::new(matching, forwards))
+pub fn study(extent: &Extent) -> Ways {
+    let cases = LOADS.map(|load| {
+        WAYS.map(|(name, matching, forwards)| Case {
+            load,
+            way: name.to_owned(),
+            rules: Rules::new(matching, forwards),
         })
-        .collect();
-    measure(keys, extent)
+    });
+    extent.study(cases.concat(), run_case)
 }
 
 /// PU at a load above what there is, with each thing that the draft does not print moved by itself.
-pub fn sweep(extent: &Extent) -> Vec<Row> {
+#[rustfmt::skip]
+pub fn sweep(extent: &Extent) -> Ways {
     let base = Rules::new(Matching::Partial, true);
-    let mut keys = Vec::new();
-    let mut add = |what: String, rules: Rules| keys.push((LOADS[1], what, rules));
-    for seconds in [5, 30, 120] {
-        add(
-            format!("T = {seconds} s"),
-            Rules {
-                timer: Millis::from_secs(seconds),
-                ..base
-            },
-        );
-    }
-    for percent in [50, 80, 95] {
-        add(
-            format!("l_max = {percent} %"),
-            Rules {
-                load_max: percent,
-                ..base
-            },
-        );
-    }
-    for assigned_max in [1, 5, 20] {
-        add(
-            format!("n_max = {assigned_max}"),
-            Rules {
-                assigned_max,
-                ..base
-            },
-        );
-    }
-    for ttl in [0, 1, 2, 4, 8] {
-        add(format!("TTL = {ttl}"), Rules { ttl, ..base });
-    }
-    for ms in [10, 100, 1_000] {
-        add(
-            format!("messages take {ms} ms"),
-            Rules {
-                delay: Millis(ms),
-                ..base
-            },
-        );
-    }
-    for load in [60, 90, 150] {
-        keys.push((
-            (load, "seconds", Millis(1_000)),
-            format!("load {load} %"),
-            base,
-        ));
-    }
-    measure(keys, extent)
-}
-
-type Key = ((u64, &'static str, Millis), String, Rules);
-
-fn measure(keys: Vec<Key>, extent: &Extent) -> Vec<Row> {
-    let runs = each(
-        extent.threads,
-        &extent.seeds,
-        &keys,
-        |((load, _, unit), _, rules), seed| {
-            let drawn = Drawn::of(Seed(seed), *load, *unit);
-            Measures::of(&drawn, &run(&drawn, *rules))
-        },
-    );
-    let row = |(((_, load, _), way, _), runs): (Key, _)| Row { load, way, runs };
-    keys.into_iter().zip(runs).map(row).collect()
+    let case = |way: String, rules: Rules| Case { load: LOADS[1], way, rules };
+    let timers = [5, 30, 120].map(|s| case(format!("T = {s} s"), Rules { timer: Millis::from_secs(s), ..base }));
+    let limits = [50, 80, 95].map(|of| case(format!("l_max = {of} %"), Rules { load_max: of, ..base }));
+    let counts = [1, 5, 20].map(|of| case(format!("n_max = {of}"), Rules { assigned_max: of, ..base }));
+    let hops = [0, 1, 2, 4, 8].map(|ttl| case(format!("TTL = {ttl}"), Rules { ttl, ..base }));
+    let delays = [10, 100, 1_000].map(|ms| case(format!("messages take {ms} ms"), Rules { delay: Millis(ms), ..base }));
+    let loads = [60, 90, 150].map(|of| Case {
+        load: (of, "seconds", Millis(1_000)),
+        ..case(format!("load {of} %"), base)
+    });
+    let cases = [&timers[..], &limits, &counts, &hops, &delays, &loads];
+    extent.study(cases.concat(), run_case)
 }
 
 /// Runs it.
 pub(super) fn experiment(extent: &Extent) -> Outcome {
-    let rows = rows(extent);
+    let ways = study(extent);
     let all = table(
         "utility-all",
         "Partial utility (PU), one option (BU), all or nothing (MM)",
-        &rows,
+        &ways,
     );
     let swept = table(
         "utility-sweep",
@@ -278,29 +231,19 @@ pub(super) fn experiment(extent: &Extent) -> Outcome {
     );
     Outcome {
         tables: vec![all, swept],
-        bars: vec![figure(&rows)],
-        claims: claims(&rows),
-        ..Outcome::default()
+        figures: vec![figure(&ways)],
+        claims: claims(&ways),
     }
 }
 
 /// All rows, with 90 % intervals.
-pub fn table(name: &str, title: &str, rows: &[Row]) -> Table {
-    let head = ["load", ""]
-        .into_iter()
-        .chain(VALUES.iter().map(|(name, _)| *name));
-    let mut table = Table::new(name, title, head);
-    for row in rows {
-        let cells = VALUES
-            .iter()
-            .map(|(_, of)| Mean::of(row.values(*of)).text_by(three));
-        table.row(
-            [row.load.to_owned(), row.way.clone()]
-                .into_iter()
-                .chain(cells),
-        );
-    }
-    table
+pub fn table(name: &str, title: &str, ways: &Ways) -> Table {
+    let table = ways.table(name, title);
+    let table = table
+        .case("load", |case| case.load.1)
+        .case("", |case| case.way.clone());
+    let named = |(head, of)| (head, move |way: &Way| way.mean(of).text_by(three));
+    table.columns(VALUES.map(named)).done()
 }
 
 /// As many decimals as tell two ways apart.
@@ -312,84 +255,57 @@ fn three(number: f64) -> String {
     }
 }
 
-/// Mean utility by load.
-pub fn figure(rows: &[Row]) -> Summary {
-    let bars = WAYS.map(|(name, ..)| Bars {
-        name: name.to_owned(),
-        spreads: LOADS
-            .iter()
-            .map(|(_, load, _)| {
-                let row = rows
-                    .iter()
-                    .find(|row| row.load == *load && row.way == name)?;
-                Some(Mean::of(row.values(|of| of.utility)).spread())
-            })
-            .collect(),
-    });
-    Summary {
-        name: "utility".to_owned(),
-        title: "Mean utility of a job; refused jobs are worth 0".to_owned(),
-        caption: "Four clusters of 20 resources, 70 users with 20 jobs each. Every class is valued by all options of the job, whatever chose it. Whiskers: 90 % intervals.".to_owned(),
-        x_label: "load while jobs come, and unit of the gaps".to_owned(),
-        y_label: "utility".to_owned(),
-        y_range: Some((0.0, 1.0)),
-        groups: LOADS.iter().map(|(_, load, _)| (*load).to_owned()).collect(),
-        bars: bars.to_vec(),
-        reference: None,
-    }
+fn row<'a>(ways: &'a Ways, load: &str, way: &str) -> &'a Way {
+    ways.row(|case| case.load.1 == load && case.way == way)
 }
 
-impl Row {
-    fn values(&self, of: Value) -> Vec<f64> {
-        self.runs.iter().map(of).collect()
-    }
+/// Mean utility by load.
+pub fn figure(ways: &Ways) -> Figure {
+    let loads = LOADS.map(|(_, load, _)| load);
+    let bars = WAYS.map(|(way, ..)| {
+        Bars::new(
+            way,
+            loads.map(|load| row(ways, load, way).mean(|of| of.utility)),
+        )
+    });
+    let texts = Texts {
+        name: "utility",
+        title: "Mean utility of a job; refused jobs are worth 0",
+        caption: "Four clusters of 20 resources, 70 users with 20 jobs each. Every class is valued by all options of the job, whatever chose it. Whiskers: 90 % intervals.",
+        x_label: "load while jobs come, and unit of the gaps",
+        y_label: "utility",
+    };
+    texts.bars(loads, bars).within(0.0, 1.0)
 }
 
 /// What must hold, and what the draft claims.
-pub fn claims(rows: &[Row]) -> Vec<Claim> {
-    LOADS
-        .iter()
-        .flat_map(|(_, load, _)| claims_at(rows, load))
-        .collect()
+pub fn claims(ways: &Ways) -> Vec<Claim> {
+    let at = |(_, load, _): Load| {
+        let three = ["PU", "BU", "MM"].map(|way| row(ways, load, way));
+        [required(three, load), watched(three, load)].concat()
+    };
+    LOADS.into_iter().flat_map(at).collect()
 }
 
-fn claims_at(rows: &[Row], load: &'static str) -> Vec<Claim> {
-    let row = |way: &str| {
-        rows.iter()
-            .find(|row| row.load == load && row.way == way)
-            .expect("it was run")
-    };
-    let ways = ["PU", "BU", "MM"].map(row);
-    let mut claims = required(ways, load);
-    claims.extend(watched(ways, load));
-    claims
-}
-
-fn required([pu, bu, mm]: [&Row; 3], load: &str) -> Vec<Claim> {
-    let greatest = |row: &Row, value: Value| row.values(value).into_iter().fold(0.0, f64::max);
-    let served = |row: &Row| {
-        greatest(row, |of| of.refused) == 0.0 && greatest(row, |of| of.lost) <= LOST_MAX
-    };
-    let gains: Vec<f64> = pu
-        .values(|of| of.utility)
+fn required([pu, bu, mm]: [&Way; 3], load: &str) -> Vec<Claim> {
+    let served =
+        |way: &Way| way.greatest(|of| of.refused) == 0.0 && way.greatest(|of| of.lost) <= LOST_MAX;
+    let gains = pu
+        .runs
         .iter()
-        .zip(bu.values(|of| of.utility))
-        .map(|(pu, bu)| pu - bu)
-        .collect();
+        .zip(&bu.runs)
+        .map(|(pu, bu)| pu.utility - bu.utility);
     let Mean { mean: gain, half } = Mean::of(gains);
+    let [lost, bu_lost] = [pu, bu].map(|way| three(way.greatest(|of| of.lost)));
     vec![
         Claim::new(
             format!("MM refuses jobs, {load}"),
-            format!("{} % refused", three(mean(&mm.values(|of| of.refused)))),
+            format!("{} % refused", three(mm.average(|of| of.refused))),
             mm.runs.iter().all(|run| run.refused > 0.0),
         ),
         Claim::new(
             format!("PU and BU serve all but 1 % that are lost for want of hops, {load}"),
-            format!(
-                "at most {} and {} % lost",
-                three(greatest(pu, |of| of.lost)),
-                three(greatest(bu, |of| of.lost))
-            ),
+            format!("at most {lost} and {bu_lost} % lost"),
             served(pu) && served(bu),
         ),
         Claim::new(
@@ -400,51 +316,34 @@ fn required([pu, bu, mm]: [&Row; 3], load: &str) -> Vec<Claim> {
     ]
 }
 
-fn watched([pu, bu, mm]: [&Row; 3], load: &str) -> Vec<Claim> {
-    let of = |row: &Row, value: Value| mean(&row.values(value));
-    let three_of = |value: Value| {
-        format!(
-            "{}, {}, {}",
-            three(of(pu, value)),
-            three(of(bu, value)),
-            three(of(mm, value))
-        )
+fn watched(ways: [&Way; 3], load: &str) -> Vec<Claim> {
+    let watch = |what: &str, value: Value, holds: fn(pu: f64, bu: f64, mm: f64) -> bool| {
+        let means = ways.map(|way| way.average(value));
+        let [pu, bu, mm] = means;
+        let measured = means.map(three).join(", ");
+        Claim::watched(format!("{what}, {load}"), measured, holds(pu, bu, mm))
     };
-    let ordered = |value: Value| of(pu, value) > of(bu, value) && of(bu, value) > of(mm, value);
-    let success: Value = |of| of.success;
-    let submission: Value = |of| of.submission_s;
+    let all: fn(f64, f64, f64) -> bool = |pu, bu, mm| pu == 100.0 && bu == 100.0 && mm < 100.0;
+    let most: fn(f64, f64, f64) -> bool = |pu, bu, mm| pu > bu.max(mm);
     let execution: Value = |of| of.execution_s;
-    let balance: Value = |of| of.balance;
     vec![
-        Claim::watched(
-            format!("success: PU = BU = 100 %, MM less, {load}"),
-            three_of(success),
-            of(pu, success) == 100.0 && of(bu, success) == 100.0 && of(mm, success) < 100.0,
+        watch("success: PU = BU = 100 %, MM less", |of| of.success, all),
+        watch(
+            "utility: PU > BU > MM",
+            |of| of.utility,
+            |pu, bu, mm| pu > bu && bu > mm,
         ),
-        Claim::watched(
-            format!("utility: PU > BU > MM, {load}"),
-            three_of(|of| of.utility),
-            ordered(|of| of.utility),
+        watch("submission takes longest by PU", |of| of.submission_s, most),
+        watch(
+            "execution takes less by PU than by BU",
+            execution,
+            |pu, bu, _| pu < bu,
         ),
-        Claim::watched(
-            format!("submission takes longest by PU, {load}"),
-            three_of(submission),
-            of(pu, submission) > of(bu, submission).max(of(mm, submission)),
+        watch(
+            "execution takes far less by PU than by MM, half of it",
+            execution,
+            |pu, _, mm| pu < mm / 2.0,
         ),
-        Claim::watched(
-            format!("execution takes less by PU than by BU, {load}"),
-            three_of(execution),
-            of(pu, execution) < of(bu, execution),
-        ),
-        Claim::watched(
-            format!("execution takes far less by PU than by MM, half of it, {load}"),
-            three_of(execution),
-            of(pu, execution) < of(mm, execution) / 2.0,
-        ),
-        Claim::watched(
-            format!("PU balances best, {load}"),
-            three_of(balance),
-            of(pu, balance) > of(bu, balance).max(of(mm, balance)),
-        ),
+        watch("PU balances best", |of| of.balance, most),
     ]
 }

@@ -15,7 +15,7 @@ use super::Extent;
 use super::field::{FieldMeasures, FieldSpec, run as run_field};
 use super::mesh::Mesh;
 use super::strictness::{CORES, SITES, field, grants};
-use crate::experiment::{Claim, Mean, Outcome, Table, each};
+use crate::experiment::{Claim, Outcome, Row, each_with, listed};
 
 /// What is held of what a job may cost, percent; 100 last.
 const FACTORS: [u32; 4] = [60, 70, 80, 100];
@@ -23,21 +23,17 @@ const FACTORS: [u32; 4] = [60, 70, 80, 100];
 /// By how many percent requests exceed run times: at least, at most.
 const OVER_PERCENT: [(u64, u64); 2] = [(20, 40), (0, 300)];
 
-/// One run.
-#[derive(Debug, Clone, Copy)]
-struct Case {
-    factor: u32,
-    over_percent: (u64, u64),
-}
+/// By how much requests exceed run times, and what is held.
+type Case = ((u64, u64), u32);
 
-fn run_case(case: &Case, extent: &Extent, seed: u64) -> FieldMeasures {
+fn run_case(&(over_percent, factor): &Case, extent: &Extent, seed: u64) -> FieldMeasures {
     let mut of = grants(extent.divisor, QuotaMode::Strict, 0);
     for grant in &mut of {
-        grant.hold_factor = Factor::from_millionths(case.factor * (Factor::UNITS / 100));
+        grant.hold_factor = Factor::from_millionths(factor * (Factor::UNITS / 100));
     }
     let mut spec: FieldSpec = field(extent.divisor, 100);
     for load in &mut spec.loads {
-        load.over_percent = case.over_percent;
+        load.over_percent = over_percent;
     }
     run_field(&spec, Seed(seed), &mut Mesh::new(&of, &[CORES; SITES]))
 }
@@ -61,32 +57,16 @@ fn served(of: &FieldMeasures) -> f64 {
     of.fold(f64::INFINITY, f64::min)
 }
 
-fn row(case: &Case, of: &[FieldMeasures]) -> Vec<String> {
-    let mean = |value: fn(&FieldMeasures) -> f64| Mean::of(of.iter().map(value));
-    let (least, most) = case.over_percent;
-    vec![
-        format!("{least} to {most} %"),
-        format!("{:.1}", f64::from(case.factor) / 100.0),
-        mean(refused_early).text(3),
-        mean(overdraft).text(4),
-        mean(served).text(1),
-    ]
-}
-
-/// What must hold of the cases of one over-asking: in the order of [`FACTORS`].
-fn claims((least, most): (u64, u64), of: &[Vec<FieldMeasures>]) -> [Claim; 3] {
+/// What must hold of one over-asking: rows in the order of [`FACTORS`].
+fn claims(rows: &[Row<Case, FieldMeasures>]) -> [Claim; 3] {
     let means = |value: fn(&FieldMeasures) -> f64| -> Vec<f64> {
-        let mean = |of: &Vec<FieldMeasures>| Mean::of(of.iter().map(value)).mean;
-        of.iter().map(mean).collect()
+        rows.iter().map(|row| row.average(value)).collect()
     };
-    let text = |of: &[f64]| {
-        let of = of.iter().map(|mean| format!("{mean:.4}"));
-        of.collect::<Vec<_>>().join(" ")
-    };
+    let text = |means: &[f64]| format!("{} %", listed(means, |mean| format!("{mean:.4}")));
     let (early, owed) = (means(refused_early), means(overdraft));
-    let whole = of.last().expect("each factor was run");
-    let worst = whole.iter().map(overdraft).fold(0.0, f64::max);
-    let asked = format!("asked {least} to {most} % too long");
+    let whole = rows.last().expect("each factor was run");
+    let worst = whole.greatest(overdraft);
+    let asked = format!("asked {} too long", over_asking(&whole.case));
     [
         Claim::new(
             format!("{asked}: nothing is owed where all is held, with any seed"),
@@ -95,51 +75,35 @@ fn claims((least, most): (u64, u64), of: &[Vec<FieldMeasures>]) -> [Claim; 3] {
         ),
         Claim::new(
             format!("{asked}: the less is held, the more is owed (factors 0.6, 0.7, 0.8, 1)"),
-            format!("{} %", text(&owed)),
+            text(&owed),
             owed.windows(2).all(|pair| pair[0] >= pair[1]),
         ),
         Claim::new(
             format!("{asked}: the more is held, the more jobs are refused that the grant covers"),
-            format!("{} %", text(&early)),
+            text(&early),
             early.windows(2).all(|pair| pair[0] <= pair[1]),
         ),
     ]
 }
 
+fn over_asking(((least, most), _): &Case) -> String {
+    format!("{least} to {most} %")
+}
+
 /// Runs it.
 pub fn run(extent: &Extent) -> Outcome {
-    let of = |over_percent| {
-        FACTORS.map(|factor| Case {
-            factor,
-            over_percent,
-        })
-    };
-    let cases = OVER_PERCENT.map(of).concat();
-    let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
-        run_case(case, extent, seed)
-    });
-    let table = Table {
-        name: "factor".to_owned(),
-        title: "E7: how much is held of what a job may cost".to_owned(),
-        columns: [
-            "asked too long by",
-            "hold factor",
-            "refused though covered (% of jobs)",
-            "owed at the end (% of grants)",
-            "delivered of what it could have (%), worst project",
-        ]
-        .map(str::to_owned)
-        .into(),
-        rows: cases
-            .iter()
-            .zip(&of)
-            .map(|(case, of)| row(case, of))
-            .collect(),
-    };
-    let parts = OVER_PERCENT.iter().zip(of.chunks(FACTORS.len()));
+    let study = extent.study(each_with(&OVER_PERCENT, &FACTORS), run_case);
+    #[rustfmt::skip]
+    let table = study.table("factor", "E7: how much is held of what a job may cost")
+        .case("asked too long by", over_asking)
+        .case("hold factor", |(_, factor)| format!("{:.1}", f64::from(*factor) / 100.0))
+        .mean("refused though covered (% of jobs)", 3, refused_early)
+        .mean("owed at the end (% of grants)", 4, overdraft)
+        .mean("delivered of what it could have (%), worst project", 1, served)
+        .done();
     Outcome {
         tables: vec![table],
-        claims: parts.flat_map(|(over, of)| claims(*over, of)).collect(),
+        claims: study.rows.chunks(FACTORS.len()).flat_map(claims).collect(),
         ..Outcome::default()
     }
 }

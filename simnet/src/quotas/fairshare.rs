@@ -14,8 +14,8 @@ use fairmesh_quota::Verdict;
 use fairmesh_site::{HoldCall, QuotaAnswer, QuotaCall};
 
 use super::Extent;
-use crate::experiment::{Claim, Mean, Outcome, Table, each};
-use crate::figures::{Figure, Series};
+use crate::experiment::{Claim, Outcome, Row, Table};
+use crate::figures::{Figure, Series, Texts};
 use crate::grid::{
     Gossip, GridSpec, Sample, UsageSeries, UsageSource, UsageTable, run as run_grid,
 };
@@ -167,7 +167,7 @@ fn shares(series: &UsageSeries, from: Millis, until: Millis) -> ([f64; 3], f64) 
     ([part(0), part(1), part(2)], 100.0 * sum(0) / all.max(1.0))
 }
 
-fn run_once(extent: &Extent, seed: u64) -> Measures {
+fn run_once((): &(), extent: &Extent, seed: u64) -> Measures {
     let mut spec = GridSpec::paper(UsageMode::Active, AGE, DAY.times(END_DAYS));
     spec.cores /= u32::try_from(extent.divisor).expect("few");
     let mut source = WithQuotas::new(&spec, Seed(seed));
@@ -185,13 +185,10 @@ fn run_once(extent: &Extent, seed: u64) -> Measures {
     }
 }
 
-fn claims(of: &[Measures]) -> Vec<Claim> {
+fn claims(row: &Row<(), Measures>) -> Vec<Claim> {
     let near = |what: String, value: &dyn Fn(&Measures) -> f64, expected: f64| {
-        let worst = of
-            .iter()
-            .map(|of| (value(of) - expected).abs())
-            .fold(0.0, f64::max);
-        let mean = Mean::of(of.iter().map(value)).text(2);
+        let worst = row.greatest(|of| (value(of) - expected).abs());
+        let mean = row.mean(value).text(2);
         Claim::new(
             what,
             format!("{mean}, {worst:.2} off at worst"),
@@ -214,51 +211,30 @@ fn claims(of: &[Measures]) -> Vec<Claim> {
 fn picture(of: &Measures) -> Figure {
     const STEP: Millis = Millis(6 * HOUR.0);
     let steps = DAY.0 * END_DAYS / STEP.0;
-    let line = |(at, (name, ..)): (usize, (&str, f64, f64))| Series {
-        name: name.to_owned(),
-        points: (0..steps)
-            .map(|step| {
-                let (from, until) = (STEP.times(step), STEP.times(step + 1));
-                let (parts, _) = shares(&of.series, from, until);
-                (until.0 as f64 / DAY.0 as f64, parts[at])
-            })
-            .collect(),
-        target: None,
-        colour_group: at,
+    let line = |(at, (name, ..)): (usize, (&str, f64, f64))| {
+        let point = |step| {
+            let (from, until) = (STEP.times(step), STEP.times(step + 1));
+            let (parts, _) = shares(&of.series, from, until);
+            (until.0 as f64 / DAY.0 as f64, parts[at])
+        };
+        Series::new(name, at, (0..steps).map(point))
     };
-    Figure {
-        name: "fairshare".to_owned(),
-        title: "E6: P-A1's quota is spent on day 3, and it has a new slice on day 5".to_owned(),
+    let texts = Texts {
+        name: "fairshare",
+        title: "E6: P-A1's quota is spent on day 3, and it has a new slice on day 5",
         caption: "Of what VO-A used in each six hours, the parts of its projects, whose shares are 50, 30 and \
-                  20 %. FSGrid's six sites of 100 cores, real nodes' sites, all usage weighs the same, one seed."
-            .to_owned(),
-        x_label: "days".to_owned(),
-        y_label: "of VO-A's use (percent)".to_owned(),
-        y_range: Some((0.0, 105.0)),
-        series: PROJECTS.into_iter().enumerate().map(line).collect(),
-    }
+                  20 %. FSGrid's six sites of 100 cores, real nodes' sites, all usage weighs the same, one seed.",
+        x_label: "days",
+        y_label: "of VO-A's use (percent)",
+    };
+    let lines = PROJECTS.into_iter().enumerate().map(line);
+    texts.lines(lines).within(0.0, 105.0)
 }
 
 /// Runs it.
 pub fn run(extent: &Extent) -> Outcome {
-    let of = each(extent.threads, &extent.seeds, &[()], |(), seed| {
-        run_once(extent, seed)
-    })
-    .remove(0);
-    let mean = |value: &dyn Fn(&Measures) -> f64| Mean::of(of.iter().map(value)).text(2);
-    let row = |(at, (name, ..)): (usize, (&str, f64, f64))| {
-        let asked = match at {
-            0 => (mean(&|of| of.asked.0 as f64), mean(&|of| of.asked.1 as f64)),
-            _ => Default::default(),
-        };
-        vec![
-            name.to_owned(),
-            mean(&|of| of.without[at]),
-            mean(&|of| of.in_all[at]),
-            asked.0,
-            asked.1,
-        ]
-    };
+    let study = extent.study([()], run_once);
+    let row = &study.rows[0];
     let columns = [
         "project",
         "day 4.5 to 5 (%)",
@@ -266,16 +242,23 @@ pub fn run(extent: &Extent) -> Outcome {
         "jobs that asked",
         "refused",
     ];
-    let table = Table {
-        name: "fairshare-shares".to_owned(),
-        title: "E6: of VO-A's use".to_owned(),
-        columns: columns.map(str::to_owned).into(),
-        rows: PROJECTS.into_iter().enumerate().map(row).collect(),
-    };
+    let mut table = Table::new("fairshare-shares", "E6: of VO-A's use", columns);
+    for (at, (name, ..)) in PROJECTS.into_iter().enumerate() {
+        let mean = |value: &dyn Fn(&Measures) -> f64| row.mean(value).text(2);
+        // Credit of the others does not end: nobody asks whether they are refused.
+        let asked =
+            |value: &dyn Fn(&Measures) -> f64| if at == 0 { mean(value) } else { String::new() };
+        table.row([
+            name.to_owned(),
+            mean(&|of| of.without[at]),
+            mean(&|of| of.in_all[at]),
+            asked(&|of| of.asked.0 as f64),
+            asked(&|of| of.asked.1 as f64),
+        ]);
+    }
     Outcome {
         tables: vec![table],
-        bars: Vec::new(),
-        lines: of.first().map(picture).into_iter().collect(),
-        claims: claims(&of),
+        figures: row.runs.first().map(picture).into_iter().collect(),
+        claims: claims(row),
     }
 }

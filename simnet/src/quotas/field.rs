@@ -167,17 +167,17 @@ pub struct FieldMeasures {
 }
 
 impl FieldMeasures {
-    /// The part of all cores that were in use.
+    /// The cores that were in use, percent of all.
     pub fn utilisation(&self) -> f64 {
         let used: u64 = self.projects.iter().map(|of| of.delivered).sum();
-        used as f64 / self.capacity.max(1) as f64
+        100.0 * (used as f64 / self.capacity.max(1) as f64)
     }
 
-    /// What was run beyond grants, as a part of all that was granted.
+    /// What was run beyond grants, percent of all that was granted.
     pub fn over_use(&self) -> f64 {
         let over: u64 = self.projects.iter().map(ProjectMeasures::over_use).sum();
         let granted: u128 = self.projects.iter().map(|of| of.spent.granted).sum();
-        over as f64 / granted.max(1) as f64
+        100.0 * (over as f64 / granted.max(1) as f64)
     }
 
     /// Mean time in queues of jobs within the quota, seconds; of the projects that `counts` names.

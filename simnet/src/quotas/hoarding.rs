@@ -18,8 +18,8 @@ use super::field::{FieldMeasures, FieldSpec, Seen, run_watched};
 use super::load::Load;
 use super::mesh::{Grant, Mesh};
 use super::strictness::{CORES, SITES};
-use crate::experiment::{Claim, Mean, Outcome, Table, each};
-use crate::figures::{Figure, Series};
+use crate::experiment::{Claim, Outcome, Row, Study, Table, each_with, listed};
+use crate::figures::{Figure, Series, Texts};
 use crate::vo::{DAY, HOUR, START};
 
 /// Twelve months.
@@ -35,53 +35,21 @@ const STEADY: usize = PROJECTS / 2;
 /// Of the capacity, what is granted, and what the imbalance aims at.
 const GRANTED_PERCENT: u32 = 90;
 
-/// How a grant is cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Case {
-    is_expiring: bool,
-    slices: u32,
-}
+/// Ways to cut a grant, which are the same where there is one slice.
+const WINDOWS: usize = 0;
+const EXPIRING: usize = 1;
+
+type Cut = fn(CoreMillis, Period) -> Vec<AllocationSlice>;
+const KINDS: [(&str, Cut); 2] = [("windows", windows), ("expiring", expiring)];
 
 /// Beside one.
 const SLICES: [u32; 3] = [4, 12, 52];
 
-impl Case {
-    /// One slice, and more of both kinds, which are the same where there is one.
-    fn all(more: &[u32]) -> Vec<Self> {
-        let of = |is_expiring| {
-            move |slices: &u32| Self {
-                is_expiring,
-                slices: *slices,
-            }
-        };
-        let windows = more.iter().map(of(false));
-        let one = of(false)(&1);
-        [one]
-            .into_iter()
-            .chain(windows)
-            .chain(more.iter().map(of(true)))
-            .collect()
-    }
+/// How a grant is cut, and into how many slices.
+type Case = (usize, u32);
 
-    fn cut(self, amount: u64, year: Millis) -> Vec<AllocationSlice> {
-        let period = Period {
-            from: START,
-            until: START.after(year),
-            slices: self.slices,
-            grace: Millis(0),
-        };
-        let cut = if self.is_expiring { expiring } else { windows };
-        cut(CoreMillis(amount), period)
-    }
-
-    fn name(self) -> String {
-        let kind = if self.is_expiring {
-            "expiring"
-        } else {
-            "windows"
-        };
-        format!("{} {kind}", self.slices)
-    }
+fn name((kind, slices): &Case) -> String {
+    format!("{slices} {}", KINDS[*kind].0)
 }
 
 /// A look at a run.
@@ -109,6 +77,20 @@ impl Measures {
         self.looks[at].imbalance
     }
 
+    fn peak_of_imbalance(&self) -> f64 {
+        self.peak(|look| look.imbalance)
+    }
+
+    fn peak_of_waits(&self) -> f64 {
+        self.peak(|look| look.wait_h)
+    }
+
+    /// Percent of all jobs.
+    fn refused(&self) -> f64 {
+        let refused = self.end.asked(|asked| asked.refused) as f64;
+        100.0 * refused / self.end.asked(|asked| asked.all).max(1) as f64
+    }
+
     /// What was delivered to some projects, percent of what they were granted.
     fn delivered(&self, projects: std::ops::Range<usize>) -> f64 {
         let of = &self.end.projects[projects];
@@ -118,7 +100,7 @@ impl Measures {
     }
 }
 
-fn run_case(case: Case, year: Millis, extent: &Extent, seed: u64) -> Measures {
+fn run_case(&(kind, slices): &Case, year: Millis, extent: &Extent, seed: u64) -> Measures {
     let month_10 = Millis(year.0 / 12 * 10);
     let cores = CORES / extent.divisor;
     let capacity = Capacity {
@@ -127,8 +109,14 @@ fn run_case(case: Case, year: Millis, extent: &Extent, seed: u64) -> Measures {
     };
     let all = u64::try_from(capacity.of(year)).expect("core-milliseconds of a year");
     let amount = all / PROJECTS as u64;
+    let period = Period {
+        from: START,
+        until: START.after(year),
+        slices,
+        grace: Millis(0),
+    };
     let grant = Grant {
-        slices: case.cut(amount, year),
+        slices: KINDS[kind].1(CoreMillis(amount), period),
         ..Grant::whole(amount, year, QuotaMode::Strict)
     };
     let load = |project: usize| match project < STEADY {
@@ -156,136 +144,90 @@ fn run_case(case: Case, year: Millis, extent: &Extent, seed: u64) -> Measures {
             wait_h: time as f64 / jobs as f64 / HOUR.0 as f64,
         });
     };
-    let end = run_watched(
-        &spec,
-        Seed(seed),
-        &mut mesh,
-        (Millis(year.0 / LOOKS), &mut look),
-    );
+    let every = Millis(year.0 / LOOKS);
+    let end = run_watched(&spec, Seed(seed), &mut mesh, (every, &mut look));
     looks.pop();
     Measures { looks, end }
 }
 
-struct Rows {
-    cases: Vec<Case>,
-    of: Vec<Vec<Measures>>,
+type Ways = Study<Case, Measures>;
+
+#[rustfmt::skip]
+fn table(ways: &Ways) -> Table {
+    ways.table("hoarding", "E2: half of the projects save until month 10 has passed")
+        .case("slices", name)
+        .mean("imbalance after month 10", 2, Measures::at_month_10)
+        .mean("peak of the imbalance", 2, Measures::peak_of_imbalance)
+        .mean("peak of waits (h)", 1, Measures::peak_of_waits)
+        .mean("delivered to those who ask evenly (% of grants)", 1, |of| of.delivered(0..STEADY))
+        .mean("delivered to those who save (% of grants)", 1, |of| of.delivered(STEADY..PROJECTS))
+        .mean("jobs refused (%)", 1, Measures::refused)
+        .done()
 }
 
-impl Rows {
-    fn mean(&self, case: usize, value: impl Fn(&Measures) -> f64) -> Mean {
-        Mean::of(self.of[case].iter().map(value))
-    }
-
-    fn table(&self) -> Table {
-        let columns = [
-            "slices",
-            "imbalance after month 10",
-            "peak of the imbalance",
-            "peak of waits (h)",
-            "delivered to those who ask evenly (% of grants)",
-            "delivered to those who save (% of grants)",
-            "jobs refused (%)",
-        ];
-        let mut table = Table::new(
-            "hoarding",
-            "E2: half of the projects save until month 10 has passed",
-            columns,
-        );
-        for (at, case) in self.cases.iter().enumerate() {
-            let refused = |of: &Measures| {
-                let refused = of.end.asked(|asked| asked.refused) as f64;
-                100.0 * refused / of.end.asked(|asked| asked.all).max(1) as f64
-            };
-            table.row([
-                case.name(),
-                self.mean(at, Measures::at_month_10).text(2),
-                self.mean(at, |of| of.peak(|look| look.imbalance)).text(2),
-                self.mean(at, |of| of.peak(|look| look.wait_h)).text(1),
-                self.mean(at, |of| of.delivered(0..STEADY)).text(1),
-                self.mean(at, |of| of.delivered(STEADY..PROJECTS)).text(1),
-                self.mean(at, refused).text(1),
-            ]);
-        }
-        table
-    }
-
-    fn picture(&self, name: &str, what: &str, y_label: &str, value: fn(&Look) -> f64) -> Figure {
-        let line = |(at, case): (usize, &Case)| Series {
-            name: case.name(),
-            points: (0..self.of[at][0].looks.len())
-                .map(|look| {
-                    let days = self.of[at][0].looks[look].at.0 as f64 / DAY.0 as f64;
-                    (days, self.mean(at, |of| value(&of.looks[look])).mean)
-                })
-                .collect(),
-            target: None,
-            colour_group: match case.is_expiring {
-                true => at - self.cases.len() / 2,
-                false => at,
-            },
-        };
-        Figure {
-            name: format!("hoarding-{name}"),
-            title: format!("E2: {what}"),
-            caption: "Six sites and six projects, of which three save their credit until day 300 and then ask for all \
-                      of the year's; 90 % of what the sites can run is granted. Means over the seeds."
-                .to_owned(),
-            x_label: "days".to_owned(),
-            y_label: y_label.to_owned(),
-            y_range: None,
-            series: self.cases.iter().enumerate().map(line).collect(),
-        }
-    }
-
-    /// What must hold of one way to cut, by the number of slices.
-    fn claims(&self, is_expiring: bool) -> Vec<Claim> {
-        let kind = if is_expiring { "expiring" } else { "windows" };
-        let all = self.cases.iter().enumerate();
-        let of_kind = all.filter(|(_, case)| case.slices == 1 || case.is_expiring == is_expiring);
-        let cases: Vec<usize> = of_kind.map(|(at, _)| at).collect();
-        let numbers = |of: &[usize]| {
-            let of = of.iter().map(|case| self.cases[*case].slices.to_string());
-            of.collect::<Vec<_>>().join(", ")
-        };
-        let (all, more) = (numbers(&cases), numbers(&cases[1..]));
-        let peaks = |value: fn(&Look) -> f64| -> Vec<f64> {
-            let peak = |case: &usize| self.mean(*case, |of| of.peak(value)).mean;
-            cases.iter().map(peak).collect()
-        };
-        let falls = |of: &[f64]| of.windows(2).all(|pair| pair[0] > pair[1]);
-        let text = |of: &[f64]| {
-            of.iter()
-                .map(|peak| format!("{peak:.2}"))
-                .collect::<Vec<_>>()
-                .join(" ")
-        };
-        let (imbalances, waits) = (peaks(|look| look.imbalance), peaks(|look| look.wait_h));
-        let most = cases[1..].iter().map(|case| {
-            let most =
-                |of: &Measures| of.peak(|look| look.imbalance) / of.looks[0].imbalance.max(1.0);
-            self.mean(*case, most).mean
+fn picture(
+    ways: &Ways,
+    (file, what, y_label): (&str, &str, &str),
+    value: fn(&Look) -> f64,
+) -> Figure {
+    let more = ways.rows.len() / 2;
+    let line = |(at, row): (usize, &Row<Case, Measures>)| {
+        let looks = row.runs[0].looks.iter().enumerate();
+        let points = looks.map(|(look, first)| {
+            let days = first.at.0 as f64 / DAY.0 as f64;
+            (days, row.average(|of| value(&of.looks[look])))
         });
-        let most: Vec<f64> = most.collect();
-        vec![
-            Claim::new(
-                format!("{kind}: the peak of the imbalance falls as slices grow in number ({all})"),
-                text(&imbalances),
-                falls(&imbalances),
+        Series::new(name(&row.case), at - row.case.0 * more, points)
+    };
+    let texts = Texts {
+        name: &format!("hoarding-{file}"),
+        title: &format!("E2: {what}"),
+        caption: "Six sites and six projects, of which three save their credit until day 300 and then ask for all \
+                  of the year's; 90 % of what the sites can run is granted. Means over the seeds.",
+        x_label: "days",
+        y_label,
+    };
+    texts.lines(ways.rows.iter().enumerate().map(line))
+}
+
+/// What must hold of one way to cut, by the number of slices.
+fn claims(ways: &Ways, kind: usize) -> [Claim; 3] {
+    let rows = ways.rows.iter();
+    let rows = rows.filter(|row| row.case.1 == 1 || row.case.0 == kind);
+    let rows: Vec<_> = rows.collect();
+    let numbers = |rows: &[&Row<Case, Measures>]| {
+        let numbers: Vec<String> = rows.iter().map(|row| row.case.1.to_string()).collect();
+        numbers.join(", ")
+    };
+    let (all, more, kind) = (numbers(&rows), numbers(&rows[1..]), KINDS[kind].0);
+    let means = |value: fn(&Measures) -> f64| -> Vec<f64> {
+        rows.iter().map(|row| row.average(value)).collect()
+    };
+    let falls = |of: &[f64]| of.windows(2).all(|pair| pair[0] > pair[1]);
+    let text = |of: &[f64]| listed(of, |peak| format!("{peak:.2}"));
+    let imbalances = means(Measures::peak_of_imbalance);
+    let waits = means(Measures::peak_of_waits);
+    let most = means(|of| of.peak_of_imbalance() / of.looks[0].imbalance.max(1.0));
+    let most = &most[1..];
+    [
+        Claim::new(
+            format!("{kind}: the peak of the imbalance falls as slices grow in number ({all})"),
+            text(&imbalances),
+            falls(&imbalances),
+        ),
+        Claim::new(
+            format!("{kind}: the peak of waits falls as slices grow in number ({all})"),
+            format!("{} h", text(&waits)),
+            falls(&waits),
+        ),
+        Claim::new(
+            format!(
+                "{kind}: with slices the imbalance is never above that of the beginning, or 1 ({more})"
             ),
-            Claim::new(
-                format!("{kind}: the peak of waits falls as slices grow in number ({all})"),
-                format!("{} h", text(&waits)),
-                falls(&waits),
-            ),
-            Claim::new(
-                format!(
-                    "{kind}: with slices the imbalance is never above that of the beginning, or 1 ({more})"
-                ),
-                format!("{} times that", text(&most)),
-                most.iter().all(|most| *most <= 1.0),
-            ),
-        ]
-    }
+            format!("{} times that", text(most)),
+            most.iter().all(|most| *most <= 1.0),
+        ),
+    ]
 }
 
 /// Runs it.
@@ -295,40 +237,32 @@ pub fn run(extent: &Extent) -> Outcome {
 
 /// Runs it with one slice and with these numbers of slices, in a year of another length.
 pub fn run_of(extent: &Extent, numbers: &[u32], year: Millis) -> Outcome {
-    let cases = Case::all(numbers);
-    let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
-        run_case(*case, year, extent, seed)
-    });
-    let rows = Rows { cases, of };
-    let whole = rows.mean(0, Measures::at_month_10);
-    let mut claims = vec![Claim::new(
+    let cases = [vec![(WINDOWS, 1)], each_with(&[WINDOWS, EXPIRING], numbers)];
+    let run_case = |case: &Case, extent: &Extent, seed| run_case(case, year, extent, seed);
+    let ways = extent.study(cases.concat(), run_case);
+    let whole = ways.rows[0].mean(Measures::at_month_10);
+    let twice = Claim::new(
         "one slice: after month 10 twice as much is to be spent as can be run, at least",
         whole.text(2),
         whole.mean >= 2.0,
-    )];
-    claims.extend(
-        [false, true]
-            .into_iter()
-            .flat_map(|is_expiring| rows.claims(is_expiring)),
     );
-    let lines = vec![
-        rows.picture(
-            "imbalance",
-            "what is to be spent until the end, over what can be run",
-            "imbalance",
-            |look| look.imbalance,
-        ),
-        rows.picture(
-            "waits",
-            "waits of those who ask evenly",
-            "mean wait (h)",
-            |look| look.wait_h,
-        ),
-    ];
+    let imbalance = (
+        "imbalance",
+        "what is to be spent until the end, over what can be run",
+        "imbalance",
+    );
+    let waits = ("waits", "waits of those who ask evenly", "mean wait (h)");
     Outcome {
-        tables: vec![rows.table()],
-        lines,
-        claims,
-        ..Outcome::default()
+        tables: vec![table(&ways)],
+        figures: vec![
+            picture(&ways, imbalance, |look| look.imbalance),
+            picture(&ways, waits, |look| look.wait_h),
+        ],
+        claims: [
+            &[twice][..],
+            &claims(&ways, WINDOWS),
+            &claims(&ways, EXPIRING),
+        ]
+        .concat(),
     }
 }

@@ -15,8 +15,8 @@ use fairmesh_site::{HoldCall, QuotaCall};
 
 use super::Extent;
 use super::strictness::SITES;
-use crate::experiment::{Claim, Mean, Outcome, Table, each};
-use crate::figures::{Bars, Summary};
+use crate::experiment::{self, Claim, Mean, Outcome, Study, Table};
+use crate::figures::Texts;
 use crate::liar::Forgers;
 use crate::vo::{
     DAY, HOUR, OwnerSpec, START, Vo, VoSpec, allocation, authority_key, job, key, path, site_id,
@@ -265,7 +265,7 @@ fn sent(to: &[usize], amount: u64) -> Vec<(Cell, u64)> {
         .collect()
 }
 
-fn run_case(case: Case, seed: u64) -> Measures {
+fn run_case(case: &Case, _: &Extent, seed: u64) -> Measures {
     let mut play = Play::new(Seed(seed), case.liars);
     let had: u64 = (0..case.liars).map(|node| play.left(node)).sum();
     let honest: Vec<usize> = play.honest().collect();
@@ -293,102 +293,72 @@ fn run_case(case: Case, seed: u64) -> Measures {
     }
 }
 
-fn table(of: &[Vec<Measures>]) -> Table {
-    let columns = [
-        "what liars show",
-        "liars",
-        "they had (core-hours)",
-        "over-spent by the others (core-hours)",
-        "as a part of what they had",
-        "found out by all after (s)",
-    ];
-    let mut table = Table::new("liars", "E5: members that lie about rights", columns);
-    for (case, of) in CASES.iter().zip(of) {
-        let mean = |value: &dyn Fn(&Measures) -> f64| Mean::of(of.iter().map(value));
-        let found: Option<Vec<f64>> = of.iter().map(|of| of.found_s).collect();
-        table.row([
-            case.name.to_owned(),
-            case.liars.to_string(),
-            mean(&|of| of.had).text(1),
-            mean(&|of| of.over).text(1),
-            mean(&part).text(2),
-            match (case.is_contradiction(), found) {
-                (false, _) => "-".to_owned(),
-                (true, Some(found)) => Mean::of(found).text(2),
-                (true, None) => "not by all".to_owned(),
-            },
-        ]);
-    }
-    table
-}
-
+/// Over-spent as a part of what the liars had.
 fn part(of: &Measures) -> f64 {
     of.over / of.had.max(f64::MIN_POSITIVE)
 }
 
-fn claims(case: Case, of: &[Measures]) -> Vec<Claim> {
-    let worst = of.iter().map(part).fold(0.0, f64::max);
-    let what = format!("{}, {} of 6", case.name, case.liars);
+#[rustfmt::skip]
+fn table(study: &Study<Case, Measures>) -> Table {
+    study.table("liars", "E5: members that lie about rights")
+        .case("what liars show", |case| case.name)
+        .case("liars", |case| case.liars)
+        .mean("they had (core-hours)", 1, |of| of.had)
+        .mean("over-spent by the others (core-hours)", 1, |of| of.over)
+        .mean("as a part of what they had", 2, part)
+        .column("found out by all after (s)", |row| {
+            let found: Option<Vec<f64>> = row.runs.iter().map(|of| of.found_s).collect();
+            match (row.case.is_contradiction(), found) {
+                (false, _) => "-".to_owned(),
+                (true, Some(found)) => Mean::of(found).text(2),
+                (true, None) => "not by all".to_owned(),
+            }
+        })
+        .done()
+}
+
+fn claims(row: &experiment::Row<Case, Measures>) -> Vec<Claim> {
+    let worst = row.greatest(part);
+    let what = format!("{}, {} of 6", row.case.name, row.case.liars);
     let measured = format!("{worst:.2} times that at worst");
-    let mut claims = vec![match case.is_contradiction() {
-        false => Claim::new(
+    if !row.case.is_contradiction() {
+        return vec![Claim::new(
             format!("{what}: nothing is over-spent"),
-            measured.clone(),
+            measured,
             worst == 0.0,
-        ),
-        true => Claim::new(
+        )];
+    }
+    let latest = row.greatest(|of| of.found_s.unwrap_or(f64::INFINITY));
+    vec![
+        Claim::new(
             format!("{what}: no more is over-spent than the liars had"),
-            measured.clone(),
+            measured,
             worst <= 1.0,
         ),
-    }];
-    if case.is_contradiction() {
-        let latest = of
-            .iter()
-            .map(|of| of.found_s.unwrap_or(f64::INFINITY))
-            .fold(0.0, f64::max);
-        claims.push(Claim::new(
+        Claim::new(
             format!("{what}: every honest site knows within a minute of hearing the others"),
             format!("{latest:.2} s at worst"),
             latest <= FOUND_WITHIN.0 as f64 / 1_000.0,
-        ));
-    }
-    claims
+        ),
+    ]
 }
 
 /// Runs it. Sites are of one size, whatever the divisor.
 pub fn run(extent: &Extent) -> Outcome {
-    let of = each(extent.threads, &extent.seeds, &CASES, |case, seed| {
-        run_case(*case, seed)
-    });
-    let bars = Bars {
-        name: "over-spent".to_owned(),
-        spreads: of
-            .iter()
-            .map(|of| Some(Mean::of(of.iter().map(part)).spread()))
-            .collect(),
-    };
-    let picture = Summary {
-        name: "liars-over-spent".to_owned(),
-        title: "E5: what honest sites spend too much where members lie about rights".to_owned(),
+    let study = extent.study(CASES, run_case);
+    let texts = Texts {
+        name: "liars-over-spent",
+        title: "E5: what honest sites spend too much where members lie about rights",
         caption: "Six real sites, of which one or two lie; whoever is honest is asked for more than there is. As a part \
-                  of the rights that the liars had. Whiskers: 90 % of the mean over the seeds."
-            .to_owned(),
-        x_label: "what is shown, and by how many".to_owned(),
-        y_label: "over-spent / rights of the liars".to_owned(),
-        y_range: None,
-        groups: CASES.iter().map(|case| format!("{}, {}", case.name, case.liars)).collect(),
-        bars: vec![bars],
-        reference: Some(1.0),
+                  of the rights that the liars had. Whiskers: 90 % of the mean over the seeds.",
+        x_label: "what is shown, and by how many",
+        y_label: "over-spent / rights of the liars",
     };
+    let names = CASES.map(|case| format!("{}, {}", case.name, case.liars));
+    let picture = texts.bars(names, [study.bars("over-spent", part)]);
     Outcome {
-        tables: vec![table(&of)],
-        bars: vec![picture],
-        claims: CASES
-            .iter()
-            .zip(&of)
-            .flat_map(|(case, of)| claims(*case, of))
-            .collect(),
-        ..Outcome::default()
+        tables: vec![table(&study)],
+        figures: vec![picture.against(1.0)],
+        claims: study.rows.iter().flat_map(claims).collect(),
     }
 }

@@ -14,8 +14,8 @@ use super::field::{FieldMeasures, FieldSpec, Seen, run_watched};
 use super::load::Load;
 use super::mesh::{Grant, Mesh};
 use super::strictness::CORES;
-use crate::experiment::{Claim, Mean, Outcome, Table, each};
-use crate::figures::{Figure, Series};
+use crate::experiment::{Claim, Outcome, Row, Study, Table, each_with};
+use crate::figures::{Figure, Series, Texts};
 use crate::vo::{DAY, HOUR};
 
 /// How long a run is.
@@ -39,39 +39,29 @@ struct Used {
     weights: fn(u64, usize) -> Vec<u32>,
 }
 
+#[rustfmt::skip]
 const USED: [Used; 3] = [
-    Used {
-        name: "60 % used to one site, jobs for 80 %",
-        file: "prices-60",
-        load: 80,
-        weights: |_, _| vec![60, 40],
-    },
-    Used {
-        name: "75 % used to one site, jobs for 80 %",
-        file: "prices-75",
-        load: 80,
-        weights: |_, _| vec![75, 25],
-    },
-    Used {
-        name: "half used to each site, jobs for 95 %",
-        file: "prices-50",
-        load: 95,
-        weights: |_, _| vec![50, 50],
-    },
+    used("60 % used to one site, jobs for 80 %", "prices-60", 80, |_, _| vec![60, 40]),
+    used("75 % used to one site, jobs for 80 %", "prices-75", 80, |_, _| vec![75, 25]),
+    used("half used to each site, jobs for 95 %", "prices-50", 95, |_, _| vec![50, 50]),
 ];
 
-/// One run.
-#[derive(Debug, Clone, Copy)]
-struct Case {
-    used: Used,
-    by_load: bool,
+const fn used(
+    name: &'static str,
+    file: &'static str,
+    load: u64,
+    weights: fn(u64, usize) -> Vec<u32>,
+) -> Used {
+    Used {
+        name,
+        file,
+        load,
+        weights,
+    }
 }
 
-/// Fixed prices and those by load, one after the other.
-fn cases() -> Vec<Case> {
-    let both = |used| [false, true].map(|by_load| Case { used, by_load });
-    USED.into_iter().flat_map(both).collect()
-}
+/// Who submits where, and whether prices follow load; else they are fixed.
+type Case = (Used, bool);
 
 /// Prices of both sites at a moment.
 type Look = (Millis, [f64; 2]);
@@ -122,19 +112,19 @@ fn periods(looks: &[Look]) -> Vec<Millis> {
     periods
 }
 
-fn run_case(case: &Case, extent: &Extent, seed: u64) -> Measures {
+fn run_case(&(used, by_load): &Case, extent: &Extent, seed: u64) -> Measures {
     let cores = CORES / extent.divisor;
-    let hours = 2 * cores * TIME.0 / HOUR.0 * case.used.load / 100 / PROJECTS as u64;
+    let hours = 2 * cores * TIME.0 / HOUR.0 * used.load / 100 / PROJECTS as u64;
     // At twice the usual price it would do, too.
     let grant = Grant::whole(3 * hours * HOUR.0, TIME, QuotaMode::Strict);
     let load = |project| Load {
-        weights: case.used.weights,
+        weights: used.weights,
         follows_price: project >= FAITHFUL,
         ..Load::even(hours, TIME)
     };
     let loads = (0..PROJECTS).map(load).collect();
     let spec = FieldSpec {
-        pricing: match case.by_load {
+        pricing: match by_load {
             true => Pricing::Load(LoadPrice::default()),
             false => Pricing::Fixed,
         },
@@ -161,91 +151,59 @@ fn wait_min(of: &Measures) -> f64 {
 }
 
 fn utilisation(of: &Measures) -> f64 {
-    100.0 * of.end.utilisation()
+    of.end.utilisation()
 }
 
-fn table(cases: &[Case], of: &[Vec<Measures>]) -> Table {
-    let columns = [
-        "users and jobs",
-        "prices",
-        "cores in use (%)",
-        "mean wait (min)",
-        "mean wait of those who do not follow (min)",
-        "paid for a core-hour, following",
-        "not following",
-        "between both prices",
-        "swings per day",
-        "shortest swing (h)",
-    ];
-    let mut table = Table::new(
-        "prices",
-        "E9: half of the users go where it is cheaper",
-        columns,
-    );
-    for (case, of) in cases.iter().zip(of) {
-        let mean = |value: &dyn Fn(&Measures) -> f64| Mean::of(of.iter().map(value));
-        let shortest = of
-            .iter()
-            .map(Measures::shortest_h)
-            .fold(f64::INFINITY, f64::min);
-        table.row([
-            case.used.name.to_owned(),
-            if case.by_load { "by load" } else { "fixed" }.to_owned(),
-            mean(&utilisation).text(1),
-            mean(&wait_min).text(1),
-            mean(&|of| of.end.mean_wait_s(|project| project < FAITHFUL) / 60.0).text(1),
-            mean(&|of| of.paid(FAITHFUL..PROJECTS)).text(3),
-            mean(&|of| of.paid(0..FAITHFUL)).text(3),
-            mean(&Measures::gap).text(3),
-            mean(&|of| of.periods.len() as f64 / (TIME.0 / DAY.0) as f64).text(1),
-            match shortest.is_finite() {
-                true => format!("{shortest:.2}"),
-                false => "none".to_owned(),
-            },
-        ]);
-    }
-    table
+type Pairs = Study<Case, Measures>;
+type Pricings = Row<Case, Measures>;
+
+#[rustfmt::skip]
+fn table(pairs: &Pairs) -> Table {
+    pairs.table("prices", "E9: half of the users go where it is cheaper")
+        .case("users and jobs", |(used, _)| used.name)
+        .case("prices", |(_, by_load)| if *by_load { "by load" } else { "fixed" })
+        .mean("cores in use (%)", 1, utilisation)
+        .mean("mean wait (min)", 1, wait_min)
+        .mean("mean wait of those who do not follow (min)", 1, |of| of.end.mean_wait_s(|project| project < FAITHFUL) / 60.0)
+        .mean("paid for a core-hour, following", 3, |of| of.paid(FAITHFUL..PROJECTS))
+        .mean("not following", 3, |of| of.paid(0..FAITHFUL))
+        .mean("between both prices", 3, Measures::gap)
+        .mean("swings per day", 1, |of| of.periods.len() as f64 / (TIME.0 / DAY.0) as f64)
+        .column("shortest swing (h)", |row| match row.least(Measures::shortest_h) {
+            shortest if shortest.is_finite() => format!("{shortest:.2}"),
+            _ => "none".to_owned(),
+        })
+        .done()
 }
 
 /// Two days of prices of the first seed.
-fn picture(used: Used, of: &Measures) -> Figure {
-    let line = |site: usize| Series {
-        name: ["the first site", "the second"][site].to_owned(),
-        points: of
-            .looks
-            .iter()
-            .filter(|(at, _)| DAY.times(4) <= *at && *at <= DAY.times(6))
-            .map(|(at, prices)| (at.0 as f64 / DAY.0 as f64, prices[site]))
-            .collect(),
-        target: None,
-        colour_group: site,
+fn picture(by_load: &Pricings) -> Figure {
+    let (used, looks) = (by_load.case.0, &by_load.runs[0].looks);
+    let shown = looks.iter();
+    let shown = shown.filter(|(at, _)| DAY.times(4) <= *at && *at <= DAY.times(6));
+    let line = |(site, name)| {
+        let point = |(at, prices): &Look| (at.0 as f64 / DAY.0 as f64, prices[site]);
+        Series::new(name, site, shown.clone().map(point))
     };
-    Figure {
-        name: used.file.to_owned(),
-        title: format!("E9: prices by load, {}", used.name),
+    let texts = Texts {
+        name: used.file,
+        title: &format!("E9: prices by load, {}", used.name),
         caption: "Two sites of the same size; half of the users submit where it is cheaper at the moment, the others \
-                  where they are used to. One seed."
-            .to_owned(),
-        x_label: "days".to_owned(),
-        y_label: "price".to_owned(),
-        y_range: None,
-        series: (0..2).map(line).collect(),
-    }
+                  where they are used to. One seed.",
+        x_label: "days",
+        y_label: "price",
+    };
+    texts.lines([(0, "the first site"), (1, "the second")].map(line))
 }
 
 /// What must hold of a load: fixed prices, and those by load.
-fn claims(used: Used, fixed: &[Measures], by_load: &[Measures]) -> Vec<Claim> {
-    let pair = |value: fn(&Measures) -> f64| {
-        [fixed, by_load].map(|of| Mean::of(of.iter().map(value)).mean)
-    };
-    let name = used.name;
+fn claims(fixed: &Pricings, by_load: &Pricings) -> [Claim; 3] {
+    let pair = |value: fn(&Measures) -> f64| [fixed, by_load].map(|row| row.average(value));
     let ([run, run_by_load], [wait, wait_by_load]) = (pair(utilisation), pair(wait_min));
-    let shortest = by_load
-        .iter()
-        .map(Measures::shortest_h)
-        .fold(f64::INFINITY, f64::min);
+    let shortest = by_load.least(Measures::shortest_h);
     let least_h = PERIOD_MIN.0 as f64 / HOUR.0 as f64;
-    vec![
+    let name = fixed.case.0.name;
+    [
         Claim::new(
             format!("{name}: with prices by load no less is run"),
             format!("{run_by_load:.1} %, fixed {run:.1} %"),
@@ -266,20 +224,14 @@ fn claims(used: Used, fixed: &[Measures], by_load: &[Measures]) -> Vec<Claim> {
 
 /// Runs it.
 pub fn run(extent: &Extent) -> Outcome {
-    let cases = cases();
-    let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
-        run_case(case, extent, seed)
-    });
-    let pairs: Vec<_> = USED.into_iter().zip(of.chunks(2)).collect();
-    let lines = pairs.iter().map(|(used, of)| picture(*used, &of[1][0]));
-    let claims = pairs
-        .iter()
-        .flat_map(|(used, of)| claims(*used, &of[0], &of[1]));
+    let pairs = extent.study(each_with(&USED, &[false, true]), run_case);
+    let of_load = || pairs.rows.chunks(2);
     Outcome {
-        tables: vec![table(&cases, &of)],
-        lines: lines.collect(),
-        claims: claims.collect(),
-        ..Outcome::default()
+        tables: vec![table(&pairs)],
+        figures: of_load().map(|pair| picture(&pair[1])).collect(),
+        claims: of_load()
+            .flat_map(|pair| claims(&pair[0], &pair[1]))
+            .collect(),
     }
 }
 

@@ -8,7 +8,7 @@
 //! nothing is refused because it is spent.
 
 use fairmesh_cluster::Seed;
-use fairmesh_model::{AllocationSlice, CoreMillis, Millis, QuotaMode};
+use fairmesh_model::{CoreMillis, Millis, QuotaMode};
 use fairmesh_quota::slices::{Period, windows};
 
 use super::Extent;
@@ -16,8 +16,8 @@ use super::field::{Asked, FieldSpec, run as run_field};
 use super::load::Load;
 use super::mesh::{Grant, Mesh};
 use super::strictness::{CORES, SITES};
-use crate::experiment::{Claim, Mean, Outcome, Table, each};
-use crate::figures::{Bars, Summary};
+use crate::experiment::{Claim, Outcome, Row};
+use crate::figures::Texts;
 use crate::vo::{DAY, HOUR, START};
 
 /// Each site has its turn twice.
@@ -32,57 +32,61 @@ const QUIET: u64 = 18;
 const BUSY: u64 = 80;
 
 /// One run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy)]
 struct Case {
     name: &'static str,
-    /// Each day has a slice of its own.
-    is_daily: bool,
-    /// Another site each day.
-    moves: bool,
+    slices: u32,
+    /// Where jobs are submitted.
+    weights: fn(day: u64, sites: usize) -> Vec<u32>,
     /// Percent of what can be run.
     load: u64,
-    /// Nobody hears anybody.
-    is_alone: bool,
+    /// Whether sites hear each other.
+    hears: bool,
 }
 
+/// Slices: one for the whole time, or one a day.
+const ONE: u32 = 1;
+const DAILY: u32 = DAYS as u32;
+
+#[rustfmt::skip]
 const CASES: [Case; 6] = [
-    case("one slice, one site", false, false, QUIET),
-    case("one slice, another site each day", false, true, QUIET),
-    case("daily slices, one site", true, false, QUIET),
-    case("daily slices, another site each day", true, true, QUIET),
-    case(
-        "one slice, another site each day, busy Grid",
-        false,
-        true,
-        BUSY,
-    ),
-    Case {
-        is_alone: true,
-        ..case(
-            "daily slices, another site each day, no transfers",
-            true,
-            true,
-            QUIET,
-        )
-    },
+    case("one slice, one site", ONE, at_first, QUIET, true),
+    case("one slice, another site each day", ONE, at_next, QUIET, true),
+    case("daily slices, one site", DAILY, at_first, QUIET, true),
+    case("daily slices, another site each day", DAILY, at_next, QUIET, true),
+    case("one slice, another site each day, busy Grid", ONE, at_next, BUSY, true),
+    case("daily slices, another site each day, no transfers", DAILY, at_next, QUIET, false),
 ];
 
-const fn case(name: &'static str, is_daily: bool, moves: bool, load: u64) -> Case {
+const fn case(
+    name: &'static str,
+    slices: u32,
+    weights: fn(u64, usize) -> Vec<u32>,
+    load: u64,
+    hears: bool,
+) -> Case {
     Case {
         name,
-        is_daily,
-        moves,
+        slices,
+        weights,
         load,
-        is_alone: false,
+        hears,
     }
+}
+
+fn at_first(_: u64, sites: usize) -> Vec<u32> {
+    at_one(0, sites)
+}
+
+fn at_next(day: u64, sites: usize) -> Vec<u32> {
+    at_one(usize::try_from(day).expect("few") % sites, sites)
 }
 
 /// Four fifths at one site, the rest evenly at the others.
 fn at_one(site: usize, sites: usize) -> Vec<u32> {
     let others = u32::try_from(sites - 1).expect("few");
-    (0..sites)
-        .map(|at| if at == site { 4 * others } else { 1 })
-        .collect()
+    let weight = |at| if at == site { 4 * others } else { 1 };
+    (0..sites).map(weight).collect()
 }
 
 /// What a run gave.
@@ -95,23 +99,21 @@ struct Measures {
 }
 
 impl Measures {
+    fn percent(&self, count: u64) -> f64 {
+        100.0 * count as f64 / self.asked.all.max(1) as f64
+    }
+
     fn at_once(&self) -> f64 {
-        100.0 * self.asked.at_once as f64 / self.asked.all.max(1) as f64
+        self.percent(self.asked.at_once)
+    }
+
+    fn later(&self) -> f64 {
+        self.percent(self.asked.later)
     }
 }
 
-fn slices(is_daily: bool, amount: u64) -> Vec<AllocationSlice> {
-    let period = Period {
-        from: START,
-        until: START.after(DAY.times(DAYS)),
-        slices: if is_daily {
-            u32::try_from(DAYS).expect("few")
-        } else {
-            1
-        },
-        grace: Millis(0),
-    };
-    windows(CoreMillis(amount), period)
+fn per_hour(count: u64) -> f64 {
+    count as f64 / (24 * DAYS) as f64
 }
 
 fn run_case(case: &Case, extent: &Extent, seed: u64) -> Measures {
@@ -119,30 +121,29 @@ fn run_case(case: &Case, extent: &Extent, seed: u64) -> Measures {
     let cores = CORES / extent.divisor;
     let hours = cores * SITES as u64 * 24 * DAYS * case.load / 100 / PROJECTS as u64;
     let amount = hours * HOUR.0 / 4 * 5;
+    let period = Period {
+        from: START,
+        until: START.after(time),
+        slices: case.slices,
+        grace: Millis(0),
+    };
     let grant = Grant {
-        slices: slices(case.is_daily, amount),
+        slices: windows(CoreMillis(amount), period),
         ..Grant::whole(amount, time, QuotaMode::Strict)
     };
     let load = Load {
-        weights: match case.moves {
-            true => |day, sites| at_one(usize::try_from(day).expect("few") % sites, sites),
-            false => |_, sites| at_one(0, sites),
-        },
+        weights: case.weights,
         ..Load::even(hours, time)
     };
-    let spec = FieldSpec {
-        watched: Some((DAY, time, (0..SITES).collect())),
-        cuts: match case.is_alone {
-            true => vec![(Millis(0), (0..SITES).collect())],
-            false => Vec::new(),
-        },
-        ..FieldSpec::new(
-            SITES,
-            u32::try_from(cores).expect("few"),
-            vec![load; PROJECTS],
-            time,
-        )
+    let all: Vec<usize> = (0..SITES).collect();
+    let cores = u32::try_from(cores).expect("few");
+    let mut spec = FieldSpec {
+        watched: Some((DAY, time, all.clone())),
+        ..FieldSpec::new(SITES, cores, vec![load; PROJECTS], time)
     };
+    if !case.hears {
+        spec.cuts.push((Millis(0), all));
+    }
     let mut mesh = Mesh::new(&vec![grant; PROJECTS], &[CORES; SITES]);
     let measures = run_field(&spec, Seed(seed), &mut mesh);
     Measures {
@@ -153,97 +154,52 @@ fn run_case(case: &Case, extent: &Extent, seed: u64) -> Measures {
     }
 }
 
-fn table(of: &[Vec<Measures>]) -> Table {
-    let columns = [
-        "case",
-        "at once (% of jobs)",
-        "later (%)",
-        "refused (%)",
-        "transfers per hour",
-        "requests per hour",
-        "kB per hour, all sites",
-    ];
-    let mut table = Table::new("skew", "E4: four fifths of all jobs at one site", columns);
-    let hours = (24 * DAYS) as f64;
-    for (case, of) in CASES.iter().zip(of) {
-        let mean = |value: &dyn Fn(&Measures) -> f64| Mean::of(of.iter().map(value));
-        let part = |count: fn(&Asked) -> u64| {
-            mean(&|of| 100.0 * count(&of.asked) as f64 / of.asked.all.max(1) as f64)
-        };
-        table.row([
-            case.name.to_owned(),
-            mean(&Measures::at_once).text(2),
-            part(|asked| asked.later).text(2),
-            part(|asked| asked.refused).text(2),
-            mean(&|of| of.transfers as f64 / hours).text(1),
-            mean(&|of| of.requests as f64 / hours).text(1),
-            mean(&|of| of.bytes as f64 / hours / 1_000.0).text(1),
-        ]);
-    }
-    table
-}
-
-fn picture(of: &[Vec<Measures>]) -> Summary {
-    let bars = |name: &str, value: fn(&Measures) -> f64| Bars {
-        name: name.to_owned(),
-        spreads: of
-            .iter()
-            .map(|of| Some(Mean::of(of.iter().map(value)).spread()))
-            .collect(),
-    };
-    Summary {
-        name: "skew-granted".to_owned(),
-        title: "E4: four fifths of all jobs at one site, rights split by cores".to_owned(),
-        caption: "Six sites and six projects, twelve days, from the second on. Whiskers: 90 % of the mean over the seeds."
-            .to_owned(),
-        x_label: "slices, and where most jobs are submitted".to_owned(),
-        y_label: "of all jobs (percent)".to_owned(),
-        y_range: Some((0.0, 105.0)),
-        groups: CASES.iter().map(|case| case.name.to_owned()).collect(),
-        bars: vec![
-            bars("granted at once", Measures::at_once),
-            bars("granted when rights had come", |of| {
-                100.0 * of.asked.later as f64 / of.asked.all.max(1) as f64
-            }),
-        ],
-        reference: Some(99.0),
-    }
-}
-
 /// Runs it.
 pub fn run(extent: &Extent) -> Outcome {
-    let of = each(extent.threads, &extent.seeds, &CASES, |case, seed| {
-        run_case(case, extent, seed)
-    });
-    let least = |of: &[Measures]| {
-        of.iter()
-            .map(Measures::at_once)
-            .fold(f64::INFINITY, f64::min)
+    let study = extent.study(CASES, run_case);
+    #[rustfmt::skip]
+    let table = study.table("skew", "E4: four fifths of all jobs at one site")
+        .case("case", |case| case.name)
+        .mean("at once (% of jobs)", 2, Measures::at_once)
+        .mean("later (%)", 2, Measures::later)
+        .mean("refused (%)", 2, |of| of.percent(of.asked.refused))
+        .mean("transfers per hour", 1, |of| per_hour(of.transfers))
+        .mean("requests per hour", 1, |of| per_hour(of.requests))
+        .mean("kB per hour, all sites", 1, |of| per_hour(of.bytes) / 1_000.0)
+        .done();
+    let texts = Texts {
+        name: "skew-granted",
+        title: "E4: four fifths of all jobs at one site, rights split by cores",
+        caption: "Six sites and six projects, twelve days, from the second on. \
+                  Whiskers: 90 % of the mean over the seeds.",
+        x_label: "slices, and where most jobs are submitted",
+        y_label: "of all jobs (percent)",
     };
-    let both = CASES.iter().zip(&of);
-    let mut claims: Vec<Claim> = both
-        .filter(|(case, _)| !case.is_alone)
-        .map(|(case, of)| {
-            Claim::new(
-                format!(
-                    "{}: at least 99 % of jobs are granted at once, with any seed",
-                    case.name
-                ),
-                format!("{:.2} % at least", least(of)),
-                least(of) >= 99.0,
-            )
-        })
-        .collect();
-    let alone = Mean::of(of[CASES.len() - 1].iter().map(Measures::at_once));
+    let bars = [
+        study.bars("granted at once", Measures::at_once),
+        study.bars("granted when rights had come", Measures::later),
+    ];
+    let picture = texts.bars(CASES.map(|case| case.name), bars);
+    let (alone, hearing) = study.rows.split_last().expect("it was run");
+    let mut claims: Vec<Claim> = hearing.iter().map(granted_at_once).collect();
+    let part = alone.mean(Measures::at_once);
     claims.push(Claim::new(
         "daily slices, another site each day: without transfers less than half of that is granted",
-        format!("{} %", alone.text(1)),
-        alone.mean < 49.5,
+        format!("{} %", part.text(1)),
+        part.mean < 49.5,
     ));
     Outcome {
-        tables: vec![table(&of)],
-        bars: vec![picture(&of)],
+        tables: vec![table],
+        figures: vec![picture.within(0.0, 105.0).against(99.0)],
         claims,
-        ..Outcome::default()
     }
+}
+
+fn granted_at_once(row: &Row<Case, Measures>) -> Claim {
+    let (name, least) = (row.case.name, row.least(Measures::at_once));
+    Claim::new(
+        format!("{name}: at least 99 % of jobs are granted at once, with any seed"),
+        format!("{least:.2} % at least"),
+        least >= 99.0,
+    )
 }

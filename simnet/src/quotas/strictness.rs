@@ -10,8 +10,8 @@ use super::Extent;
 use super::field::{FieldMeasures, FieldSpec, run as run_field};
 use super::load::Load;
 use super::mesh::{Grant, Mesh};
-use crate::experiment::{Claim, Mean, Outcome, Table, each};
-use crate::figures::{Bars, Summary};
+use crate::experiment::{Claim, Mean, Outcome, Row, Study, Table, listed};
+use crate::figures::{Bars, Figure, Texts};
 use crate::vo::HOUR;
 
 /// Sites.
@@ -31,6 +31,9 @@ pub(super) const DEMAND_PERCENT: [u64; 6] = [50, 100, 150, 200, 100, 50];
 
 /// A job beyond the quota may keep idle machines for so long: what the longest job here asks for.
 const IDLE_MAX: Millis = Millis(2 * HOUR.0);
+
+/// The usual demand, and half as much again; percent.
+const LOADS: [u64; 2] = [100, 150];
 
 /// One way to run it.
 struct Case {
@@ -56,7 +59,7 @@ const fn case(name: &'static str, mode: QuotaMode, overdraft: u64) -> Case {
 }
 
 const STRICT: usize = 0;
-const SOFT: std::ops::RangeInclusive<usize> = 1..=5;
+const SOFT_100: usize = 5;
 const ADVISORY: usize = 6;
 const IDLE: usize = 7;
 const BANDS: usize = 8;
@@ -125,126 +128,78 @@ fn served(of: &FieldMeasures, load: u64) -> f64 {
     modest.map(|(_, of)| of.served()).fold(1.0, f64::min)
 }
 
-/// The rows of one load: what each mode gave, by seed.
-struct Rows {
-    load: u64,
-    of: Vec<Vec<FieldMeasures>>,
+/// What each mode gave under one load.
+type Modes = Study<Case, FieldMeasures>;
+type Mode = Row<Case, FieldMeasures>;
+
+fn wait_min(mode: &Mode) -> Mean {
+    let counts = |project| is_modest(project, mode.case.load);
+    mode.mean(|of| of.mean_wait_s(counts) / 60.0)
 }
 
-impl Rows {
-    fn mean(&self, case: usize, value: impl Fn(&FieldMeasures) -> f64) -> Mean {
-        Mean::of(self.of[case].iter().map(value))
-    }
-
-    fn utilisation(&self, case: usize) -> Mean {
-        self.mean(case, |of| 100.0 * of.utilisation())
-    }
-
-    fn over_use(&self, case: usize) -> Mean {
-        self.mean(case, |of| 100.0 * of.over_use())
-    }
-
-    fn wait_min(&self, case: usize) -> Mean {
-        let load = self.load;
-        self.mean(case, |of| {
-            of.mean_wait_s(|project| is_modest(project, load)) / 60.0
-        })
-    }
-
-    fn served(&self, case: usize) -> Mean {
-        self.mean(case, |of| 100.0 * served(of, self.load))
-    }
-
-    fn table(&self) -> Table {
-        let row = |(case, of): (usize, &Case)| {
-            let refused = self.mean(case, |of| of.asked(|asked| asked.refused) as f64);
-            vec![
-                of.name.to_owned(),
-                self.utilisation(case).text(1),
-                self.over_use(case).text(2),
-                refused.text(0),
-                self.wait_min(case).text(1),
-                self.served(case).text(1),
-            ]
-        };
-        Table {
-            name: format!("strictness-{}", self.load),
-            title: format!("E1: all ask for {} % of the usual demand", self.load),
-            columns: [
-                "mode",
-                "cores in use (%)",
-                "over-use (% of grants)",
-                "jobs refused",
-                "wait within grants (min)",
-                "delivered within grants (%)",
-            ]
-            .map(str::to_owned)
-            .into(),
-            rows: CASES.iter().enumerate().map(row).collect(),
-        }
-    }
-
-    fn picture(&self) -> Summary {
-        type Value = fn(&Rows, usize) -> Mean;
-        let bars = |name: &str, value: Value| Bars {
-            name: name.to_owned(),
-            spreads: (0..CASES.len())
-                .map(|case| Some(value(self, case).spread()))
-                .collect(),
-        };
-        Summary {
-            name: format!("strictness-{}-bars", self.load),
-            title: format!("E1: how strict quotas are, at {} % of the usual demand", self.load),
-            caption: "Six sites, six projects, 30 days. Over-use is what projects ran beyond \
-                      their grants; delivered is what the worst of those that asked for no more than they \
-                      were granted got of it. Whiskers: 90 % of the mean over the seeds."
-                .to_owned(),
-            x_label: "mode".to_owned(),
-            y_label: "percent".to_owned(),
-            y_range: Some((0.0, 105.0)),
-            groups: CASES.iter().map(|case| case.name.to_owned()).collect(),
-            bars: vec![
-                bars("cores in use", Rows::utilisation),
-                bars("over-use", Rows::over_use),
-                bars("delivered within grants", Rows::served),
-            ],
-            reference: None,
-        }
-    }
+fn served_percent(mode: &Mode) -> Mean {
+    mode.mean(|of| 100.0 * served(of, mode.case.load))
 }
 
-fn claims(rows: &Rows) -> Vec<Claim> {
-    let worst = |case: usize, of: &dyn Fn(&FieldMeasures) -> f64| {
-        rows.of[case].iter().map(of).fold(0.0, f64::max)
+#[rustfmt::skip]
+fn table(modes: &Modes, load: u64) -> Table {
+    let title = format!("E1: all ask for {load} % of the usual demand");
+    modes.table(&format!("strictness-{load}"), title)
+        .case("mode", |case| case.name)
+        .mean("cores in use (%)", 1, FieldMeasures::utilisation)
+        .mean("over-use (% of grants)", 2, FieldMeasures::over_use)
+        .mean("jobs refused", 0, |of| of.asked(|asked| asked.refused) as f64)
+        .column("wait within grants (min)", |mode| wait_min(mode).text(1))
+        .column("delivered within grants (%)", |mode| served_percent(mode).text(1))
+        .done()
+}
+
+fn picture(modes: &Modes, load: u64) -> Figure {
+    let texts = Texts {
+        name: &format!("strictness-{load}-bars"),
+        title: &format!("E1: how strict quotas are, at {load} % of the usual demand"),
+        caption: "Six sites, six projects, 30 days. Over-use is what projects ran beyond \
+                  their grants; delivered is what the worst of those that asked for no more than they \
+                  were granted got of it. Whiskers: 90 % of the mean over the seeds.",
+        x_label: "mode",
+        y_label: "percent",
     };
+    let bars = [
+        modes.bars("cores in use", FieldMeasures::utilisation),
+        modes.bars("over-use", FieldMeasures::over_use),
+        Bars::new(
+            "delivered within grants",
+            modes.rows.iter().map(served_percent),
+        ),
+    ];
+    texts
+        .bars(CASES.map(|case| case.name), bars)
+        .within(0.0, 105.0)
+}
+
+fn claims(modes: &Modes) -> Vec<Claim> {
+    let mode = |case: usize| &modes.rows[case];
     let charged_beyond = |of: &FieldMeasures| -> f64 {
-        let beyond = of
-            .projects
-            .iter()
-            .map(|of| of.spent.used.saturating_sub(of.spent.granted));
+        let projects = of.projects.iter();
+        let beyond = projects.map(|of| of.spent.used.saturating_sub(of.spent.granted));
         beyond.sum::<u128>() as f64
     };
-    let over = worst(STRICT, &|of| of.over_use() + charged_beyond(of));
-    let rising: Vec<usize> = [STRICT].into_iter().chain(SOFT).chain([ADVISORY]).collect();
-    let means: Vec<f64> = rising
-        .iter()
-        .map(|case| rows.utilisation(*case).mean)
-        .collect();
-    // Two ways to say strict give the same to the last digit but not to the last bit.
-    let is_rising = means.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9);
-    let texts: Vec<String> = means.iter().map(|mean| format!("{mean:.1}")).collect();
-    let part = rows.utilisation(IDLE).mean / rows.utilisation(ADVISORY).mean;
-    let (strict_wait, idle_wait) = (rows.wait_min(STRICT).mean, rows.wait_min(IDLE).mean);
+    let over = mode(STRICT).greatest(|of| of.over_use() + charged_beyond(of));
+    let used = |case: usize| mode(case).average(FieldMeasures::utilisation);
+    let rising: Vec<f64> = (STRICT..=ADVISORY).map(used).collect();
+    let part = used(IDLE) / used(ADVISORY);
+    let [strict_wait, idle_wait] = [STRICT, IDLE].map(|case| wait_min(mode(case)).mean);
     let mut claims = vec![
         Claim::new(
             "strict: nobody runs beyond his grant, with any seed",
-            format!("{:.4} % at worst", 100.0 * over),
+            format!("{over:.4} % at worst"),
             over == 0.0,
         ),
         Claim::new(
             "cores in use: strict <= soft 0, 10, 25, 50, 100 % <= advisory",
-            texts.join(" "),
-            is_rising,
+            listed(&rising, |mean| format!("{mean:.1}")),
+            // Two ways to say strict give the same to the last digit but not to the last bit.
+            rising.windows(2).all(|pair| pair[0] <= pair[1] + 1e-9),
         ),
         Claim::new(
             "idle machines open: at least 95 % of what advisory uses",
@@ -257,50 +212,36 @@ fn claims(rows: &Rows) -> Vec<Claim> {
             idle_wait <= 1.1 * strict_wait,
         ),
     ];
-    for case in [STRICT, IDLE] {
-        let least = rows.of[case].iter().map(|of| served(of, rows.load));
-        let least = least.fold(1.0, f64::min);
-        claims.push(Claim::new(
-            format!(
-                "{}: at least 98 % delivered to each within its grant",
-                CASES[case].name
-            ),
+    claims.extend([STRICT, IDLE].map(|case| {
+        let Case { name, load, .. } = CASES[case];
+        let least = mode(case).least(|of| served(of, load));
+        Claim::new(
+            format!("{name}: at least 98 % delivered to each within its grant"),
             format!("{:.1} % at worst", 100.0 * least),
             least >= 0.98,
-        ));
-    }
+        )
+    }));
     claims
 }
 
 /// What soft modes do to those within their grants where there is too little for all.
-fn hurt(rows: &Rows) -> Claim {
-    let (strict, soft) = (rows.served(STRICT).mean, rows.served(*SOFT.end()).mean);
+fn hurt(modes: &Modes) -> Claim {
+    let served = |case: usize| served_percent(&modes.rows[case]).mean;
+    let (strict, soft, bands) = (served(STRICT), served(SOFT_100), served(BANDS));
     Claim::new(
         "all ask for half as much again: soft 100 % without bands costs those within grants something",
-        format!(
-            "delivered {soft:.1} %, strict {strict:.1} %, soft 50 % with bands {:.1} %",
-            rows.served(BANDS).mean
-        ),
+        format!("delivered {soft:.1} %, strict {strict:.1} %, soft 50 % with bands {bands:.1} %"),
         soft < strict,
     )
 }
 
 /// Runs it.
 pub fn run(extent: &Extent) -> Outcome {
-    let rows = |load: u64| {
-        let cases = CASES.map(|case| Case { load, ..case });
-        let of = each(extent.threads, &extent.seeds, &cases, |case, seed| {
-            run_case(case, extent, seed)
-        });
-        Rows { load, of }
-    };
-    let (usual, crowded) = (rows(100), rows(150));
-    let mut claims = claims(&usual);
-    claims.push(hurt(&crowded));
+    let [usual, crowded] =
+        LOADS.map(|load| extent.study(CASES.map(|case| Case { load, ..case }), run_case));
     Outcome {
-        tables: vec![usual.table(), crowded.table()],
-        bars: vec![usual.picture(), crowded.picture()],
-        lines: Vec::new(),
-        claims,
+        tables: vec![table(&usual, LOADS[0]), table(&crowded, LOADS[1])],
+        figures: vec![picture(&usual, LOADS[0]), picture(&crowded, LOADS[1])],
+        claims: [claims(&usual), vec![hurt(&crowded)]].concat(),
     }
 }

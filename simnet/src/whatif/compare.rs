@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::policy::{targets, vo_path};
 use super::replay::{AccountUse, Replayed};
-use crate::figures::{Figure, Series};
+use crate::figures::{Figure, Series, Texts};
 use crate::vo::DAY;
 
 /// Gainers, and as many losers, that the figure shows.
@@ -160,25 +160,18 @@ pub fn figure(of: &Comparison) -> Figure {
     let series = shown.enumerate().map(|(group, index)| {
         let account = &of.accounts[index];
         let day = |(day, gained): (usize, &f64)| ((day + 1) as f64, *gained);
-        let mut points = vec![(0.0, 0.0)];
-        points.extend(account.gained_by_day.iter().enumerate().map(day));
-        Series {
-            name: account.account.clone(),
-            points,
-            target: None,
-            colour_group: group,
-        }
+        let points = account.gained_by_day.iter().enumerate().map(day);
+        let points = std::iter::once((0.0, 0.0)).chain(points);
+        Series::new(account.account.clone(), group, points)
     });
-    Figure {
-        name: "whatif".to_owned(),
-        title: "Core-hours gained under the new policy".to_owned(),
+    let texts = Texts {
+        name: "whatif",
+        title: "Core-hours gained under the new policy",
         caption: "By the end of each day, for the accounts that gain most and those that lose \
                   most. All jobs run under both policies: what is gained is gained by running \
-                  earlier."
-            .to_owned(),
-        x_label: "day".to_owned(),
-        y_label: "core-hours, new minus old".to_owned(),
-        y_range: None,
-        series: series.collect(),
-    }
+                  earlier.",
+        x_label: "day",
+        y_label: "core-hours, new minus old",
+    };
+    texts.lines(series)
 }

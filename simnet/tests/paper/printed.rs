@@ -1,5 +1,6 @@
 //! The figures as the paper has them: its entries, its modes, one point an hour.
 
+use simnet::figures::{Chart, Figure, Groups, Series};
 use simnet::grid::Served;
 use simnet::paper::experiment::Experiment;
 use simnet::paper::outcome::Outcome;
@@ -7,14 +8,28 @@ use simnet::paper::printed;
 
 use crate::support::small;
 
+fn series(figure: &Figure) -> &[Series] {
+    match &figure.chart {
+        Chart::Lines(series) => series,
+        Chart::Bars(_) => panic!("{} has lines", figure.name),
+    }
+}
+
+fn groups(figure: &Figure) -> &Groups {
+    match &figure.chart {
+        Chart::Bars(groups) => groups,
+        Chart::Lines(_) => panic!("{} has bars", figure.name),
+    }
+}
+
 #[test]
 fn every_figure_has_the_papers_entries_in_the_modes_that_it_names() {
     let mut experiments = Experiment::printed();
     experiments.retain(|experiment| experiment.served == Served::Exact);
     let outcome = Outcome::of(&experiments, small(3), &[1], 2, &()).expect("a valid load");
     let figures = printed::figures(&outcome);
-    let named = |figure: &simnet::figures::Figure| {
-        let lines = figure.series.iter().map(|line| line.name.as_str());
+    let named = |figure: &Figure| {
+        let lines = series(figure).iter().map(|line| line.name.as_str());
         let lines: Vec<&str> = lines.collect();
         format!("{} {}", figure.name, lines.join(" "))
     };
@@ -40,8 +55,8 @@ fn every_figure_has_the_papers_entries_in_the_modes_that_it_names() {
     let drawn: Vec<String> = figures.iter().map(named).collect();
     assert_eq!(drawn, expected);
     for figure in &figures {
-        assert_eq!(figure.series[0].points.len(), 4, "{}", figure.name);
-        let shares = figure.series.iter().map(|line| line.points[3].1);
+        assert_eq!(series(figure)[0].points.len(), 4, "{}", figure.name);
+        let shares = series(figure).iter().map(|line| line.points[3].1);
         assert!(
             (shares.sum::<f64>() - 100.0).abs() < 1e-6,
             "{}",
@@ -58,14 +73,15 @@ fn every_figure_has_the_papers_entries_in_the_modes_that_it_names() {
         .collect();
     assert_eq!(ends.len(), 4);
     for (comparison, lines) in ends.iter().zip(figures[6..].chunks(3)) {
-        let lines = lines.iter().flat_map(|figure| &figure.series);
-        let shown = comparison.bars[0].spreads.iter().zip(&comparison.groups);
+        let lines = lines.iter().flat_map(series);
+        let groups = groups(comparison);
+        let shown = groups.bars[0].spreads.iter().zip(&groups.names);
         assert_eq!(lines.clone().count(), shown.len(), "{}", comparison.name);
         for ((spread, group), line) in shown.zip(lines) {
             assert!(group.starts_with(&line.name), "{group}");
             let end = spread.expect("a run").mean;
             assert!((end - line.points[3].1).abs() < 1e-6, "{group}: {end}");
         }
-        assert!(comparison.bars[1].spreads.iter().all(Option::is_none));
+        assert!(groups.bars[1].spreads.iter().all(Option::is_none));
     }
 }

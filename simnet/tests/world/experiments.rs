@@ -4,17 +4,18 @@
 
 use fairmesh_cluster::Seed;
 use fairmesh_model::{Millis, QuotaMode};
-use simnet::experiment::Outcome;
+use simnet::experiment::{Extent, Outcome};
 use simnet::quotas::field::{FieldMeasures, FieldSpec, run};
 use simnet::quotas::load::Load;
 use simnet::quotas::mesh::{Grant, Mesh};
-use simnet::quotas::{Extent, cut, factor, hoarding, liars, prices, skew, strictness};
+use simnet::quotas::{cut, factor, hoarding, liars, prices, skew, strictness};
 use simnet::vo::{DAY, HOUR};
 
 fn small(divisor: u64) -> Extent {
     Extent {
         seeds: vec![7],
         divisor,
+        jobs: 0,
         // A fault is planted in one thread.
         threads: 1,
     }
