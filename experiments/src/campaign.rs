@@ -20,9 +20,9 @@ use rustix::time::{ClockId, clock_gettime};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use crate::check::summary::Summary;
-use crate::mutants::Hunted;
 use crate::paper::outcome::Measured;
+use simnet::check::summary::Summary;
+use simnet::mutants::Hunted;
 
 mod merge;
 mod seeds;
@@ -117,7 +117,7 @@ impl Part {
         let words: Vec<String> = std::env::args().skip(1).collect();
         Ok(Shard {
             schema: SCHEMA,
-            commit: crate::report::commit(),
+            commit: simnet::report::commit(),
             program: program()?,
             command: format!("simnet {}", words.join(" ")),
             setup: self.setup,

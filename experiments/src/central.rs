@@ -22,7 +22,7 @@ use fairmesh_cluster::{AccountKey, Cluster, Finished, paper};
 use fairmesh_model::{UsageMode, WallTime};
 
 use crate::grid::{UsageSource, UsageTable, places};
-use crate::vo::START;
+use simnet::vo::START;
 
 /// The scheduler.
 pub struct Central {

@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use comfy_table::{CellAlignment, ContentArrangement, Table as Printed, presets};
 
-use crate::check::pool;
 use crate::figures::{Figure, FigureError, Spread};
-use crate::progress;
+use simnet::check::pool;
+use simnet::progress;
 
 pub use study::{Columns, Row, Study, each_with, listed};
 

@@ -11,7 +11,7 @@
 //!
 //! Deliberately not here: what is made of the usage that was measured ([`crate::paper`]).
 //!
-//! [`World`]: crate::World
+//! [`World`]: simnet::World
 
 mod gossip;
 mod rank;
@@ -26,7 +26,7 @@ use fairmesh_cluster::{
 };
 use fairmesh_model::{HistoryRule, Millis, UsageMode, WallTime, WindowLength};
 
-use crate::vo::START;
+use simnet::vo::START;
 
 pub use gossip::Gossip;
 pub(crate) use gossip::timing;
@@ -195,7 +195,7 @@ pub fn run(
             let at = now.since(START);
             samples.push(grid.sample(now));
             next_sample = next_sample.after(spec.sample);
-            if at.0 > 0 && at.0.is_multiple_of(crate::vo::DAY.0) {
+            if at.0 > 0 && at.0.is_multiple_of(simnet::vo::DAY.0) {
                 on_day();
             }
         }

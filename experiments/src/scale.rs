@@ -23,10 +23,10 @@ use fairmesh_site::Timing;
 use serde::{Deserialize, Serialize};
 
 use crate::figures::{Figure, Series, Texts};
-use crate::network::{LinkSpec, NetworkSpec};
-use crate::vo::{DAY, OwnerSpec, Vo, VoSpec};
-use crate::world::{World, WorldSpec};
 use probe::Probe;
+use simnet::network::{LinkSpec, NetworkSpec};
+use simnet::vo::{DAY, OwnerSpec, Vo, VoSpec};
+use simnet::world::{World, WorldSpec};
 pub use spread::{CELLS_MAX, Spread};
 use spread::{Received, Reports};
 

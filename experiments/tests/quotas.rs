@@ -3,12 +3,12 @@
 //! Deliberately not here: figures; those are what `simnet quotas` says of larger Grids.
 
 use fairmesh_cluster::Seed;
+use fairmesh_experiments::experiment::{Extent, Outcome};
+use fairmesh_experiments::quotas::field::{FieldMeasures, FieldSpec, run};
+use fairmesh_experiments::quotas::load::Load;
+use fairmesh_experiments::quotas::mesh::{Grant, Mesh};
+use fairmesh_experiments::quotas::{cut, factor, hoarding, liars, prices, skew, strictness};
 use fairmesh_model::{Millis, QuotaMode};
-use simnet::experiment::{Extent, Outcome};
-use simnet::quotas::field::{FieldMeasures, FieldSpec, run};
-use simnet::quotas::load::Load;
-use simnet::quotas::mesh::{Grant, Mesh};
-use simnet::quotas::{cut, factor, hoarding, liars, prices, skew, strictness};
 use simnet::vo::{DAY, HOUR};
 
 fn small(divisor: u64) -> Extent {

@@ -13,10 +13,29 @@ const PIPE_CLOSED: i32 = 141;
 ///
 /// # Panics
 /// Where it cannot be written for another reason, as `print!` does.
-pub(crate) fn write(text: Arguments<'_>) {
+pub fn write(text: Arguments<'_>) {
     match io::stdout().write_fmt(text) {
         Ok(()) => {}
         Err(error) if error.kind() == ErrorKind::BrokenPipe => std::process::exit(PIPE_CLOSED),
         Err(error) => panic!("standard output cannot be written: {error}"),
     }
+}
+
+/// As `print!`, but for readers that go away.
+#[macro_export]
+macro_rules! say {
+    ($($text:tt)*) => {
+        $crate::output::write(format_args!($($text)*))
+    };
+}
+
+/// As `println!`, but for readers that go away.
+#[macro_export]
+macro_rules! sayln {
+    () => {
+        $crate::say!("\n")
+    };
+    ($($text:tt)*) => {
+        $crate::say!("{}\n", format_args!($($text)*))
+    };
 }

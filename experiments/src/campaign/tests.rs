@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::*;
-use crate::check::summary::Summary;
+use simnet::check::summary::Summary;
 
 fn shard(from: u64, until_excluded: u64) -> (PathBuf, Shard) {
     let results = Results::Check(Summary {

@@ -3,6 +3,7 @@
 //! Invariant: exit code 0 means that every line of the log was charged or counted as one that was
 //! not. Deliberately not here: the charges (`simnet::charging`).
 
+use simnet::sayln;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::path::PathBuf;

@@ -2,6 +2,7 @@
 //!
 //! Invariant: exit code 0 means that all holds that must.
 
+use simnet::sayln;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
@@ -9,9 +10,9 @@ use std::time::Instant;
 use anyhow::Context as _;
 
 use crate::campaign::Seeds;
-use crate::check::pool;
 use crate::experiment::{Experiment, Extent};
 use crate::{placement, quotas};
+use simnet::check::pool;
 
 /// Cores of a site, which a divisor has to leave some of.
 const CORES: u64 = 100;

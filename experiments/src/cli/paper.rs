@@ -1,5 +1,6 @@
 //! `simnet paper`.
 
+use simnet::{say, sayln};
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::Write as _;
@@ -17,7 +18,7 @@ use crate::paper::experiment::{Experiment, Extent};
 use crate::paper::measure::RunMeasures;
 use crate::paper::outcome::{Measured, Measures, Outcome, Row, Witness, summary};
 use crate::paper::{chart, open_ends, printed, text};
-use crate::progress;
+use simnet::progress;
 
 /// Days that the bands were set for.
 const DAYS_CHECKED: u64 = 7;
@@ -130,7 +131,7 @@ fn checked(days: u64, measures: &Measures) -> Vec<Check> {
 
 /// Prints what parts of a campaign have measured as one run does, but for figures: those need all that
 /// happened in each run.
-pub(super) fn print_merged(days: u64, runs: &[Measured]) -> ExitCode {
+pub fn print_merged(days: u64, runs: &[Measured]) -> ExitCode {
     let mut measures = Measures::new();
     for run in runs {
         let seeds = measures.entry(run.experiment).or_default();

@@ -5,6 +5,7 @@
 //!
 //! Deliberately not here: the measurement (`simnet::scale`).
 
+use simnet::sayln;
 use std::path::PathBuf;
 use std::process::ExitCode;
 

@@ -3,6 +3,7 @@
 //! Invariant: a policy file means here what it means to a node; a trace that cannot be read in full
 //! is refused with its line. Deliberately not here: the replay (`simnet::whatif`).
 
+use simnet::sayln;
 use std::fs::File;
 use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
@@ -16,12 +17,12 @@ use fairmesh_model::{SharePolicy, Signed};
 use fairmesh_policy::SitePolicy;
 use flate2::read::GzDecoder;
 
-use crate::length::Length;
-use crate::progress;
 use crate::whatif::{
     Capacity, Comparison, Knowledge, Replayed, compare, equal_shares, figure, of_policy,
     read_policy, replay,
 };
+use simnet::length::Length;
+use simnet::progress;
 
 /// Options of `simnet whatif`.
 #[derive(Debug, clap::Args)]

@@ -26,8 +26,8 @@ use fairmesh_site::{IdentityMap, Pattern, Reported, Rule, SiteConfig, Timing};
 
 use super::served::{Given, Served};
 use super::{GridSpec, HISTORY, LEAD, UsageSource, UsageTable, WINDOW};
-use crate::vo::{START, Vo, VoSpec, path, site_id};
-use crate::world::{World, WorldSpec};
+use simnet::vo::{START, Vo, VoSpec, path, site_id};
+use simnet::world::{World, WorldSpec};
 
 /// A silent site's sheet counts for so many refreshes, and peers are probed each time so many have
 /// passed: nothing is lost here that a probe would bring back.
@@ -199,7 +199,7 @@ fn found(vo: usize, spec: &GridSpec) -> Vo {
         alone: false,
         thresholds: false,
         issued: START,
-        valid: crate::vo::VALIDITY,
+        valid: simnet::vo::VALIDITY,
     };
     Vo::found(vo, spec).expect("the paper's policy is valid")
 }

@@ -13,7 +13,7 @@ use super::measure::{Entry, EntryMeasures, entries, rms_of_all};
 use super::outcome::{Outcome, Run};
 use crate::figures::{Bars, Figure, Series, Spread, Texts};
 use crate::grid::{Sample, UsageSeries};
-use crate::vo::DAY;
+use simnet::vo::DAY;
 
 /// Numbers of the figures.
 pub const NUMBERS: std::ops::RangeInclusive<u32> = 5..=14;

@@ -14,7 +14,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use crate::central::Central;
 use crate::grid::{Gossip, GridSpec, Served, UsageSeries, UsageSource, run};
-use crate::vo::START;
+use simnet::vo::START;
 
 /// The leaf that runs out of work.
 pub const IDLE_LEAF: &str = "U-B12";
@@ -103,7 +103,7 @@ impl Extent {
     pub fn days(days: u64) -> Self {
         Self {
             sites: paper::SITES,
-            duration: crate::vo::DAY.times(days),
+            duration: simnet::vo::DAY.times(days),
         }
     }
 }

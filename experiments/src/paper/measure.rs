@@ -12,7 +12,7 @@ use fairmesh_cluster::{AccountKey, paper};
 use serde::{Deserialize, Serialize};
 
 use crate::grid::{Sample, UsageSeries};
-use crate::vo::{DAY, HOUR};
+use simnet::vo::{DAY, HOUR};
 
 /// An entry of the policy, a VO or something below it.
 #[derive(Debug, Clone, PartialEq)]

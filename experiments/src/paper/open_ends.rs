@@ -17,7 +17,7 @@ use crate::central::Central;
 use crate::experiment::each_with;
 use crate::figures::{Bars, Figure, Spread, Texts};
 use crate::grid::{Gossip, GridSpec, Served, UsageSeries, run};
-use crate::vo::DAY;
+use simnet::vo::DAY;
 
 /// One question.
 struct Experiment {

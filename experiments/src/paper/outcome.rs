@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::experiment::{Experiment, Extent};
 use super::measure::{EntryMeasures, RunMeasures, entries, measure};
-use crate::check::pool;
 use crate::figures::Spread;
 use crate::grid::UsageSeries;
+use simnet::check::pool;
 
 /// One run.
 #[derive(Debug, Clone, PartialEq)]

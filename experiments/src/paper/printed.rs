@@ -15,7 +15,7 @@ use super::measure::{Entry, entries, rms_of_all};
 use super::outcome::{Outcome, Run};
 use crate::figures::{Bars, Figure, Series, Spread, Texts};
 use crate::grid::{Sample, UsageSeries};
-use crate::vo::{DAY, HOUR};
+use simnet::vo::{DAY, HOUR};
 
 /// Pictures have a point for so much simulated time.
 const STEP: u64 = HOUR.0;

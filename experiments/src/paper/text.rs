@@ -27,7 +27,7 @@ impl<'a> Report<'a> {
     /// Of an outcome.
     pub fn new(outcome: &'a Outcome, summary: &'a [Row], checks: &'a [Check]) -> Self {
         Self {
-            days: outcome.extent.duration.0 as f64 / crate::vo::DAY.0 as f64,
+            days: outcome.extent.duration.0 as f64 / simnet::vo::DAY.0 as f64,
             sites: outcome.extent.sites,
             seeds: &outcome.seeds,
             jobs: outcome.jobs(),

@@ -18,7 +18,7 @@ use fairmesh_model::{Factor, Millis, MonoTime};
 
 use super::site::VO;
 use super::wishes::Drawn;
-use crate::queue::Queue;
+use simnet::queue::Queue;
 
 /// What is known of where jobs could go, and how long it takes to say so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use fairmesh_model::{AccountPath, Factor, Millis, WallTime};
 
 use super::measure::{Doubts, HostMeasures, RunMeasures};
 use super::site::{self, Faults, Seen, Site, VO};
-use crate::queue::Queue;
+use simnet::queue::Queue;
 
 /// CPUs that the VO may hold over all sites, and each of its groups.
 pub const VO_CAP: u64 = 600;

@@ -12,7 +12,7 @@ use fairmesh_model::{CoreMillis, JobKey, Millis, WallTime};
 use fairmesh_quota::Verdict;
 
 use super::credit::{Ask, Credit, Decided, Spent};
-use crate::queue::Queue;
+use simnet::queue::Queue;
 
 /// What a site does that cannot reach its bank.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

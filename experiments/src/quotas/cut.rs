@@ -17,7 +17,7 @@ use super::mesh::Mesh;
 use super::strictness::{CORES, GRANTS, SITES, field, grants};
 use crate::experiment::{Claim, Columns, Outcome, Row, Study, Table, each_with, listed};
 use crate::figures::{Bars, Figure, Texts};
-use crate::vo::{DAY, HOUR};
+use simnet::vo::{DAY, HOUR};
 
 /// When the cut begins.
 const CUT_AT: Millis = Millis(15 * DAY.0 + 12 * HOUR.0);

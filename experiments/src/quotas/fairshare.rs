@@ -1,6 +1,6 @@
 //! E6: FSGrid's policy with a quota beside it. P-A1's quota is spent on day 3; on day 5 it has a new slice.
 //!
-//! Here the sites are whole: real nodes' `Site`s in a [`crate::World`], which gossip usage and rights, answer
+//! Here the sites are whole: real nodes' `Site`s in a [`simnet::World`], which gossip usage and rights, answer
 //! what their schedulers ask, and hold and charge every job of VO-A. P-A2 and P-A3 have credit that does not end.
 //!
 //! Invariant: whether a job is queued is what its own site's node has answered.
@@ -19,7 +19,7 @@ use crate::figures::{Figure, Series, Texts};
 use crate::grid::{
     Gossip, GridSpec, Sample, UsageSeries, UsageSource, UsageTable, run as run_grid,
 };
-use crate::vo::{DAY, HOUR, START, allocation, authority_key, key, path};
+use simnet::vo::{DAY, HOUR, START, allocation, authority_key, key, path};
 
 /// When P-A1 has spent its first slice, at its share of the Grid.
 const SPENT_DAYS: u64 = 3;

@@ -18,7 +18,7 @@ use fairmesh_quota::price::Pricing;
 use super::credit::{Ask, Credit, Spent};
 use super::load::{Arrival, Arrivals, Load};
 use super::market::Market;
-use crate::vo::{START, path};
+use simnet::vo::{START, path};
 
 /// The factor of everybody: what orders jobs here is when they came.
 const FACTOR: Share = Share::WHOLE;

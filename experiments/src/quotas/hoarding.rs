@@ -20,7 +20,7 @@ use super::mesh::{Grant, Mesh};
 use super::strictness::{CORES, SITES};
 use crate::experiment::{Claim, Outcome, Row, Study, Table, each_with, listed};
 use crate::figures::{Figure, Series, Texts};
-use crate::vo::{DAY, HOUR, START};
+use simnet::vo::{DAY, HOUR, START};
 
 /// Twelve months.
 const YEAR: Millis = Millis(360 * DAY.0);

@@ -1,6 +1,6 @@
 //! E5: members that show rights which they do not have, or the same rights to several, and what the others spend.
 //!
-//! Sites are whole here: real nodes' `Site`s in a [`crate::World`]. The first of them lie: their nodes are honest until
+//! Sites are whole here: real nodes' `Site`s in a [`simnet::World`]. The first of them lie: their nodes are honest until
 //! everybody has met; then they are gone, and heads that they never signed are pushed to the others with their keys.
 //! From then on all others are asked for more than there is, and hold what they can.
 //!
@@ -17,11 +17,11 @@ use super::Extent;
 use super::strictness::SITES;
 use crate::experiment::{self, Claim, Mean, Outcome, Study, Table};
 use crate::figures::Texts;
-use crate::liar::Forgers;
-use crate::vo::{
+use simnet::liar::Forgers;
+use simnet::vo::{
     DAY, HOUR, OwnerSpec, START, Vo, VoSpec, allocation, authority_key, job, key, path, site_id,
 };
-use crate::world::{World, WorldSpec};
+use simnet::world::{World, WorldSpec};
 
 /// Core-hours that are granted: of each site a sixth.
 const GRANTED: u64 = 600;

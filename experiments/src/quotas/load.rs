@@ -10,7 +10,7 @@ use std::collections::BinaryHeap;
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_model::{Millis, WallTime};
 
-use crate::vo::{DAY, HOUR, START};
+use simnet::vo::{DAY, HOUR, START};
 
 /// Run times are within so many percent of the mean.
 const SPREAD_PERCENT: u64 = 40;

@@ -8,7 +8,7 @@ use fairmesh_cluster::Cluster;
 use fairmesh_model::{Factor, Millis, MonoTime, Now, WallTime};
 use fairmesh_quota::price::{Poster, Pricing, load};
 
-use crate::vo::START;
+use simnet::vo::START;
 
 /// How often a site looks at its load.
 const LOOK: Millis = Millis::from_secs(60);

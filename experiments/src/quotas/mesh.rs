@@ -19,8 +19,8 @@ use fairmesh_model::{
 use fairmesh_quota::{Grants, HoldRequest, Ledger, Row, SliceId, Verdict, Want};
 
 use super::credit::{Ask, Credit, Decided, Spent};
-use crate::queue::Queue;
-use crate::vo::{HOUR, START, allocation, path, site_id};
+use simnet::queue::Queue;
+use simnet::vo::{HOUR, START, allocation, path, site_id};
 
 /// From one site to another.
 const LATENCY: Millis = Millis(50);

@@ -16,7 +16,7 @@ use super::mesh::{Grant, Mesh};
 use super::strictness::CORES;
 use crate::experiment::{Claim, Outcome, Row, Study, Table, each_with};
 use crate::figures::{Figure, Series, Texts};
-use crate::vo::{DAY, HOUR};
+use simnet::vo::{DAY, HOUR};
 
 /// How long a run is.
 const TIME: Millis = Millis(10 * DAY.0);

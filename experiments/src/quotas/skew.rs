@@ -18,7 +18,7 @@ use super::mesh::{Grant, Mesh};
 use super::strictness::{CORES, SITES};
 use crate::experiment::{Claim, Outcome, Row};
 use crate::figures::Texts;
-use crate::vo::{DAY, HOUR, START};
+use simnet::vo::{DAY, HOUR, START};
 
 /// Each site has its turn twice.
 const DAYS: u64 = 12;

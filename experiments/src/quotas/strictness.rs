@@ -12,7 +12,7 @@ use super::load::Load;
 use super::mesh::{Grant, Mesh};
 use crate::experiment::{Claim, Mean, Outcome, Row, Study, Table, listed};
 use crate::figures::{Bars, Figure, Texts};
-use crate::vo::HOUR;
+use simnet::vo::HOUR;
 
 /// Sites.
 pub(super) const SITES: usize = 6;

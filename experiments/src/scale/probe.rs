@@ -10,8 +10,8 @@ use std::rc::Rc;
 use fairmesh_model::SiteId;
 use fairmesh_site::{Effect, Event};
 
-use crate::vo::site_id;
-use crate::world::Tamper;
+use simnet::vo::site_id;
+use simnet::world::Tamper;
 
 /// What was seen; shared with the copy that sits in the world.
 #[derive(Debug, Clone)]

@@ -12,8 +12,8 @@ use fairmesh_model::{Millis, StreamId, VoId, WallTime};
 use serde::{Deserialize, Serialize};
 
 use super::probe::Probe;
-use crate::vo::{HOUR, START, Vo, job, site_id};
-use crate::world::{StepKind, World};
+use simnet::vo::{HOUR, START, Vo, job, site_id};
+use simnet::world::{StepKind, World};
 
 /// How long the traffic of a change is watched, in minutes.
 const MINUTES: u64 = 1;
@@ -76,7 +76,7 @@ struct Change {
 /// each have. Older ones would be counted by the day.
 pub const CELLS_MAX: usize = 3 * 24 * USERS;
 
-/// Users of [`VoSpec::small`](crate::vo::VoSpec::small).
+/// Users of [`VoSpec::small`](simnet::vo::VoSpec::small).
 const USERS: usize = 12;
 
 /// What sites report at once.

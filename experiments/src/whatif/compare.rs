@@ -15,7 +15,7 @@ use serde::Serialize;
 use super::policy::{targets, vo_path};
 use super::replay::{AccountUse, Replayed};
 use crate::figures::{Figure, Series, Texts};
-use crate::vo::DAY;
+use simnet::vo::DAY;
 
 /// Gainers, and as many losers, that the figure shows.
 const SHOWN: usize = 3;

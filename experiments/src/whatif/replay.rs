@@ -11,7 +11,7 @@ use fairmesh_model::{JobKey, UsageRecord, WallTime};
 use fairmesh_policy::SitePolicy;
 
 use super::source::{Knowledge, Order, REFRESH, Source, origin, source};
-use crate::vo::DAY;
+use simnet::vo::DAY;
 
 /// How many cores the nodes have.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

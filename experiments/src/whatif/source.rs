@@ -24,8 +24,8 @@ use fairmesh_policy::{SiteEntry, SitePolicy};
 use fairmesh_site::{Event, IdentityMap, Pattern, Rule, Site, SiteConfig, Timing, View};
 
 use crate::grid::{rank, timing};
-use crate::vo::{HOUR, START, Vo, VoSpec, site_id, site_key};
-use crate::world::{World, WorldSpec};
+use simnet::vo::{HOUR, START, Vo, VoSpec, site_id, site_key};
+use simnet::world::{World, WorldSpec};
 
 /// How often schedulers are given new priorities.
 pub(super) const REFRESH: Millis = Millis(60_000);
@@ -259,7 +259,7 @@ fn found(policy: &SitePolicy, cores: &[u32]) -> Vo {
         alone: false,
         thresholds: false,
         issued: START,
-        valid: crate::vo::VALIDITY,
+        valid: simnet::vo::VALIDITY,
     };
     Vo::found(0, spec).expect("a policy that a site takes is one that a VO can sign")
 }

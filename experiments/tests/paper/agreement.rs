@@ -1,9 +1,9 @@
 //! Gossip that takes a tenth of a second gives what one table gives; no gossip does not.
 
 use fairmesh_cluster::Seed;
+use fairmesh_experiments::grid::UsageSeries;
+use fairmesh_experiments::paper::experiment::{Case, Experiment, Knowledge, MODES};
 use fairmesh_model::UsageMode;
-use simnet::grid::UsageSeries;
-use simnet::paper::experiment::{Case, Experiment, Knowledge, MODES};
 use simnet::vo::HOUR;
 
 use crate::support::{small, steady};

@@ -1,9 +1,9 @@
 //! Every check fails when the numbers that it looks at are worse, and only then.
 
-use simnet::paper::check::{Check, checks};
-use simnet::paper::experiment::{Case, Experiment, Knowledge, MODES};
-use simnet::paper::measure::{EntryMeasures, RunMeasures, entries};
-use simnet::paper::outcome::Measures;
+use fairmesh_experiments::paper::check::{Check, checks};
+use fairmesh_experiments::paper::experiment::{Case, Experiment, Knowledge, MODES};
+use fairmesh_experiments::paper::measure::{EntryMeasures, RunMeasures, entries};
+use fairmesh_experiments::paper::outcome::Measures;
 
 /// Errors of each mode, from historical to predictive.
 const GOOD: [f64; 3] = [1.0, 0.2, 0.02];

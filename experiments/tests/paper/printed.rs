@@ -1,10 +1,10 @@
 //! The figures as the paper has them: its entries, its modes, one point an hour.
 
-use simnet::figures::{Chart, Figure, Groups, Series};
-use simnet::grid::Served;
-use simnet::paper::experiment::Experiment;
-use simnet::paper::outcome::Outcome;
-use simnet::paper::printed;
+use fairmesh_experiments::figures::{Chart, Figure, Groups, Series};
+use fairmesh_experiments::grid::Served;
+use fairmesh_experiments::paper::experiment::Experiment;
+use fairmesh_experiments::paper::outcome::Outcome;
+use fairmesh_experiments::paper::printed;
 
 use crate::support::small;
 

@@ -1,9 +1,9 @@
 //! The same seeds give the same bytes, whatever the number of threads.
 
+use fairmesh_experiments::paper::experiment::{Case, Experiment, Knowledge};
+use fairmesh_experiments::paper::outcome::{Outcome, summary};
+use fairmesh_experiments::paper::{chart, text};
 use fairmesh_model::UsageMode;
-use simnet::paper::experiment::{Case, Experiment, Knowledge};
-use simnet::paper::outcome::{Outcome, summary};
-use simnet::paper::{chart, text};
 
 use crate::support::{small, steady};
 

@@ -1,7 +1,7 @@
 //! Two sites for some hours.
 
+use fairmesh_experiments::paper::experiment::{Case, Experiment, Extent, Knowledge};
 use fairmesh_model::{Millis, UsageMode};
-use simnet::paper::experiment::{Case, Experiment, Extent, Knowledge};
 
 /// A Grid that runs in a second.
 pub(crate) fn small(hours: u64) -> Extent {

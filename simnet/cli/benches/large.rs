@@ -12,11 +12,11 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
+use fairmesh_experiments::scale::{self, ScaleSpec};
 use fairmesh_model::{HistoryRule, Incarnation, Millis, MonoTime, Now, Weight, cbor};
 use fairmesh_site::{Effect, Event, Row, Site, SiteConfig, Table, Timing, Write};
 use rustix::time::{ClockId, clock_gettime};
 use serde_bytes::{ByteBuf, Bytes};
-use simnet::scale::{self, ScaleSpec};
 use simnet::vo::{DAY, HOUR, OwnerSpec, START, Vo, VoSpec, job, site_config, site_id, site_key};
 
 /// The node's.

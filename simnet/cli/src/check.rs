@@ -5,6 +5,7 @@
 //! Invariant: what is printed on standard output is a function of the arguments, but for the time
 //! that it took. Deliberately not here: runs and invariants (`check`, `invariants`).
 
+use simnet::sayln;
 use std::fs;
 use std::ops::Range;
 use std::path::PathBuf;
@@ -13,17 +14,17 @@ use std::process::ExitCode;
 use anyhow::Context;
 use fairmesh_cluster::Seed;
 
-use crate::campaign::{Part, Results, Seeds};
-use crate::check::summary::{Failed, Summary};
-use crate::check::{Run, pool, seeds, shrink};
-use crate::liar::Choice;
-use crate::progress;
-use crate::report;
-use crate::swarm::Options;
+use fairmesh_experiments::campaign::{Part, Results, Seeds};
+use simnet::check::summary::{Failed, Summary};
+use simnet::check::{Run, pool, seeds, shrink};
+use simnet::liar::Choice;
+use simnet::progress;
+use simnet::report;
+use simnet::swarm::Options;
 
 mod tell;
 
-pub(super) use tell::{Time, print, print_failures};
+pub(crate) use tell::{Time, print, print_failures};
 
 /// Options of `simnet check`.
 #[derive(Debug, clap::Args)]
@@ -79,7 +80,7 @@ pub struct Args {
 /// The hash that the words name.
 fn commit_of(words: &str) -> Result<String, std::convert::Infallible> {
     Ok(match words {
-        "HEAD" => crate::report::commit(),
+        "HEAD" => simnet::report::commit(),
         hash => hash.to_owned(),
     })
 }

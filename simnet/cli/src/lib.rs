@@ -1,4 +1,5 @@
-//! The simulator's command line: one module for each command.
+//! The simulator's command line: one module for each command. Those of the experiments are in
+//! `fairmesh_experiments::cli`.
 //!
 //! Invariant: a command's exit code is 0 where everything that it claims holds, 1 where something
 //! does not, and 2 where it could not be run as asked; what it prints names the next command.
@@ -6,36 +7,14 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use fairmesh_experiments::cli::{charging, experiments, paper, scale, whatif};
 
-/// As `print!`, but for readers that go away.
-macro_rules! say {
-    ($($text:tt)*) => {
-        $crate::cli::output::write(format_args!($($text)*))
-    };
-}
-
-/// As `println!`, but for readers that go away.
-macro_rules! sayln {
-    () => {
-        say!("\n")
-    };
-    ($($text:tt)*) => {
-        say!("{}\n", format_args!($($text)*))
-    };
-}
-
-pub mod charging;
 pub mod check;
-pub mod experiments;
 pub mod merge;
 pub mod mutants;
 pub mod options;
-mod output;
-pub mod paper;
 pub mod replay;
 pub mod run;
-pub mod scale;
-pub mod whatif;
 
 /// Fairmesh sites under simulated time, broken networks, broken disks and real load.
 #[derive(Debug, Parser)]

@@ -1,4 +1,4 @@
-//! The simulator's command line: see `simnet::cli`.
+//! The simulator's command line: see `simnet_cli`.
 
 use std::process::ExitCode;
 
@@ -9,7 +9,7 @@ use clap::Parser;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    simnet::cli::Cli::parse().run().unwrap_or_else(|error| {
+    simnet_cli::Cli::parse().run().unwrap_or_else(|error| {
         eprintln!("simnet: {error:#}");
         ExitCode::from(2)
     })

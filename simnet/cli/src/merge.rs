@@ -5,11 +5,13 @@
 //! Invariant: a campaign with a gap, an overlap or parts that were not made alike is refused, and the
 //! file and the seed are named. Deliberately not here: the rules themselves (`campaign`).
 
+use simnet::sayln;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use crate::campaign::{self, Results, Seeds};
-use crate::cli::{check, mutants, paper};
+use crate::{check, mutants};
+use fairmesh_experiments::campaign::{self, Results, Seeds};
+use fairmesh_experiments::cli::paper;
 
 /// Options of `simnet merge`.
 #[derive(Debug, clap::Args)]

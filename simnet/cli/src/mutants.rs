@@ -5,6 +5,7 @@
 //! Invariant: the rows are those of the table in its order, whichever thread was first; the last line
 //! is `K of N found`. Deliberately not here: the faults (`mutants`) and the hooks (the crates).
 
+use simnet::sayln;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::str::FromStr;
@@ -12,7 +13,7 @@ use std::str::FromStr;
 use comfy_table::Table;
 use comfy_table::presets::ASCII_MARKDOWN;
 
-use crate::mutants::{Hunted, Layer, Mutant, TABLE};
+use simnet::mutants::{Hunted, Layer, Mutant, TABLE};
 
 /// Faults of a hundred that must be found.
 const FOUND_PERCENT: usize = 95;
@@ -103,9 +104,9 @@ pub fn run(_args: &Args) -> anyhow::Result<ExitCode> {
 /// Runs it.
 #[cfg(feature = "mutants")]
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    use crate::campaign::{Part, Results};
-    use crate::check::pool;
-    use crate::mutants::hunt::{hunt, hunt_as_check};
+    use fairmesh_experiments::campaign::{Part, Results};
+    use simnet::check::pool;
+    use simnet::mutants::hunt::{hunt, hunt_as_check};
 
     let chosen = args.chosen()?;
     let set_up = format!(
@@ -120,7 +121,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let job = |index: usize| hunt(chosen[index], fairmesh_cluster::Seed(args.seed), args.seeds);
     let mut hunted = Vec::new();
     let threads = args.threads.unwrap_or_else(pool::threads);
-    let bar = crate::progress::bar(chosen.len() as u64, "faults");
+    let bar = simnet::progress::bar(chosen.len() as u64, "faults");
     pool::in_order(chosen.len(), threads, job, |_, one| {
         bar.inc(1);
         if !args.json {

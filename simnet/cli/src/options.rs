@@ -4,9 +4,10 @@
 //!
 //! Invariant: what is printed is a function of the number of seeds. Deliberately not here: the draws (`swarm`).
 
+use simnet::say;
 use std::process::ExitCode;
 
-use crate::swarm::Drawn;
+use simnet::swarm::Drawn;
 
 /// Options of `simnet options`.
 #[derive(Debug, clap::Args)]

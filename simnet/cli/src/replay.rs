@@ -6,6 +6,7 @@
 //! Invariant: what is shown is what a run with this seed did, and the trace hash at the end is that
 //! run's. Deliberately not here: what is right and wrong (`check`, `simnet::scenario`).
 
+use simnet::sayln;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -14,15 +15,15 @@ use fairmesh_cluster::Seed;
 use fairmesh_model::MonoTime;
 
 use super::run::text;
-use crate::check::Run;
-use crate::event_log::{Entry, EventLog, clock_text};
-use crate::facts::watch::SharedFacts;
-use crate::length::Length;
-use crate::scenario::{
+use simnet::check::Run;
+use simnet::event_log::{Entry, EventLog, clock_text};
+use simnet::facts::watch::SharedFacts;
+use simnet::length::Length;
+use simnet::scenario::{
     Acknowledged, Condition, Invariants, Line, Plan, Scenario, run as run_scenario,
 };
-use crate::swarm::Options;
-use crate::world::{StepInfo, World};
+use simnet::swarm::Options;
+use simnet::world::{StepInfo, World};
 
 /// Options of `simnet replay`.
 #[derive(Debug, clap::Args)]

@@ -5,6 +5,7 @@
 //!
 //! Deliberately not here: what scenarios are (`simnet::scenario`).
 
+use simnet::sayln;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,10 +13,10 @@ use anyhow::Context;
 use comfy_table::Table;
 use fairmesh_cluster::Seed;
 
-use crate::event_log::clock_text;
-use crate::length::length;
-use crate::report::{Failure, write};
-use crate::scenario::{Invariants, Line, Outcome, Plan, Scenario, Verdict, run as run_scenario};
+use simnet::event_log::clock_text;
+use simnet::length::length;
+use simnet::report::{Failure, write};
+use simnet::scenario::{Invariants, Line, Outcome, Plan, Scenario, Verdict, run as run_scenario};
 
 /// Options of `simnet run`.
 #[derive(Debug, clap::Args)]

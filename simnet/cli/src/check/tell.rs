@@ -5,31 +5,32 @@
 
 use comfy_table::Table;
 use comfy_table::presets::UTF8_HORIZONTAL_ONLY;
+use simnet::sayln;
 
-use crate::campaign::Shard;
-use crate::check::Failure;
-use crate::check::summary::{Summary, percentile};
-use crate::invariants::{LIVENESS, TABLE};
+use fairmesh_experiments::campaign::Shard;
+use simnet::check::Failure;
+use simnet::check::summary::{Summary, percentile};
+use simnet::invariants::{LIVENESS, TABLE};
 
 /// How long it took.
 #[derive(Debug, Clone, Copy)]
-pub(in crate::cli) struct Time {
+pub(crate) struct Time {
     /// By the clock; of several parts, the sum.
-    pub(in crate::cli) wall_ms: u64,
+    pub(crate) wall_ms: u64,
     /// Of all threads.
-    pub(in crate::cli) cpu_ms: u64,
+    pub(crate) cpu_ms: u64,
 }
 
 impl Time {
     /// Of a shard.
-    pub(in crate::cli) fn of(shard: &Shard) -> Self {
+    pub(crate) fn of(shard: &Shard) -> Self {
         let (wall_ms, cpu_ms) = (shard.wall_ms, shard.cpu_ms);
         Self { wall_ms, cpu_ms }
     }
 }
 
 /// Prints the sums, the bound, and the rate.
-pub(in crate::cli) fn print(summary: &Summary, time: Time) {
+pub(crate) fn print(summary: &Summary, time: Time) {
     sayln!(
         "{} seeds, {:.2} node-years, {} steps, {} failed.",
         summary.seeds,
@@ -69,7 +70,7 @@ pub(in crate::cli) fn print(summary: &Summary, time: Time) {
 }
 
 /// Prints one line for each failure.
-pub(in crate::cli) fn print_failures(summary: &Summary) {
+pub(crate) fn print_failures(summary: &Summary) {
     for failed in &summary.failed {
         sayln!("{}", failure(failed.seed, &failed.failure));
     }
