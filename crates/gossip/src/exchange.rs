@@ -89,7 +89,7 @@ pub trait Shared {
     /// The summary for a probe.
     fn summary(&self) -> Summary {
         Summary {
-            documents: Tag::of(self.documents_digest()),
+            documents: Tag::from_hash(self.documents_digest()),
             heads: self.replica().digest().to_bytes(),
         }
     }
@@ -210,7 +210,7 @@ impl Gossip {
 
     /// The current time by the clock of a connected peer; `None` before it has sent a probe or a reply to one.
     pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
-        self.clocks.of(peer, now)
+        self.clocks.clock_of(peer, now)
     }
 
     /// A peer has connected: it is probed at once.
