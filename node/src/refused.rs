@@ -59,11 +59,11 @@ const TABLES: &str = "
 /// A job that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedJob {
-    /// Which.
+    /// The key of the refused job.
     pub key: JobKey,
-    /// Whose.
+    /// The local user, if the record named one.
     pub user: Option<String>,
-    /// Of which account.
+    /// The account of the batch system, if the record named one.
     pub account: Option<String>,
     /// Why, in the node's words.
     pub reason: String,
@@ -76,7 +76,7 @@ pub struct RefusedJob {
 /// Lines of a file that could not be read, or something of many jobs.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Waiting {
-    /// How many.
+    /// Number of jobs.
     pub count: u64,
     /// Since when the oldest of them waits.
     pub since: WallTime,
@@ -94,7 +94,7 @@ impl From<&Waiting> for WaitingBody {
     }
 }
 
-/// The store.
+/// The store of refused jobs and lines, an SQLite file shared by threads.
 #[derive(Debug)]
 pub struct Refused(Mutex<Inner>);
 

@@ -16,7 +16,6 @@ const GAP: &str = "  ";
 /// Columns are not cut to less than this: room for a number.
 const WIDTH_MIN: usize = 12;
 
-/// A chosen column.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
     /// Index into the known names.

@@ -64,7 +64,6 @@ fn cells(totals: &TotalsBody) -> Vec<String> {
     ]
 }
 
-/// Writes the table.
 pub(super) fn write(
     out: &mut dyn Write,
     format: &OutputArgs,

@@ -14,9 +14,9 @@ use super::OutputArgs;
 /// On which side the cells of a column line up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Align {
-    /// Words.
+    /// For words: padded on the right.
     Left,
-    /// Numbers.
+    /// For numbers: padded on the left.
     Right,
 }
 

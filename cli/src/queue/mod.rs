@@ -73,8 +73,8 @@ pub struct RunArgs {
     /// Limits of the VO and its groups: a file of SLAs with at_most and shares behind a `+`
     #[arg(long, value_name = "SLA.toml")]
     pub sla: Option<PathBuf>,
-    /// Let a group have at each site only its part of what the VO may have there: for several queues of one VO, which do
-    /// not see what the others send
+    /// Let a group have at each site only its part of what the VO may have there: for several queues of one VO, which
+    /// do not see what the others send
     #[arg(long, requires = "sla")]
     pub by_site: bool,
     /// Runs or submits a job
@@ -117,7 +117,7 @@ pub struct StatusArgs {
     pub output: OutputArgs,
 }
 
-/// Runs the command.
+/// Runs a subcommand of `fairmesh queue`.
 pub fn run(args: &QueueArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         QueueCommand::Run(args) => run::run(args, out),
@@ -161,7 +161,8 @@ pub(crate) fn make_private(folder: &Path) -> anyhow::Result<()> {
     made.with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could lock it.
+/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could
+/// lock it.
 pub(crate) fn private_file(path: &Path) -> anyhow::Result<File> {
     let mut made = OpenOptions::new();
     let made = made.write(true).create(true).truncate(true).mode(0o600);

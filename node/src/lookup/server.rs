@@ -24,7 +24,7 @@ pub struct LookupStats {
     pub rows: AtomicU64,
     /// Requests answered with an error.
     pub refused: AtomicU64,
-    /// Connections taken.
+    /// Connections accepted since the start.
     pub connections: AtomicU64,
     /// Connections refused because there were too many.
     pub connections_refused: AtomicU64,

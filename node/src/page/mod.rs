@@ -46,7 +46,6 @@ pub use server::{CONNECTIONS_MAX, PageServer};
 use gather::{Page, PageData};
 use usage::EntryUsage;
 
-/// The style sheet.
 const STYLE: &str = include_str!("page.css");
 
 /// The mark in a browser's tab: two shares of a bar.
@@ -121,7 +120,6 @@ impl IntoResponse for Refused {
 
 type Answer = Result<Response, Refused>;
 
-/// All there is.
 fn router(page: Arc<Page>) -> Router {
     let text = |kind: &'static str, text: &'static str| {
         let headers = [

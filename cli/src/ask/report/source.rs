@@ -28,7 +28,7 @@ use super::unpack::{peek, unpacked};
 pub(in crate::ask) enum Kind {
     /// One of the formats of `fairmesh-records`.
     Records(Format),
-    /// Standard Workload Format.
+    /// The Standard Workload Format of the Parallel Workloads Archive.
     Swf,
     /// The accounting archive of ARC's A-REX.
     Arc,
@@ -56,7 +56,6 @@ impl Kind {
     }
 }
 
-/// All formats.
 fn names() -> String {
     let formats = Format::all().map(Format::name);
     let all: Vec<&str> = ["auto"]
@@ -81,7 +80,6 @@ pub(in crate::ask) struct Entry {
 #[derive(Debug)]
 pub(in crate::ask) struct Bad {
     pub(in crate::ask) why: String,
-    /// What stands there.
     pub(in crate::ask) text: Vec<u8>,
     /// Whether the file cannot be read on.
     pub(in crate::ask) is_end: bool,
