@@ -145,7 +145,6 @@ impl Attempt {
 /// How a batch system is asked for an attempt.
 #[derive(Debug, Clone)]
 pub(crate) struct Asking<'a> {
-    /// The command.
     pub(crate) command: &'a str,
     /// What it is told.
     pub(crate) env: Vec<(&'static str, String)>,

@@ -1,7 +1,8 @@
 //! How the programs that a batch system calls before a job ask the node to hold what it may cost.
 //!
 //! Invariant: what is broken is never taken for a refusal: the caller's `on_silence` says what becomes of the job
-//! then. Deliberately not here: how a batch system's job is described (`fairmesh_schedulers::slurm::quota`, `arc::job`).
+//! then. Deliberately not here: how a batch system's job is described (`fairmesh_schedulers::slurm::quota`,
+//! `arc::job`).
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ const HOLD_MAX: Duration = Duration::from_secs(10);
 
 /// What the node says of a job.
 pub(crate) enum Said {
-    /// It may run.
+    /// The job may run now.
     Runs,
     /// It may not, and why.
     Refused(String),

@@ -59,11 +59,11 @@ const TABLES: &str = "
 /// A job that was refused.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RefusedJob {
-    /// Which.
+    /// The key of the refused job.
     pub key: JobKey,
-    /// Whose.
+    /// The local user, if the record named one.
     pub user: Option<String>,
-    /// Of which account.
+    /// The account of the batch system, if the record named one.
     pub account: Option<String>,
     /// Why, in the node's words.
     pub reason: String,

@@ -15,7 +15,7 @@ const NO_SUCH_USER: i32 = 2;
 pub enum Writer {
     /// By name, looked up when the node starts and reloads.
     Name(String),
-    /// By number.
+    /// A user id, given as a number.
     Uid(u32),
 }
 

@@ -52,7 +52,6 @@ pub(crate) fn run(arguments: &[&str]) -> Result<(), String> {
 }
 
 struct Campaign {
-    /// Where everything is.
     folder: PathBuf,
     /// CPU time of each target.
     minutes: u64,

@@ -36,7 +36,6 @@ struct Figures {
     short_docs: usize,
 }
 
-/// Prints them.
 pub(crate) fn run() -> Result<(), String> {
     let mut files = Vec::new();
     for folder in FOLDERS {

@@ -21,9 +21,9 @@ type ModulePath = Vec<String>;
 pub struct Import {
     /// The importing file, from the root of the repository.
     pub file: String,
-    /// Counted from 1.
+    /// Line number in the file, from 1.
     pub line: usize,
-    /// As written.
+    /// The path as it is written.
     pub path: String,
 }
 
@@ -35,7 +35,7 @@ type Rooms = BTreeMap<String, BTreeMap<String, Import>>;
 pub struct Circle {
     /// From the root of the repository.
     pub folder: String,
-    /// At least two.
+    /// The rooms of the circle, at least two.
     pub rooms: BTreeSet<String>,
 }
 
@@ -181,7 +181,6 @@ fn chain_lengths<'a>(rooms: &'a Rooms, from: &'a String) -> BTreeMap<&'a String,
 #[derive(Default)]
 struct Modules {
     files: BTreeMap<ModulePath, String>,
-    /// Without modules.
     items: BTreeMap<ModulePath, Vec<syn::Item>>,
     /// What a `use` brings into the scope of a module: the path as written, by the name there.
     names: BTreeMap<ModulePath, BTreeMap<String, Vec<String>>>,

@@ -24,7 +24,6 @@ impl List {
         Ok(Self { file })
     }
 
-    /// Where it is.
     pub(crate) fn file(&self) -> &Path {
         &self.file
     }

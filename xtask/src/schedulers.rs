@@ -1,11 +1,12 @@
-//! `cargo xtask test --schedulers`: batch systems that this machine's Debian does not have, with the tests that tell their
-//! stories, in the roots of other Debians.
+//! `cargo xtask test --schedulers`: batch systems that this machine's Debian does not have, with the tests that tell
+//! their stories, in the roots of other Debians.
 //!
 //! A test program runs with another Debian's `/usr` and `/etc` over this machine's, in a mount namespace of its own, so
 //! the programs and headers that it finds are those of that Debian, and nothing in it knows of the root.
 //!
-//! Invariant: a root lies below `target/` and is made once; one that was not made whole, or of other packages, is made
-//! anew. Nothing stays mounted, and no system is left out without a word. Deliberately not here: the tests, and starting any batch system.
+//! Invariant: a root lies below `target/` and is made once; one that was not made whole, or of other packages, is
+//! made anew. Nothing stays mounted, and no system is left out without a word. Deliberately not here: the tests, and
+//! starting any batch system.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +15,6 @@ use std::time::Instant;
 
 use crate::steps::{cargo, go, root, target};
 
-/// The Debians.
 const SUITES: [&str; 2] = ["trixie", "sid"];
 
 /// A batch system, or what takes jobs for one.

@@ -17,11 +17,10 @@ use crate::steps::{SEEDS, go, root};
 /// The crates that make up a simulated site, without those that only hold types.
 pub(crate) const CRATES: [&str; 6] = ["site", "gossip", "quota", "usage", "policy", "round"];
 
-/// Time of the selection, as seeds of mean length. With `FRESH_SEEDS` it is a third of the 60 seeds that ran before there
-/// was a selection.
+/// Time of the selection, as seeds of mean length. With `FRESH_SEEDS` it is a third of the 60 seeds that ran before
+/// there was a selection.
 const LISTED: usize = 15;
 
-/// One seed's run.
 pub(crate) struct Run {
     seed: u64,
     /// Wall time in seconds.

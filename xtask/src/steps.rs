@@ -35,7 +35,6 @@ pub(crate) struct Step {
 
 /// What brings the program, or the sub-command of cargo.
 enum Tool {
-    /// Cargo alone.
     Cargo,
     /// The rustup component of that name.
     Component(&'static str),

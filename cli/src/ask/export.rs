@@ -19,10 +19,9 @@ use fairmesh_node::driver::wall_now;
 /// Gaps that are told one by one.
 const TOLD_MAX: usize = 5;
 
-/// In which format.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Form {
-    /// OGF Usage Records.
+    /// Usage Records of the Open Grid Forum, as XML.
     Ogf,
     /// AUDITOR's records, one a line.
     Auditor,

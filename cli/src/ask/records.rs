@@ -100,7 +100,7 @@ pub struct RecordsArgs {
     pub cpu_held: bool,
 }
 
-/// `fairmesh.records/1`.
+/// The JSON schema `fairmesh.records/1`.
 #[derive(Debug, Deserialize)]
 struct ListBody {
     #[serde(flatten)]

@@ -1,9 +1,8 @@
 //! `fairmesh bugreport`: one file, with one id, to send to a helper.
 //!
-//! Invariant: the file holds nothing of a key (only who can read it is looked at) and no name of a user: the configuration
-//! is shown by its shape (`redact`), and every name that the node knows of users is replaced in all of it (`names`). What
-//! cannot be had is named, and keeps nothing else out.
-//! Deliberately not here: sending it.
+//! Invariant: the file holds nothing of a key (only who can read it is looked at) and no name of a user: the
+//! configuration is shown by its shape (`redact`), and every name that the node knows of users is replaced in all of
+//! it (`names`). What cannot be had is named, and keeps nothing else out. Deliberately not here: sending it.
 
 mod names;
 mod redact;
@@ -212,7 +211,6 @@ fn pretty(value: &Value) -> String {
     serde_json::to_string_pretty(value).unwrap_or_else(|error| error.to_string())
 }
 
-/// What fits.
 fn cut(text: &str) -> String {
     if text.len() <= PART_BYTES_MAX {
         return text.to_owned();

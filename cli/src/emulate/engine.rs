@@ -30,8 +30,8 @@ const NOW: Window = Window(1_000);
 /// Windows after which a weight is one unit.
 const UNIT_AGE: u32 = 32;
 
-/// What to do, where shares are read as published, with a charge on a path that the tree does not have. Under the rule of weights
-/// it is that of an account without a line.
+/// What to do, where shares are read as published, with a charge on a path that the tree does not have. Under the
+/// rule of weights it is that of an account without a line.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unknown {
     /// Say so, and which entry above it there is.
@@ -43,7 +43,7 @@ pub enum Unknown {
 /// All entries, ascending by path.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct Emulated {
-    /// The entries.
+    /// All entries of the tree, ascending by path.
     pub entries: Vec<EmulatedEntry>,
     /// Jobs that were named, in the order in which they are served.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -53,7 +53,7 @@ pub struct Emulated {
 /// One entry; numbers as decimal text, shares and deviations in percent.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct EmulatedEntry {
-    /// Where it is.
+    /// The entry's path in the tree of the policies.
     pub path: AccountPath,
     /// What it should have of its parent.
     pub target: String,

@@ -33,9 +33,9 @@ struct Job {
 pub struct EmulatedJob {
     /// What the file calls it.
     pub job: String,
-    /// Whose it is.
+    /// The entry that the job is charged to.
     pub path: AccountPath,
-    /// 0 to 200.
+    /// The importance given in the file, 0 to 200; 100 is usual.
     pub importance: Importance,
     /// The entry's priority, and the importance behind it: `5020083+100`.
     pub priority: String,

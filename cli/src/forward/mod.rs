@@ -104,7 +104,7 @@ pub struct WithdrawArgs {
     pub node: NodeArgs,
 }
 
-/// Runs the command.
+/// Runs a subcommand of `fairmesh forward`; ends with its exit code.
 pub async fn run(args: &ForwardArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         ForwardCommand::Run(args) => run::run(args, out).await,

@@ -63,8 +63,8 @@ pub struct InitArgs {
     /// Where other sites reach it, for the charter; repeat it for several
     #[arg(long, value_name = "MULTIADDR")]
     pub address: Vec<Multiaddr>,
-    /// Write the paths that the packaged unit expects (state in /var/lib/fairmesh, sockets in /run/fairmesh, and the copy
-    /// of the key that systemd hands over), and an address to listen at, for the unit has no netlink
+    /// Write the paths that the packaged unit expects (state in /var/lib/fairmesh, sockets in /run/fairmesh, and the
+    /// copy of the key that systemd hands over), and an address to listen at, for the unit has no netlink
     #[arg(long)]
     pub systemd: bool,
     /// Print the site's id and nothing else
@@ -72,7 +72,7 @@ pub struct InitArgs {
     pub quiet: bool,
 }
 
-/// Runs the command.
+/// Runs `fairmesh init`: writes keys, a configuration and a unit, and prints the next steps.
 pub fn run(args: &InitArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let mut args = args.clone();
     if args.systemd && args.listen.is_empty() {

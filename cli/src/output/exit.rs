@@ -10,7 +10,7 @@ use std::process::ExitCode;
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Exit {
-    /// Done, or true.
+    /// The command did what was asked, or its answer is yes.
     Success,
     /// Understood and not true.
     Failure,

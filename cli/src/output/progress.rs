@@ -50,7 +50,6 @@ impl Progress {
         self.bar.set_position(position);
     }
 
-    /// One more is.
     pub(crate) fn step(&self) {
         self.show(self.bar.position() + 1);
     }

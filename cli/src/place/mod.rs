@@ -153,7 +153,7 @@ pub struct Placed<'a> {
     pub refused: Vec<(&'a SiteView, Verdict)>,
 }
 
-/// Runs the command.
+/// Runs `fairmesh place`: ranks the sites for a job.
 pub async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.grid {
         Some(_) => offline(args, out),

@@ -18,13 +18,13 @@ use fairmesh_policy::{Adopted, DocumentKind, PolicyError, VoPolicies};
 /// A charter, a share policy, an allocation or a snapshot.
 #[derive(Debug, Clone)]
 pub enum PolicyDocument {
-    /// A charter.
+    /// Signed by the VO's coordinators: members and roles.
     Charter(Signed<Charter>),
-    /// A share policy.
+    /// Signed by the officers of a path: shares below it.
     Shares(Signed<SharePolicy>),
-    /// An allocation.
+    /// Signed by the authority of a path: a quota.
     Allocation(Signed<Allocation>),
-    /// A snapshot.
+    /// Signed by the VO's online key: which documents exist.
     Snapshot(Signed<Snapshot>),
 }
 
@@ -41,7 +41,7 @@ macro_rules! either {
 }
 
 impl PolicyDocument {
-    /// Reads a file.
+    /// Reads a signed document of any kind from a file.
     pub fn read(path: &Path) -> anyhow::Result<Self> {
         let bytes = read_bytes(path)?;
         if as_text(&bytes).is_some() {
@@ -87,7 +87,7 @@ impl PolicyDocument {
         bail!("{}", by_kind.join("; "))
     }
 
-    /// What it is.
+    /// The kind, as commands and messages name it.
     pub fn kind(&self) -> DocumentKind {
         match self {
             Self::Charter(_) => DocumentKind::Charter,
@@ -97,12 +97,12 @@ impl PolicyDocument {
         }
     }
 
-    /// Its version.
+    /// The version, by which the newer of two documents is in force.
     pub fn version(&self) -> u64 {
         either!(self, document => document.claimed().version)
     }
 
-    /// When it expires.
+    /// The end of its validity.
     pub fn expires(&self) -> WallTime {
         either!(self, document => document.claimed().expires)
     }
@@ -147,7 +147,7 @@ impl PolicyDocument {
         either!(self, document => document.vo())
     }
 
-    /// Its exact bytes.
+    /// The bytes that were signed, as they are published.
     pub fn bytes(&self) -> &[u8] {
         either!(self, document => document.bytes())
     }

@@ -15,13 +15,13 @@ use super::{allocation_draft, charter_draft, snapshot_draft};
 /// A charter, a share policy, an allocation or a snapshot that nobody has signed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Draft {
-    /// A charter.
+    /// A charter, before it is signed.
     Charter(Box<Charter>),
-    /// A share policy.
+    /// A share policy, before it is signed.
     Shares(Box<SharePolicy>),
-    /// An allocation.
+    /// An allocation, before it is signed.
     Allocation(Box<Allocation>),
-    /// A snapshot.
+    /// A snapshot, before it is signed.
     Snapshot(Box<Snapshot>),
 }
 

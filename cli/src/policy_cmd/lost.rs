@@ -4,9 +4,8 @@
 //! without a line, or to the entry above, and lowers nobody's place as it did. `policy plan` and `policy publish`
 //! list it first.
 //!
-//! Invariant: what decides is the account that was charged, which is what the nodes hold: where it counts in the old tree,
-//! and where in the new one.
-//! Deliberately not here: where the usage comes from.
+//! Invariant: what decides is the account that was charged, which is what the nodes hold: where it counts in the old
+//! tree, and where in the new one. Deliberately not here: where the usage comes from.
 
 use std::collections::BTreeMap;
 
@@ -22,7 +21,7 @@ use crate::emulate::ShareTree;
 pub(super) struct Lost {
     /// Its path in the old tree.
     pub(super) entry: AccountPath,
-    /// Weighted usage, core-milliseconds.
+    /// Usage with weight, in core-milliseconds, as decimal digits.
     pub(super) usage_core_ms: String,
     /// That of all usage of the tree, percent.
     pub(super) percent: String,

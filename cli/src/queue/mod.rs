@@ -69,8 +69,8 @@ pub struct RunArgs {
     /// Limits of the VO and its groups: a file of SLAs with at_most and shares behind a `+`
     #[arg(long, value_name = "SLA.toml")]
     pub sla: Option<PathBuf>,
-    /// Let a group have at each site only its part of what the VO may have there: for several queues of one VO, which do
-    /// not see what the others send
+    /// Let a group have at each site only its part of what the VO may have there: for several queues of one VO, which
+    /// do not see what the others send
     #[arg(long, requires = "sla")]
     pub by_site: bool,
     /// Runs or submits a job
@@ -113,7 +113,7 @@ pub struct StatusArgs {
     pub output: OutputArgs,
 }
 
-/// Runs the command.
+/// Runs a subcommand of `fairmesh queue`.
 pub fn run(args: &QueueArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         QueueCommand::Run(args) => run::run(args, out),

@@ -143,7 +143,6 @@ impl Signals {
     }
 }
 
-/// Runs a node.
 pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config.config)?;
     // Before anybody can be told that the node is there: a reload right behind that would end it.
@@ -233,8 +232,8 @@ async fn start(
     running
 }
 
-/// Ends a node that is not there yet. Nothing was taken, so there is nothing to be told or written; what the disk is asked
-/// for may never come, and returning would wait for it.
+/// Ends a node that is not there yet. Nothing was taken, so there is nothing to be told or written; what the disk is
+/// asked for may never come, and returning would wait for it.
 fn leave(starting: &Starting) -> ! {
     tracing::info!("stopping while the node {starting}");
     log::finish();
@@ -250,8 +249,9 @@ fn start_anew() -> anyhow::Error {
     anyhow::Error::new(error).context("the disk may be written again: start the node anew")
 }
 
-/// Says what a start that takes long is doing and how far it is, to whoever watches and to systemd, until it is aborted.
-/// One that gets on may take as long as it takes; what cannot be counted has the time that the unit gives it.
+/// Says what a start that takes long is doing and how far it is, to whoever watches and to systemd, until it is
+/// aborted. One that gets on may take as long as it takes; what cannot be counted has the time that the unit gives
+/// it.
 async fn say_that_it_starts(starting: Starting) {
     let began = std::time::Instant::now();
     let mut known = 0;
@@ -343,8 +343,8 @@ async fn start_servers(
 }
 
 /// Threads of the look-ups' own, for as long as the program runs: what else the node has to do, as handshakes of
-/// strangers, keeps an answer waiting no longer than the kernel lets it. One more than users can keep busy with all that they
-/// may ask at once.
+/// strangers, keeps an answer waiting no longer than the kernel lets it. One more than users can keep busy with all
+/// that they may ask at once.
 fn lookup_threads() -> std::io::Result<&'static Runtime> {
     let threads = std::thread::available_parallelism().map_or(1, NonZero::get);
     let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -93,9 +93,7 @@ pub(crate) struct Known {
     pub(crate) with_node: fn(&Config) -> Option<bool>,
     /// What it is called in metrics, and the pause of its feed.
     pub(crate) feed: fn(&Config) -> (&'static str, Millis),
-    /// What it lacks.
     pub(crate) lacks: for<'a> fn(&'a Config) -> Asked<'a>,
-    /// Starts its loops.
     pub(crate) start: fn(&Config, &mut LoopSet),
 }
 
@@ -115,7 +113,6 @@ impl Known {
     }
 }
 
-/// All of them.
 pub(crate) const KNOWN: [Known; 4] = [
     Known::of::<GridEngine>(),
     Known::of::<Condor>(),

@@ -69,8 +69,8 @@ pub struct ShowArgs {
     pub output: OutputArgs,
 }
 
-/// Say which limits are passed and which guarantees are broken; it ends with 1 if any is, and where a site grants nothing
-/// of what was agreed or no site could be looked at
+/// Say which limits are passed and which guarantees are broken; it ends with 1 if any is, and where a site grants
+/// nothing of what was agreed or no site could be looked at
 #[derive(Debug, Clone, clap::Args)]
 pub struct CheckArgs {
     /// The SLAs of a site's owner: an entry `/NAME` is of the VO of that name; without them sites are held to what they
@@ -129,7 +129,7 @@ pub struct DraftArgs {
     pub sla: Option<PathBuf>,
 }
 
-/// Runs the command.
+/// Runs a subcommand of `fairmesh sla`.
 pub fn run(args: &SlaArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         SlaCommand::Show(args) => match &args.vo {

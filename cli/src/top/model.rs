@@ -18,15 +18,13 @@ const EVENTS_MAX: usize = 500;
 pub(super) struct Seen {
     /// What it rests on, in words.
     pub(super) heading: String,
-    /// When.
     pub(super) at_ms: u64,
-    /// The node.
     pub(super) status: StatusBody,
     /// What is right below the entry that is shown.
     pub(super) entries: Vec<ShareBody>,
 }
 
-/// What is shown.
+/// The part of the state that is on the screen.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum View {
     Tree,
@@ -66,10 +64,9 @@ pub(super) struct Top {
     pub(super) seen: Option<Seen>,
     /// Why the last look failed.
     pub(super) error: Option<String>,
-    /// The newest first.
+    /// Recent changes, newest first.
     pub(super) events: VecDeque<String>,
     pub(super) selected: usize,
-    /// Without colours.
     pub(super) is_plain: bool,
     path: Option<String>,
 }

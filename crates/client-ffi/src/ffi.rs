@@ -22,7 +22,7 @@ use crate::batch;
 use crate::refresh::{FreshTable, Source};
 use crate::table::{Found, Refused};
 
-/// It went well.
+/// Success; positive codes are no errors, negative ones are.
 pub const OK: c_int = 0;
 /// The name is noted; the node has not answered for it yet.
 pub const NOT_YET: c_int = 1;

@@ -27,11 +27,11 @@ const GATHER: Duration = Duration::from_millis(50);
 /// Where and how often to ask.
 #[derive(Debug, Clone)]
 pub struct Source {
-    /// `lookup.sock`.
+    /// Path of `lookup.sock`.
     pub socket: PathBuf,
     /// Between two rounds without new names.
     pub interval: Duration,
-    /// For one answer.
+    /// Longest time for one answer.
     pub timeout: Duration,
 }
 
@@ -57,7 +57,7 @@ impl FreshTable {
         Ok(Self { table, patience })
     }
 
-    /// The table.
+    /// The table of factors, updated in place.
     pub fn table(&self) -> &Table {
         &self.table
     }

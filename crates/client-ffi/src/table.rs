@@ -41,7 +41,7 @@ pub enum Found {
 pub enum Refused {
     /// It is empty or too long.
     Name,
-    /// [`TABLE_NAMES_MAX`].
+    /// The table has [`TABLE_NAMES_MAX`] names.
     Full,
 }
 

@@ -35,7 +35,7 @@ pub enum ClientError {
     /// Nobody listens at the socket.
     #[error("{}", no_node_at(path, source))]
     Unreachable {
-        /// The socket.
+        /// Path of the look-up socket.
         path: PathBuf,
         /// Why it could not be opened.
         source: io::Error,
@@ -43,9 +43,9 @@ pub enum ClientError {
     /// The socket failed, or the node did not answer in time. The client is broken.
     #[error("{path}: {source}")]
     Io {
-        /// The socket.
+        /// Path of the look-up socket.
         path: PathBuf,
-        /// What failed.
+        /// The system's error.
         source: io::Error,
     },
     /// The accounts cannot be asked for as given (nothing was sent), or the answer made no sense
@@ -55,9 +55,9 @@ pub enum ClientError {
     /// The node refused. The client is broken unless [`Status::closes`] is false.
     #[error("the node refused ({status:?}): {text}")]
     Refused {
-        /// Why, for programs.
+        /// The reason as a code, for programs.
         status: Status,
-        /// Why, for people.
+        /// The reason as a sentence, for people.
         text: String,
     },
     /// An answer came to something that was not asked. The client is broken.
@@ -122,7 +122,7 @@ impl Roster {
         })
     }
 
-    /// How many accounts.
+    /// Number of accounts in the roster.
     pub fn len(&self) -> usize {
         self.names.as_block().len()
     }

@@ -12,7 +12,7 @@ use crate::random::Stream;
 /// How a user's jobs are spread over the sites.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Broker {
-    /// Any site.
+    /// A site at random.
     Random,
     /// Any of these sites, by index; one that is named twice is twice as likely.
     Restricted(Vec<usize>),

@@ -16,14 +16,11 @@ use crate::random::Stream;
 /// A gamma distribution; its mean is shape times scale.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Gamma {
-    /// At least 1.
     pub(crate) shape: Fixed,
-    /// Above 0.
     pub(crate) scale: Fixed,
 }
 
 impl Gamma {
-    /// One draw.
     pub(crate) fn draw(self, stream: &mut Stream) -> Fixed {
         let third = Fixed::ratio(1, 3);
         let d = self.shape - third;

@@ -31,9 +31,9 @@ pub struct AccountKey {
 /// A job to be run once.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Job {
-    /// Its number.
+    /// Its number, unique in one simulation.
     pub id: JobId,
-    /// Who pays.
+    /// The account that pays for it.
     pub account: AccountKey,
     /// Cores that it holds from start to end.
     pub cores: u32,

@@ -26,7 +26,7 @@ pub const VOS: [&str; 2] = ["VO-A", "VO-B"];
 /// One line of the policy.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct PolicyEntry {
-    /// Index in [`VOS`].
+    /// Index of its VO in [`VOS`].
     pub vo: usize,
     /// Path within the VO; `/` is the VO itself.
     pub path: &'static str,
@@ -89,7 +89,7 @@ pub const POLICY: [PolicyEntry; 10] = [
 ];
 
 impl PolicyEntry {
-    /// The entry's account.
+    /// The account of the entry in the simulation.
     pub fn account(&self) -> AccountKey {
         let path = AccountPath::parse(self.path).expect("the paper's names are valid paths");
         AccountKey { vo: self.vo, path }

@@ -25,7 +25,7 @@ pub struct Tag(#[serde(with = "serde_bytes")] [u8; 16]);
 
 impl Tag {
     /// The first 16 bytes of `hash`.
-    pub fn of(hash: ContentHash) -> Self {
+    pub fn from_hash(hash: ContentHash) -> Self {
         Self(*hash.as_bytes().first_chunk().expect("32 bytes hold 16"))
     }
 }

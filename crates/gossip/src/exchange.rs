@@ -10,25 +10,24 @@
 mod answer;
 mod clocks;
 mod peers;
+mod pull;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{
-    ContentHash, Millis, MonoTime, Now, Signed, SiteId, VoId, WallTime, mutant, mutated,
-};
+use fairmesh_model::{ContentHash, Millis, MonoTime, Now, SiteId, VoId, WallTime, mutant, mutated};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{RngCore, SeedableRng};
 use serde_bytes::ByteBuf;
 
-use crate::digest::{Tag, Vector, VectorFrame};
-use crate::head::Head;
+use crate::digest::Tag;
 use crate::replica::Replica;
 use crate::wire::{
-    FRAME_BYTES_MAX, HeadItem, Probe, Pull, PullAnswer, Request, RequestId, Response, Summary,
+    FRAME_BYTES_MAX, HeadItem, Probe, PullAnswer, Request, RequestId, Response, Summary,
 };
 use clocks::Clocks;
 use peers::{Peer, Peers, PendingRequest};
+use pull::{has_each_head_once, pull_of};
 
 /// Most pending requests for parts with one peer: enough to keep a slow link busy, few enough that their replies fit
 /// into memory.
@@ -89,7 +88,7 @@ pub trait Shared {
     /// The summary for a probe.
     fn summary(&self) -> Summary {
         Summary {
-            documents: Tag::of(self.documents_digest()),
+            documents: Tag::from_hash(self.documents_digest()),
             heads: self.replica().digest().to_bytes(),
         }
     }
@@ -210,7 +209,7 @@ impl Gossip {
 
     /// The current time by the clock of a connected peer; `None` before it has sent a probe or a reply to one.
     pub fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
-        self.clocks.of(peer, now)
+        self.clocks.clock_of(peer, now)
     }
 
     /// A peer has connected: it is probed at once.
@@ -559,46 +558,6 @@ impl Gossip {
         let arrivals = documents.chain(proofs).chain(heads).chain(end);
         arrivals.map(|arrival| (vo, arrival)).collect()
     }
-}
-
-/// Whether no incarnation of a site occurs twice. An honest peer holds only the last head of each, so a reply with
-/// two is invalid.
-fn has_each_head_once(items: &[HeadItem]) -> bool {
-    let heads = items
-        .iter()
-        .flat_map(|item| Signed::<Head>::parse(&item.head));
-    let mut seen = BTreeSet::new();
-    heads
-        .map(|head| (head.claimed().site, head.claimed().incarnation))
-        .all(|head| seen.insert(head))
-}
-
-/// A pull for the halves that differ, and the vector in it, which is sent as a difference from `base` if there is one.
-fn pull_of(
-    vo: VoId,
-    held: &impl Shared,
-    documents: bool,
-    heads: bool,
-    base: Option<&Vector>,
-) -> (Pull, Option<Vector>) {
-    let vector = heads.then(|| held.replica().asking_vector());
-    let frame = vector.as_ref().map(|vector| match base {
-        Some(base) => VectorFrame::since(base, vector),
-        None => VectorFrame::full(vector),
-    });
-    let hashes = documents.then(|| held.documents().into_iter().map(|(hash, _)| hash).collect());
-    let proofs = held.replica().proofs();
-    let pull = Pull {
-        vo,
-        documents: hashes,
-        heads: frame,
-        proofs: if heads {
-            answer::proof_tags(&proofs)
-        } else {
-            Vec::new()
-        },
-    };
-    (pull, vector)
 }
 
 /// Summaries of the VOs that `peer` may see, and of those of which we have no charter yet: a peer may send us one.

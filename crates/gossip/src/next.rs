@@ -35,7 +35,7 @@ pub struct NextHead(
 
 impl NextHead {
     /// `head` as the difference from `before`; `None` if more differs than a `NextHead` can express.
-    pub(crate) fn of(before: &Verified<Head>, head: &Signed<Head>, delta: &Delta) -> Option<Self> {
+    pub(crate) fn new(before: &Verified<Head>, head: &Signed<Head>, delta: &Delta) -> Option<Self> {
         let (old, new) = (before.body(), head.claimed());
         let later = new.at.since(old.at);
         let root = (new.root != old.root).then_some(new.root);
@@ -160,7 +160,7 @@ mod tests {
             patches: Vec::new(),
             gone: Vec::new(),
         };
-        let told = NextHead::of(&before, &head, &delta).expect("it follows");
+        let told = NextHead::new(&before, &head, &delta).expect("it follows");
         let again = told.put_together(before.body(), before.hash());
         assert_eq!(again.expect("its base").bytes(), head.bytes());
         assert!(told.put_together(head.claimed(), head.hash()).is_none());
@@ -174,6 +174,6 @@ mod tests {
             covers: Vec::new(),
             ..head.claimed().clone()
         };
-        assert_eq!(NextHead::of(&before, &signed(other, &key), &delta), None);
+        assert_eq!(NextHead::new(&before, &signed(other, &key), &delta), None);
     }
 }

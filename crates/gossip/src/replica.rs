@@ -283,7 +283,10 @@ impl Replica {
         let Some(held) = self.sites.get(&site) else {
             return Vec::new();
         };
-        let parts = held.contents.values().filter_map(|of| of.parts.get(key));
+        let parts = held
+            .contents
+            .values()
+            .filter_map(|content| content.parts.get(key));
         let forms: BTreeMap<ContentHash, &Arc<[u8]>> =
             parts.map(|part| (part.hash, &part.bytes)).collect();
         let forms = forms.into_values();
@@ -341,7 +344,7 @@ impl Replica {
             let body = head.body();
             (
                 (body.site, body.incarnation),
-                (body.seq, Tag::of(head.hash())),
+                (body.seq, Tag::from_hash(head.hash())),
             )
         };
         self.heads().map(row).collect()

@@ -1,10 +1,10 @@
-//! How fast credit is spent, and when it will have run out.
+//! How fast credit is spent, and when it runs out.
 //!
-//! The rate of an account is a mean over the time that was watched, in which an hour of a week ago weighs 1/e of the last
-//! one. It goes by what the rows of all members say was charged, at the prices that were asked.
+//! The rate of an account is a mean over the time observed, in which an hour of a week ago has 1/e of the weight of
+//! the last hour. It is computed from the charges in the rows of all members, at the prices of the jobs.
 //!
-//! Invariant: whole numbers; a slice that is seen for the first time, or no more, is neither spent nor given back.
-//! Deliberately not here: durable state. A start watches anew, and says nothing in its first hour.
+//! Invariant: whole numbers only. A slice that appears or disappears counts as neither spent nor given back.
+//! Deliberately not here: durable state. A start observes from the beginning, and has no rate in its first hour.
 
 use std::collections::BTreeMap;
 
@@ -13,28 +13,28 @@ use fairmesh_model::{AccountPath, AllocationSlice, Millis, WallTime};
 use crate::grants::SliceId;
 use crate::ledger::Ledger;
 
-/// Between two looks at what was spent.
+/// Time between two observations: each costs a pass over all rows.
 const STEP: Millis = Millis::from_secs(3_600);
 
-/// What is left of an hour's weight an hour later, millionths: e^(-1/168).
+/// The part of an hour's weight that is left an hour later, in millionths: e^(-1/168).
 const KEPT: u128 = 994_065;
 
-/// A site that has not looked for so long begins anew.
+/// A longer pause between two observations starts the mean again.
 const WEEK: Millis = Millis::from_secs(7 * 86_400);
 
-/// A day, milliseconds.
+/// Milliseconds in a day.
 const DAY: u128 = 86_400_000;
 
 /// The rates of all accounts of a VO.
 #[derive(Debug, Clone, Default)]
 pub struct Burns {
     looked: Option<WallTime>,
-    of: BTreeMap<AccountPath, Burn>,
+    accounts: BTreeMap<AccountPath, Burn>,
 }
 
 impl Burns {
-    /// Looks at what was spent, once an hour: O(rows) then. Not while counters of members may be
-    /// missing: what comes back was not spent now.
+    /// Observes what was spent, at most once an hour, in O(rows). Not while the rights are frozen: counters that come
+    /// back then were not spent in the last hour.
     pub fn look(&mut self, now: WallTime, ledger: &Ledger) {
         let is_early = |at: WallTime| at <= now && now.since(at) < STEP;
         if self.looked.is_some_and(is_early) || ledger.is_frozen() {
@@ -44,9 +44,9 @@ impl Burns {
         let passed = self.looked.map_or(Millis(0), |at| now.since(at));
         self.looked = Some(now);
         if passed > WEEK {
-            self.of.clear();
+            self.accounts.clear();
         }
-        let mut before = std::mem::take(&mut self.of);
+        let mut before = std::mem::take(&mut self.accounts);
         for path in grants.paths() {
             let spent = grants.slices_of(path).into_iter().map(|(id, _)| {
                 let rows = ledger.rows(id);
@@ -56,21 +56,21 @@ impl Burns {
             });
             let mut burn = before.remove(path);
             match &mut burn {
-                Some(burn) => burn.go_on(passed, spent.collect()),
+                Some(burn) => burn.observe(passed, spent.collect()),
                 None => burn = Some(Burn::from(spent.collect::<BTreeMap<_, _>>())),
             }
-            self.of.extend(burn.map(|burn| (path.clone(), burn)));
+            self.accounts.extend(burn.map(|burn| (path.clone(), burn)));
         }
     }
 
-    /// What an account spends, core-milliseconds a day; none before it was watched for an hour.
+    /// Core-milliseconds that an account spends in a day; `None` before it was observed for an hour.
     pub fn per_day(&self, account: &AccountPath) -> Option<u64> {
-        let burn = self.of.get(account).filter(|burn| burn.time > 0)?;
+        let burn = self.accounts.get(account).filter(|burn| burn.time > 0)?;
         u64::try_from(burn.amount * DAY / burn.time).ok()
     }
 }
 
-/// What one account has spent, and in which time, both with weights.
+/// The weighted amount that one account has spent, and the weighted time.
 #[derive(Debug, Clone, Default)]
 struct Burn {
     spent: BTreeMap<SliceId, u128>,
@@ -88,13 +88,13 @@ impl From<BTreeMap<SliceId, u128>> for Burn {
 }
 
 impl Burn {
-    fn go_on(&mut self, passed: Millis, spent: BTreeMap<SliceId, u128>) {
+    fn observe(&mut self, passed: Millis, spent: BTreeMap<SliceId, u128>) {
         let known = |id: &SliceId| self.spent.contains_key(id) && spent.contains_key(id);
-        let sum = |of: &BTreeMap<SliceId, u128>| -> u128 {
-            let known = of.iter().filter(|(id, _)| known(id));
+        let sum = |amounts: &BTreeMap<SliceId, u128>| -> u128 {
+            let known = amounts.iter().filter(|(id, _)| known(id));
             known.map(|(_, amount)| amount).sum()
         };
-        // A debt that is settled moves from one slice to another.
+        // The difference of the sums, not slice by slice: settling a debt moves it from one slice to another.
         let grown = sum(&spent).saturating_sub(sum(&self.spent));
         for _ in 0..passed.0 / STEP.0 {
             self.amount = self.amount * KEPT / 1_000_000;
@@ -106,8 +106,9 @@ impl Burn {
     }
 }
 
-/// When nothing can be spent any more, if so much is spent a day: of slices with what is left of each, the one that
-/// ends first first, what is left at its end perishing. `None` where it is never before the last of them ends.
+/// When nothing is left to spend at a rate of `per_day` core-milliseconds. `slices` are the amounts left with their
+/// slices. The slice that ends first is spent first, and what is left at its end perishes. `None` if credit lasts
+/// until the last end.
 pub fn runs_out(
     now: WallTime,
     per_day: u64,
@@ -198,7 +199,7 @@ mod tests {
         let mut go_on = |burn: &mut Burn, hours: u64, each: u128| {
             for _ in 0..hours {
                 spent += each;
-                burn.go_on(STEP, BTreeMap::from([(id(0), spent)]));
+                burn.observe(STEP, BTreeMap::from([(id(0), spent)]));
             }
             burn.amount * DAY / burn.time
         };
@@ -214,7 +215,7 @@ mod tests {
         let amount = burn.amount;
         let before = burn.spent[&id(0)];
         burn.spent.insert(id(1), 0);
-        burn.go_on(
+        burn.observe(
             Millis(0),
             BTreeMap::from([(id(0), before - 70), (id(1), 70), (id(2), 9)]),
         );

@@ -1,4 +1,4 @@
-//! What becomes of a job that the quota does not cover, who says so, and how it stands among others.
+//! Jobs that the quota does not cover: whether they run, whose rule decides, and how they are ranked.
 //!
 //! Sources: the strict and the soft mode, and the site's last word, are SGAS's (Gardfjäll's thesis, Umeå
 //! University, section 3.2); the advisory mode, the test for idle machines and the two bands are our own.
@@ -7,32 +7,33 @@ use fairmesh_model::{AllocationId, CoreMillis, Millis, QuotaMode, Share, mutant}
 
 use crate::mark::{Decider, Verdict};
 
-/// What a site knows when a job is short of rights.
+/// The facts for a decision about a job that lacks rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Case {
-    /// The owner exempts the user, his group or the queue.
+    /// Whether the owner exempts the user, the group or the queue.
     pub is_exempt: bool,
-    /// The owner's own mode.
+    /// The mode in the owner's configuration, if any.
     pub owner: Option<QuotaMode>,
-    /// The allocation, and its mode, if there is one.
+    /// The allocation and its mode; `None` if no allocation covers the user.
     pub allocation: Option<(AllocationId, Option<QuotaMode>)>,
-    /// Rights could come, and the scheduler can hold the job until they do.
+    /// Whether rights may arrive, and the scheduler can hold the job until then.
     pub may_wait: bool,
-    /// The machines that it asks for would stand idle ([`Machines::would_idle`]).
+    /// Whether the requested machines would be idle ([`Machines::would_idle`]).
     pub is_idle: bool,
-    /// What it is short of.
+    /// Core-milliseconds of rights that the job lacks.
     pub short: CoreMillis,
-    /// What this site's jobs are charged, and promised, beyond their rights.
+    /// Core-milliseconds that this site's jobs of the account owe, and may come to owe.
     pub overdraft: CoreMillis,
-    /// The most that this may be, at this site.
+    /// The most that `overdraft` may be at this site.
     pub overdraft_max: CoreMillis,
 }
 
-/// What becomes of the job, and whose rule says so.
+/// Decides about the job, and says whose rule decided.
 pub fn decide(case: &Case) -> (Verdict, Decider) {
     if case.is_exempt {
         return (Verdict::Exempt, Decider::Owner);
     }
+    // The owner's mode comes first: the machines are the owner's, whatever a VO grants.
     let of_allocation = case
         .allocation
         .and_then(|(id, mode)| Some((mode?, Decider::Allocation(id))));
@@ -43,12 +44,13 @@ pub fn decide(case: &Case) -> (Verdict, Decider) {
         (of_allocation, of_owner)
     );
     let (mode, by) = first.or(second).unwrap_or((QuotaMode::Strict, Decider::Vo));
+    // Before any overdraft: a job that can wait should not make a debt for rights that are about to arrive.
     if case.may_wait {
         return (Verdict::Waiting, by);
     }
     let owes = case.overdraft.plus(case.short);
     let has_room = mutant!(OverdraftUnbounded, owes <= case.overdraft_max, true);
-    // Without an allocation there is nothing to owe.
+    // Without an allocation no row could count the debt.
     let has_room = has_room && case.allocation.is_some();
     let verdict = match mode {
         QuotaMode::Advisory => Verdict::OverQuota,
@@ -59,25 +61,26 @@ pub fn decide(case: &Case) -> (Verdict, Decider) {
     (verdict, by)
 }
 
-/// What a site knows of its machines when it asks whether they would stand idle.
+/// The facts for the question whether machines would be idle.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Machines {
     /// Whether a job within its quota waits that these machines could run.
     pub is_wanted: bool,
-    /// Cores that are free.
+    /// Number of free cores.
     pub free: u32,
-    /// All cores.
+    /// Number of all cores.
     pub cores: u32,
-    /// The part of them that stays free for jobs within their quota.
+    /// The part of all cores that stays free for jobs within their quota.
     pub reserve: Share,
-    /// The longest that a job may run here, so that it does not keep the machines from those within quota.
+    /// The longest time that a job beyond its quota may run here: it occupies machines that others may want soon.
     pub run_max: Millis,
 }
 
 impl Machines {
-    /// Whether a job of so many cores, for so long, would run on what nobody within his quota wants.
+    /// Whether a job of `cores` cores and `wall` time would run only on machines that no job within its quota wants.
     pub fn would_idle(&self, cores: u32, wall: Millis) -> bool {
         let units = u64::from(Share::ONE);
+        // Rounded up, so that a small site keeps a core free too.
         let reserve = (u64::from(self.cores) * u64::from(self.reserve.units())).div_ceil(units);
         let reserve = mutant!(ReserveGiven, reserve, 0);
         let fits = u64::from(self.free) >= u64::from(cores) + reserve;
@@ -86,8 +89,8 @@ impl Machines {
     }
 }
 
-/// The factor that a scheduler gets, so that all that is within its quota comes before all that is not, each
-/// in fairshare's order. `factor` is in units of 10^-9, and so is the result.
+/// The factor for a scheduler: all jobs within their quota rank before all others, and both groups in fairshare's
+/// order. The upper half of the range is for those within their quota. `factor` and the result are in units of 10^-9.
 pub fn band(factor: Share, is_within: bool) -> Share {
     let half = mutant!(BandsSwapped, is_within, !is_within);
     let units = (if half { Share::ONE } else { 0 } + factor.units()) / 2;

@@ -1,33 +1,33 @@
-//! Whether what is granted fits what the machines can do.
+//! Whether the granted rights fit what the machines can run.
 //!
-//! The imbalance at `t` for a horizon `T` is what is still to be spent by `T`, over what the sites can run
-//! until then at the utilisation that is aimed at. Above 1 not everybody can have what he was granted.
-//! Source: Gardfjäll's thesis (Umeå University), sections 3.4.3 and 3.6.1: credit in circulation must not
-//! outgrow the capacity that is left.
+//! The imbalance at `t` for a horizon `T` is the amount still to be spent by `T` ÷ the core-time that the sites can
+//! provide until then at the target utilisation. Above 1 some projects cannot use what they were granted. Source:
+//! Gardfjäll's thesis (Umeå University), sections 3.4.3 and 3.6.1: credit in circulation must not outgrow the
+//! capacity that is left.
 
 use fairmesh_model::{AllocationSlice, Factor, Millis, Share, WallTime};
 
-/// What the sites can run.
+/// The capacity of all sites together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Capacity {
-    /// Cores of all sites.
+    /// Number of cores of all sites.
     pub cores: u64,
-    /// The part of them that jobs can keep busy.
+    /// The target utilisation: the part of the cores that jobs can keep busy.
     pub utilisation: Share,
 }
 
 impl Capacity {
     /// Core-milliseconds in a length of time.
-    pub fn of(&self, length: Millis) -> u128 {
+    pub fn core_ms(&self, length: Millis) -> u128 {
         let all = u128::from(self.cores) * u128::from(length.0);
-        // 2^128 core-ms last longer than any horizon, but nobody says so to whoever calls this.
+        // Saturating: a caller may pass any length.
         all.saturating_mul(u128::from(self.utilisation.units())) / u128::from(Share::ONE)
     }
 }
 
-/// The imbalance at `at` for the horizon `until`, in millionths, rounded up: of `unspent` (what is spendable of
-/// slices that have begun, and all of those that have not), each with its slice. Slices that end later than
-/// the horizon do not count; without capacity it is the largest number.
+/// The imbalance at `at` for the horizon `until`, in millionths, rounded up. `unspent` are the spendable amounts of
+/// slices that have begun and the whole amounts of those that have not, each with its slice. Slices that end after
+/// the horizon do not count, because they can be spent later. Without capacity the result is `u64::MAX`.
 pub fn imbalance(
     unspent: impl IntoIterator<Item = (u64, AllocationSlice)>,
     capacity: Capacity,
@@ -38,7 +38,7 @@ pub fn imbalance(
         .into_iter()
         .filter(|(_, slice)| at < slice.end && slice.end <= until);
     let due: u128 = due.map(|(amount, _)| u128::from(amount)).sum();
-    match (due, capacity.of(until.since(at))) {
+    match (due, capacity.core_ms(until.since(at))) {
         (0, _) => 0,
         (_, 0) => u64::MAX,
         (due, can) => {

@@ -1,9 +1,8 @@
-//! Which accounts of a VO have anything left at a site: who is within his quota, as the order of jobs sees it.
+//! The accounts of a VO with rights left at a site: within their quota, for the order of jobs.
 //!
-//! Invariant: it says of an account what a hold of the smallest job would come to there and then: within, where any
-//! account that it may spend has something left. An account above those with credit is within; whoever no credit
-//! covers is not.
-//! Deliberately not here: single jobs. One may lack rights though its account has some left.
+//! Invariant: an account is within its quota exactly if a hold for the smallest job would be granted now: some
+//! account that it may spend has rights left. An account above those with credit is within its quota; one that no
+//! credit covers is not. Deliberately not here: single jobs. One may lack rights though its account has some left.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -11,14 +10,14 @@ use fairmesh_model::{AccountPath, AllocationId, WallTime, mutant};
 
 use crate::ledger::Ledger;
 
-/// The accounts with credit of their own, and which of them have anything left.
+/// The accounts within their quota, precomputed, because the order of jobs asks for every leaf of the tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Funded {
-    /// The allocations that have something left.
+    /// The allocations with rights left at this site.
     allocations: BTreeSet<AllocationId>,
-    /// Their paths, each with the members that they name; none where one of them admits all.
+    /// Their paths with the members that may spend them; an empty set means everyone.
     left: BTreeMap<AccountPath, BTreeSet<AccountPath>>,
-    /// All that lies above an account with credit, and below none.
+    /// Ancestors of accounts with credit that no credit covers themselves.
     above: BTreeSet<AccountPath>,
 }
 
@@ -32,20 +31,20 @@ impl Funded {
         paying.any(admits) || self.above.contains(account)
     }
 
-    /// The allocations that have anything left.
+    /// The allocations with rights left; equal sets mean an equal order of jobs.
     pub fn allocations(&self) -> &BTreeSet<AllocationId> {
         &self.allocations
     }
 }
 
 impl Ledger {
-    /// Whether a user has anything left that he may spend here.
+    /// Whether a user has rights left to spend here.
     pub fn is_within(&self, user: &AccountPath, now: WallTime) -> bool {
         let mut accounts = self.grants().accounts(user, now);
         accounts.any(|account| self.spendable_for(&account, user, now) > 0)
     }
 
-    /// The allocations that have anything left here.
+    /// The allocations with rights left here.
     pub fn funded_allocations(&self, now: WallTime) -> BTreeSet<AllocationId> {
         let paths = self.grants().paths();
         let live = paths.flat_map(|path| self.grants().live(path, now));
@@ -53,7 +52,7 @@ impl Ledger {
         left.map(|id| id.allocation).collect()
     }
 
-    /// Who is within his quota here.
+    /// The accounts within their quota here.
     pub fn funded(&self, now: WallTime) -> Funded {
         let allocations = self.funded_allocations(now);
         let left = self.grants().members_of(allocations.iter().copied());

@@ -1,8 +1,8 @@
-//! The allocations in force, and what each site holds of each slice to begin with.
+//! The allocations in force, and each site's initial rights to each slice.
 //!
-//! Invariant: what a slice grants, and to whom to begin with, never changes once it is here; a later version of
-//! an allocation may only end slices earlier and change terms. So rights that are spent by one version are
-//! rights by any other.
+//! Invariant: the amount of a slice and its split never change; a later version of an allocation may only end slices
+//! earlier and change terms. So rights that are spent under one version are rights under any other, whichever version a
+//! site has received.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -15,20 +15,20 @@ use serde::{Deserialize, Serialize};
 
 use crate::slices::Division;
 
-/// A slice of an allocation, by its place.
+/// Identifies a slice of an allocation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SliceId {
-    /// Which allocation.
+    /// The allocation that contains it.
     pub allocation: AllocationId,
-    /// Its place in the document, from 0.
+    /// Its index in the document, from 0.
     pub index: u32,
 }
 
 impl SliceId {
-    /// Bytes of a name.
+    /// Length of [`SliceId::to_bytes`].
     pub const BYTES: usize = 36;
 
-    /// Its name, for the parts of heads and the rows of stores.
+    /// The key of the slice in parts of heads and in rows of the store; byte order is the order of ids.
     pub fn to_bytes(self) -> [u8; Self::BYTES] {
         let mut bytes = [0; Self::BYTES];
         bytes[..32].copy_from_slice(self.allocation.as_bytes());
@@ -36,7 +36,7 @@ impl SliceId {
         bytes
     }
 
-    /// The inverse of [`SliceId::to_bytes`].
+    /// The inverse of [`SliceId::to_bytes`]; `None` for bytes of another length.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (allocation, index) = bytes.split_at_checked(32)?;
         Some(Self {
@@ -46,33 +46,33 @@ impl SliceId {
     }
 }
 
-/// Why an allocation was not taken. State is unchanged; its signers are at fault.
+/// Why an allocation was not adopted. State is unchanged; its signers are at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// It would change what sites may have spent already.
+    /// It would change rights that sites may have spent already.
     #[error("allocation {id} version {version}: {what} may not change; grant another allocation")]
     Changed {
-        /// Which.
+        /// The allocation.
         id: AllocationId,
-        /// Its version.
+        /// The refused version.
         version: u64,
-        /// What differs.
+        /// The field that differs.
         what: &'static str,
     },
     /// It is older than the one in force.
     #[error("allocation {id}: version {got} is older than {have}")]
     Older {
-        /// Which.
+        /// The allocation.
         id: AllocationId,
         /// The version in force.
         have: u64,
         /// The version offered.
         got: u64,
     },
-    /// It is a part of what is not known, or does not fit it.
+    /// It is a part of an unknown allocation, or does not fit the whole.
     #[error("allocation {id}: {what}")]
     Misfit {
-        /// Which.
+        /// The part.
         id: AllocationId,
         /// What is wrong.
         what: &'static str,
@@ -87,20 +87,20 @@ type Splits = Arc<[Division]>;
 struct Grant {
     body: Arc<Allocation>,
     hash: ContentHash,
-    /// Of each slice how it is split.
+    /// The split of each slice, computed once: it costs a pass over all sites.
     splits: Splits,
-    /// When each slice ends: a part no later than the whole.
+    /// The end of each slice; a part ends no later than the whole.
     ends: Vec<WallTime>,
 }
 
 impl Grant {
-    /// Each slice, and when it ends.
+    /// Each slice with its effective end.
     fn slices(&self) -> impl Iterator<Item = (&AllocationSlice, WallTime)> {
         self.body.slices.iter().zip(self.ends.iter().copied())
     }
 
-    /// What a site holds of a slice to begin with. The split of a part may give it more than the whole lets it have: that
-    /// goes to nobody.
+    /// A site's initial rights to a slice. The split of a part may give a site more than the whole's `at_most`
+    /// allows; the excess goes to no site.
     fn initial(&self, index: usize, site: SiteId) -> Option<u64> {
         let weight = *self.body.split.get(&site)?;
         let part = self.splits.get(index)?.part(site, weight);
@@ -115,14 +115,15 @@ impl Grant {
 pub struct Grants {
     grants: BTreeMap<AllocationId, Grant>,
     paths: BTreeMap<AccountPath, BTreeSet<AllocationId>>,
-    /// The parts of each allocation that has some.
+    /// The parts of each allocation that has parts.
     parts: BTreeMap<AllocationId, BTreeSet<AllocationId>>,
-    /// What was in force before.
+    /// Splits of the allocations that were in force before, for reuse.
     known: BTreeMap<AllocationId, Splits>,
 }
 
 impl Grants {
-    /// None yet. Of those that `before` has is not worked out again how they are split.
+    /// An empty set that reuses the splits of `before`: with each new document all allocations are adopted again, and
+    /// computing every split would take time for all sites × all slices.
     pub fn after(before: &Self) -> Self {
         let known = before.grants.iter();
         Self {
@@ -133,12 +134,11 @@ impl Grants {
         }
     }
 
-    /// Takes a document whose signatures the caller has checked against the role of its path; false where it
-    /// is in force already. Of two of one version the one with the lower hash is in force. Parts come behind all
-    /// versions of what they are parts of.
+    /// Adopts a document whose signatures the caller has checked against the role of its path. Returns false if it,
+    /// or one of the same version with a lower hash, is in force. Parts must come after all versions of their whole.
     ///
     /// # Errors
-    /// That it is older, would change what is granted, or is a part of what it does not fit.
+    /// The document is older, would change granted rights, or does not fit its whole.
     pub fn adopt(&mut self, document: &Verified<Allocation>) -> Result<bool, GrantError> {
         let (body, hash) = (self.in_terms_of_whole(document.shared()), document.hash());
         let id = body.id.unwrap_or_else(|| hash.into());
@@ -158,13 +158,15 @@ impl Grants {
                     what,
                 });
             }
+            // Signers may sign two documents of one version. All sites must choose the same one, whichever arrives
+            // first.
             if have.body.version == body.version && have.hash <= hash {
                 return Ok(false);
             }
         }
         let ends = self.ends(id, &body)?;
         let known = self.grants.get(&id).map(|have| &have.splits);
-        let split = |slice: &AllocationSlice| Division::of(slice.amount.0, &body.split);
+        let split = |slice: &AllocationSlice| Division::new(slice.amount.0, &body.split);
         let splits = match known.or_else(|| self.known.get(&id)) {
             Some(known) => known.clone(),
             None => body.slices.iter().map(split).collect(),
@@ -185,28 +187,28 @@ impl Grants {
         Ok(true)
     }
 
-    /// The allocation, if it is known.
+    /// The allocation in force, in the terms of its whole.
     pub fn get(&self, id: AllocationId) -> Option<&Allocation> {
         self.grants.get(&id).map(|grant| &*grant.body)
     }
 
-    /// Whether there is none.
+    /// Whether no allocation is in force. Then the VO has no quotas, and every job runs.
     pub fn is_empty(&self) -> bool {
         self.grants.is_empty()
     }
 
-    /// All of them.
+    /// All allocations in force.
     pub fn iter(&self) -> impl Iterator<Item = (AllocationId, &Allocation)> {
         self.grants.iter().map(|(id, grant)| (*id, &*grant.body))
     }
 
-    /// The paths that have credit of their own.
+    /// The paths with an allocation of their own.
     pub fn paths(&self) -> impl Iterator<Item = &AccountPath> {
         self.paths.keys()
     }
 
-    /// A part as it counts: what its jobs hold and cost, and how much a site may have of it, is the authority's to say, and
-    /// the leaders' who its members are.
+    /// A part in the terms that count: the whole's authority decides what jobs hold and cost and how much a site may
+    /// have; the leaders decide only who the members are.
     fn in_terms_of_whole(&self, body: &Arc<Allocation>) -> Arc<Allocation> {
         let part_of = body.part_of.as_ref();
         let whole = part_of.and_then(|part_of| self.get(part_of.allocation));
@@ -231,7 +233,7 @@ impl Grants {
         })
     }
 
-    /// When the slices of an allocation end.
+    /// The ends of the slices of an allocation; those of a part are limited by the whole.
     fn ends(&self, id: AllocationId, body: &Allocation) -> Result<Vec<WallTime>, GrantError> {
         let ends = body.slices.iter().map(|slice| slice.end);
         let Some(part_of) = &body.part_of else {
@@ -251,14 +253,14 @@ impl Grants {
         ends.zip(of_whole).map(earlier).collect()
     }
 
-    /// The slice, if it is known: a part of one ends with it.
+    /// The slice with its effective end, if its allocation is in force.
     pub fn slice(&self, id: SliceId) -> Option<AllocationSlice> {
         let grant = self.grants.get(&id.allocation)?;
         let (slice, end) = grant.slices().nth(id.index as usize)?;
         Some(AllocationSlice { end, ..*slice })
     }
 
-    /// The slice that this one is a part of.
+    /// The slice that this one is a part of; `None` for a slice that is no part.
     pub fn whole(&self, id: SliceId) -> Option<SliceId> {
         let part_of = self.get(id.allocation)?.part_of.as_ref()?;
         let index = *part_of.slices.get(id.index as usize)?;
@@ -268,7 +270,7 @@ impl Grants {
         })
     }
 
-    /// The slices that are parts of this one.
+    /// The slices that are parts of a slice.
     pub fn parts(&self, id: SliceId) -> impl Iterator<Item = SliceId> {
         let parts = self.parts.get(&id.allocation).into_iter().flatten();
         parts.filter_map(move |part| {
@@ -281,7 +283,8 @@ impl Grants {
         })
     }
 
-    /// All slices that are parts of others, those of the allocation that was signed first first.
+    /// All slices that are parts, in the order in which their allocations were signed: if the whole is short, every
+    /// site serves the parts in the same order.
     pub fn all_parts(&self) -> Vec<SliceId> {
         let all = self.parts.values().flatten();
         let mut all: Vec<_> = all.map(|id| (self.grants[id].body.issued, *id)).collect();
@@ -293,7 +296,7 @@ impl Grants {
         slices.collect()
     }
 
-    /// The most of a slice that a site may have at a time.
+    /// The most rights of a slice that a site may have at a time; `u64::MAX` without a limit.
     pub fn at_most(&self, id: SliceId, site: SiteId) -> u64 {
         let grant = self.grants.get(&id.allocation);
         let most = grant.and_then(|grant| {
@@ -303,14 +306,14 @@ impl Grants {
         most.unwrap_or(u64::MAX)
     }
 
-    /// What a site holds of a slice to begin with; of a part, what it passes on if it can.
+    /// A site's initial rights to a slice; for a part, the rights that it passes on if it can.
     pub fn initial(&self, id: SliceId, site: SiteId) -> u64 {
         let grant = self.grants.get(&id.allocation);
         let initial = grant.and_then(|grant| grant.initial(id.index as usize, site));
         initial.unwrap_or(0)
     }
 
-    /// The sites that hold something of a slice to begin with.
+    /// The sites with initial rights to a slice, and how much each has.
     pub fn initial_sites(&self, id: SliceId) -> impl Iterator<Item = (SiteId, u64)> {
         let grant = self.grants.get(&id.allocation).into_iter();
         grant.flat_map(move |grant| {
@@ -319,7 +322,7 @@ impl Grants {
         })
     }
 
-    /// The slices of a path's own allocations, those that end first first.
+    /// The slices of a path's own allocations, sorted by their end. Rights that perish first are spent first.
     pub fn slices_of(&self, path: &AccountPath) -> Vec<(SliceId, AllocationSlice)> {
         let ids = self.paths.get(path).into_iter().flatten();
         let mut slices: Vec<_> = ids
@@ -341,7 +344,7 @@ impl Grants {
         slices
     }
 
-    /// Those of them that can be spent at `now`, the one that ends first first.
+    /// The slices of a path that can be spent at `now`, sorted by their end.
     pub fn live(&self, path: &AccountPath, now: WallTime) -> Vec<SliceId> {
         let slices = self.slices_of(path).into_iter();
         let live = slices.filter(|(_, slice)| {
@@ -350,20 +353,20 @@ impl Grants {
         live.map(|(id, _)| id).collect()
     }
 
-    /// Of these the slices of which a user may spend something.
+    /// The slices of [`Grants::live`] that `user` may spend.
     pub fn live_for(&self, path: &AccountPath, user: &AccountPath, now: WallTime) -> Vec<SliceId> {
         let mut live = self.live(path, now);
         live.retain(|id| self.admits(id.allocation, user));
         live
     }
 
-    /// The allocation of a path whose terms are those of the path: of those with something to come the one issued last.
+    /// The allocation whose terms apply to a path: the one issued last, of those with a slice that has not ended.
     pub fn terms(&self, path: &AccountPath, now: WallTime) -> Option<(AllocationId, &Allocation)> {
         self.current(path, now).next()
     }
 
-    /// The one by whose terms holds of a user are decided: of those with something to come that let him spend it the one
-    /// issued last. None where he may spend nothing of the path's.
+    /// The allocation by whose terms a user's holds are decided: the one issued last, of those that the user may
+    /// spend and that have a slice which has not ended. `None` if the user may spend nothing of the path.
     pub fn terms_for(
         &self,
         path: &AccountPath,
@@ -374,7 +377,7 @@ impl Grants {
         current.find(|(id, _)| self.admits(*id, user))
     }
 
-    /// The paths with credit that a user at `user` may spend, the deepest first: his own and those above him.
+    /// The paths with credit that a user may spend: the user's own path and its ancestors, the deepest first.
     pub fn accounts<'a>(
         &'a self,
         user: &'a AccountPath,
@@ -384,7 +387,7 @@ impl Grants {
         above.filter(move |path| self.terms_for(path, user, now).is_some())
     }
 
-    /// Whether an allocation lets somebody below its path spend it: everybody, where it names no members.
+    /// Whether a user below its path may spend an allocation: everyone may if it names no members.
     pub fn admits(&self, id: AllocationId, user: &AccountPath) -> bool {
         let is_member = |members: &BTreeSet<AccountPath>| {
             members.is_empty() || user.ancestors().any(|above| members.contains(&above))
@@ -392,8 +395,9 @@ impl Grants {
         self.get(id).is_some_and(|body| is_member(&body.members))
     }
 
-    /// Whether what one allocation of a path owes is settled by rights of another: by those of one that lets everybody spend
-    /// it who can make such debts. What has ended leaves debts of the path.
+    /// Whether debts of the allocation `owing` are settled by rights of the allocation `id` of the same path. They
+    /// are if every user who can make such debts may also spend `id`: otherwise members of one group would pay
+    /// another group's debts. Debts of an allocation that has ended are the whole path's.
     pub(crate) fn settles(&self, owing: AllocationId, id: AllocationId, now: WallTime) -> bool {
         let owing = &self.grants[&owing];
         let members = &owing.body.members;
@@ -402,27 +406,27 @@ impl Grants {
             || !members.is_empty() && members.iter().all(|member| self.admits(id, member))
     }
 
-    /// The allocations of a path with something to come, the one issued last first; where there are none, the one that was
-    /// issued last.
+    /// The allocations of a path with a slice that has not ended, the one issued last first. If there is none, the
+    /// one issued last, so that a path keeps its terms after its credit has ended.
     fn current(
         &self,
         path: &AccountPath,
         now: WallTime,
     ) -> impl Iterator<Item = (AllocationId, &Allocation)> {
         let ids = self.paths.get(path).into_iter().flatten();
-        let of = |id: &AllocationId| {
+        let rank = |id: &AllocationId| {
             let grant = &self.grants[id];
             let lives = grant.slices().any(|(_, end)| now < end);
             (lives, grant.body.issued, *id)
         };
-        let mut all: Vec<_> = ids.map(of).collect();
+        let mut all: Vec<_> = ids.map(rank).collect();
         all.sort_unstable_by(|a, b| b.cmp(a));
         let count = all.iter().filter(|(lives, ..)| *lives).count();
         let current = all.into_iter().take(count.max(1));
         current.map(|(.., id)| (id, &*self.grants[&id].body))
     }
 
-    /// Who may spend the credit of some allocations, by path; nobody is named where everybody there may.
+    /// The members that may spend some allocations, by path. An empty set means that everyone below the path may.
     pub fn members_of(
         &self,
         ids: impl IntoIterator<Item = AllocationId>,
@@ -442,9 +446,9 @@ impl Grants {
     }
 }
 
-/// So much of a slice; rounded up, as a split may give the remainder to any of its sites.
-fn share(slice: &AllocationSlice, of: Share) -> u64 {
-    let amount = u128::from(slice.amount.0) * u128::from(of.units());
+/// A share of a slice in core-milliseconds; rounded up, because a split may give the remainder to any of its sites.
+fn share(slice: &AllocationSlice, share: Share) -> u64 {
+    let amount = u128::from(slice.amount.0) * u128::from(share.units());
     u64::try_from(amount.div_ceil(u128::from(Share::ONE))).unwrap_or(u64::MAX)
 }
 

@@ -1,11 +1,11 @@
-//! The rights of one site in one VO: its own rows and jobs, and the rows of others as they were received.
+//! The rights of one site in one VO: its own rows and jobs, and the rows received from other sites.
 //!
-//! Its owner makes durable what a call has changed ([`Ledger::take_changes`]) before anybody hears of it.
+//! The caller makes the changes of a call durable ([`Ledger::take_changes`]) before anything about them is sent.
 //!
-//! Invariant: the site holds, sends and uses only what is left of its own rights, but for overdrafts, which are
-//! counted by themselves; it takes from another site only what that site's rows and those behind it account
-//! for, and what others have confirmed. A site that may have lost counters counts nothing until everybody has
-//! told it what he holds of it.
+//! Invariant: the site holds, sends and uses only what is left of its own rights; overdrafts are counted separately.
+//! It takes from another site only what that site's rows, and the rows of those that sent to it, account for, and
+//! what other members have confirmed. A site that may have lost counters counts nothing until every other member has
+//! sent it what it holds of this site.
 
 mod ask;
 mod claim;
@@ -36,33 +36,34 @@ pub use commit::Committed;
 pub use hold::HoldRequest;
 pub use trust::Offer;
 
-/// For so long a site that thawed by a charter that lists nobody else waits for a later one that does: whoever has lost
-/// his documents hands them in one after the other. Later a member that is new is one, and nobody waits for it.
+/// How long a site that thawed under a charter without other members stays ready to freeze again. A site that has
+/// lost its documents receives charters one after the other, and an early one may list only itself. After this time a
+/// new member is really new, and has nothing to give back.
 const ALONE: Millis = Millis::from_secs(60);
 
-/// What is to be made durable: rows and marks as they are now.
+/// Names of rows and marks that must be made durable as they are now.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Changes {
-    /// Rows of the site that have grown. They are published, too.
+    /// The site's own rows that have grown; they are also published.
     pub rows: BTreeSet<SliceId>,
     /// Jobs whose marks are new or changed.
     pub marks: BTreeSet<JobKey>,
-    /// Rights that went or came, in that order.
+    /// Transfers of rights, in the order in which they happened.
     pub transfers: Vec<Transfer>,
 }
 
-/// Rights that went to another site, came from it, or were passed on.
+/// A transfer of rights to or from another site, or to a part.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Transfer {
-    /// Of which slice.
+    /// The slice whose rights moved.
     pub slice: SliceId,
-    /// Sent to whom, taken from whom, or passed on to which part.
+    /// The counter that grew: `Sent`, `Taken` or `Passed`, with the other side.
     pub cell: Cell,
-    /// How much.
+    /// Core-milliseconds moved.
     pub amount: CoreMillis,
-    /// What the site had left of the slice before.
+    /// The site's spendable rights of the slice before.
     pub before: CoreMillis,
-    /// And afterwards.
+    /// The site's spendable rights of the slice after.
     pub after: CoreMillis,
 }
 
@@ -72,27 +73,29 @@ pub struct Ledger {
     me: SiteId,
     members: BTreeSet<SiteId>,
     grants: Grants,
-    /// By slice, then by site, all that was ever received; this site's own among them.
+    /// All received rows by slice and site, and this site's own.
     rows: BTreeMap<SliceId, BTreeMap<SiteId, Row>>,
-    /// The newest incarnation of each other site.
+    /// The newest incarnation of which a head of each site was received.
     newest: BTreeMap<SiteId, Incarnation>,
-    /// What each other site has sent this one of each slice, by the heads of its newest incarnation.
+    /// What each other site has sent this one of each slice, by the heads of its newest incarnation only: a site that
+    /// lost its store cannot know what earlier heads had sent.
     offers: BTreeMap<SiteId, BTreeMap<SliceId, u64>>,
-    /// How much of that may be taken: others hold it, too.
+    /// How much of that witnesses have confirmed, so that it may be taken.
     confirmed: BTreeMap<(SiteId, SliceId), u64>,
     marks: BTreeMap<JobKey, Mark>,
-    /// Jobs with open holds, by when these expire.
+    /// Jobs with open holds, by the time of their expiry.
     open: BTreeSet<(WallTime, JobKey)>,
-    /// What running jobs are promised beyond what they hold, by account.
+    /// What jobs beyond their quota may cost in addition to what they hold, by account: it counts towards the
+    /// overdraft.
     promised: BTreeMap<AccountPath, u64>,
     demand: BTreeMap<AccountPath, Demand>,
     /// Jobs that lack rights which the VO has.
     claims: BTreeMap<JobKey, OwnClaim>,
-    /// What is held for jobs that are not known any more: their marks were lost, their holds were published.
+    /// Holds of unknown jobs: the holds were published and came back from peers, the marks were lost.
     lost: BTreeMap<SliceId, u64>,
-    /// Sites that have contradicted themselves.
+    /// Sites with a proof of a fork.
     distrusted: BTreeSet<SiteId>,
-    /// Parts that are still to be passed on here; none where documents have changed since they were listed.
+    /// Parts to which this site still has to pass rights on; `None` if documents have changed since they were listed.
     due_parts: Option<Vec<SliceId>>,
     /// Slices that ended before this are forgotten.
     forgotten_before: WallTime,
@@ -105,7 +108,7 @@ pub struct Ledger {
 
 /// How it begins, and what its owner tells it.
 impl Ledger {
-    /// A site that has never counted anything, with the members of the VO as its charter lists them.
+    /// The ledger of a site that has never counted anything.
     pub fn new(me: SiteId, members: BTreeSet<SiteId>, grants: Grants) -> Self {
         Self::restore(
             me,
@@ -116,10 +119,10 @@ impl Ledger {
         )
     }
 
-    /// The site after a start, with what was durable of its own. Where that may be less than what it once
-    /// was, or its rights were frozen when it stopped ([`Ledger::is_frozen`], which is durable with the rest),
-    /// `is_intact` is false, and its rights are frozen until every other member has been heard
-    /// ([`Ledger::hear`]).
+    /// The ledger after a start, with the durable rows and marks of the site. `is_intact` is false if some may be
+    /// missing, or if the rights were frozen when the site stopped. Then the rights are frozen until every other
+    /// member has been heard ([`Ledger::hear`]): spending before could spend rights that were sent away under the
+    /// lost counters.
     pub fn restore(
         me: SiteId,
         members: BTreeSet<SiteId>,
@@ -160,7 +163,7 @@ impl Ledger {
         ledger
     }
 
-    /// The site.
+    /// The id of this site.
     pub fn me(&self) -> SiteId {
         self.me
     }
@@ -170,16 +173,17 @@ impl Ledger {
         &self.grants
     }
 
-    /// The allocations that are in force from now on. What others have said of slices that were not known was not
-    /// remembered: their heads are to be received again. Counters of slices that are not known any more stay.
+    /// Replaces the allocations in force. Rows of other sites for slices that were unknown were not kept, so the
+    /// caller must receive their heads again. Rows of slices that are now unknown stay.
     pub fn set_grants(&mut self, grants: Grants) {
         self.grants = grants;
         self.due_parts = None;
         self.take_sent();
     }
 
-    /// The members, by a new charter. Frozen rights thaw at the next [`Ledger::tick`]. Charters come one after the
-    /// other, and an old one may list nobody else: what thawed by such a one freezes again where the next lists others.
+    /// Sets the members of a new charter. Frozen rights may thaw at the next [`Ledger::tick`]. Charters arrive one
+    /// after the other, and an old one may list only this site: rights that thawed under it freeze again under one
+    /// with other members.
     pub fn set_members(&mut self, members: BTreeSet<SiteId>) {
         self.members = members;
         let has_others = self.others().next().is_some();
@@ -188,23 +192,23 @@ impl Ledger {
         }
     }
 
-    /// The other members that are still to be heard before frozen rights thaw.
+    /// The other members that must still be heard before frozen rights thaw; none if the rights are not frozen.
     pub fn unheard(&self) -> impl Iterator<Item = SiteId> + '_ {
         let heard = self.heard.iter();
         heard.flat_map(|heard| self.others().filter(|site| !heard.contains(site)))
     }
 
-    /// What has changed since this was last asked.
+    /// The changes since the last call, to be made durable before anything is sent.
     pub fn take_changes(&mut self) -> Changes {
         std::mem::take(&mut self.changes)
     }
 
-    /// A job's mark.
+    /// The mark of a job, if the job is known.
     pub fn mark(&self, job: &JobKey) -> Option<&Mark> {
         self.marks.get(job)
     }
 
-    /// The marks of jobs behind this one, in their order.
+    /// The marks of jobs after `job`, in the order of their keys; all for `None`.
     pub fn marks_after(&self, job: Option<&JobKey>) -> impl Iterator<Item = (&JobKey, &Mark)> {
         let from = job.map_or(Bound::Unbounded, Bound::Excluded);
         self.marks.range::<JobKey, _>((from, Bound::Unbounded))
@@ -215,12 +219,12 @@ impl Ledger {
         self.marks.iter()
     }
 
-    /// The newest incarnation of another site of which anything was received; 0 where nothing was.
+    /// The newest incarnation of which a head of `site` was received; 0 if none was.
     pub fn newest_of(&self, site: SiteId) -> Incarnation {
         self.newest.get(&site).copied().unwrap_or_default()
     }
 
-    /// This site's row for a slice.
+    /// This site's row for a slice, if it has ever counted anything of it.
     pub fn own_row(&self, id: SliceId) -> Option<&Row> {
         self.row_of(id, self.me)
     }
@@ -242,12 +246,12 @@ impl Ledger {
         rows.map(|(site, row)| (*site, row))
     }
 
-    /// Whether the site's rights are frozen, because it may have lost counters.
+    /// Whether the site's rights are frozen because it may have lost counters.
     pub fn is_frozen(&self) -> bool {
         self.heard.is_some()
     }
 
-    /// What the site could hold of a slice if it were live.
+    /// Core-milliseconds that the site could hold of a slice if the slice were live; 0 while frozen.
     pub fn spendable(&self, id: SliceId) -> u64 {
         match self.is_frozen() {
             true => 0,
@@ -255,30 +259,33 @@ impl Ledger {
         }
     }
 
-    /// What it could hold for an account now.
+    /// Core-milliseconds that the site could hold for an account now.
     pub fn spendable_of(&self, account: &AccountPath, now: WallTime) -> u64 {
         let live = self.grants.live(account, now).into_iter();
         live.fold(0, |sum, id| sum.saturating_add(self.spendable(id)))
     }
 
-    /// What it could hold of that for a user.
+    /// The part of [`Ledger::spendable_of`] that `user` may spend.
     pub fn spendable_for(&self, account: &AccountPath, user: &AccountPath, now: WallTime) -> u64 {
         let live = self.grants.live_for(account, user, now).into_iter();
         live.fold(0, |sum, id| sum.saturating_add(self.spendable(id)))
     }
 
-    /// Forgets rows of slices that ended before `before` and hold nothing for anybody, and marks of jobs that
-    /// have ended and would have expired before it: what the site's history has passed over. What is gone of the
-    /// site's own comes back.
+    /// Forgets rows of slices that ended before `before` and of which nothing is held or owed, and marks of ended
+    /// jobs that would have expired before it. Returns the site's own rows and marks that are gone, to be deleted
+    /// from the store.
     pub fn forget(&mut self, before: WallTime) -> Changes {
+        // Never earlier again: a forgotten row that a peer still has must not come back.
         self.forgotten_before = self.forgotten_before.max(before);
         let mut gone = Changes::default();
         let known = self.rows.keys().copied();
         let past: Vec<SliceId> = known.filter(|id| self.is_past(*id)).collect();
         for id in past {
             let rows = self.rows.remove(&id).unwrap_or_default();
-            self.offers.values_mut().for_each(|of| _ = of.remove(&id));
-            self.confirmed.retain(|(_, of), _| *of != id);
+            self.offers
+                .values_mut()
+                .for_each(|slices| _ = slices.remove(&id));
+            self.confirmed.retain(|(_, slice), _| *slice != id);
             gone.rows.extend(rows.contains_key(&self.me).then_some(id));
         }
         self.marks.retain(|job, mark| {
@@ -300,14 +307,14 @@ impl Ledger {
         members.filter(|site| *site != self.me)
     }
 
-    /// What is left of the site's rights by its own counters.
+    /// What is left of the site's rights by its own counters, even while frozen.
     fn left(&self, id: SliceId) -> u64 {
         let granted = self.granted(id, self.me);
         self.own_row(id)
             .map_or(granted, |row| row.spendable(granted))
     }
 
-    /// Whether a slice is forgotten: it ended long ago, and nothing of it or of its parts is held or owed here.
+    /// Whether a slice may be forgotten: it ended long ago, and nothing of it or of its parts is held or owed here.
     fn is_past(&self, id: SliceId) -> bool {
         let is_open = |id: SliceId| {
             let own = self.own_row(id);
@@ -316,10 +323,11 @@ impl Ledger {
         let slice = self.grants.slice(id);
         slice.is_some_and(|slice| slice.end < self.forgotten_before)
             && !is_open(id)
+            // A part's rights are justified by the row of the whole.
             && !self.grants.parts(id).any(is_open)
     }
 
-    /// Lets a counter of the site's own grow.
+    /// Raises a counter of this site's own row. The only place that writes one, so that no change is missed.
     fn add(&mut self, id: SliceId, cell: Cell, amount: u64) {
         if amount == 0 {
             return;
@@ -344,6 +352,7 @@ impl Ledger {
     }
 
     fn put_mark(&mut self, job: JobKey, mark: Mark) {
+        // The indexes by expiry and account are kept in step with the marks.
         if let Some(before) = self.marks.get(&job) {
             let promised = before.promised();
             if let Some(all) = self.promised.get_mut(&before.account) {

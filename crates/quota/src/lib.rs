@@ -1,12 +1,12 @@
-//! Quotas without a bank: how much a project may spend at most, on all sites of a VO together.
+//! Quotas without a bank: the most that a project may spend on all sites of a VO together.
 //!
-//! A signed allocation gives every site rights to begin with ([`Grants`]). A site spends its own rights only,
-//! and moves them to others by rows that it alone writes ([`Row`]); so it decides alone, cut off or not
-//! ([`Ledger`]). What a job holds and costs is in [`price`], what happens beyond the quota in [`decision`].
+//! A signed allocation gives each site initial rights ([`Grants`]). A site spends only its own rights and sends them
+//! to other sites by rows that it alone writes ([`Row`]), so it decides alone, even without a network ([`Ledger`]).
+//! [`price`] computes what a job holds and costs, [`decision`] what happens beyond the quota.
 //!
-//! Invariant: if every site keeps the rules, the sum of what is used is never above the sum of what is
-//! granted, in every state of every replica, whatever is lost, repeated, reordered or cut off. Of every slice,
-//! granted = used + held + spendable (perished, once the slice has ended) + on the way.
+//! Invariant: if every site keeps the rules, the sum of used rights never exceeds the sum of granted rights, in every
+//! state of every replica, whatever is lost, repeated, reordered or partitioned. For every slice, granted = used +
+//! held + spendable (perished, once the slice has ended) + in transit.
 //!
 //! Deliberately not here: heads, disks and clocks (`site`, `round`), and what a job is charged at the usual
 //! price (`fairshare`).

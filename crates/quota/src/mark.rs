@@ -1,7 +1,7 @@
-//! The mark of a job: what it holds or has cost, and how that was decided. And the answer that is made of it.
+//! The mark of a job: what it holds or has cost, and how that was decided; and the answer about the job.
 //!
-//! Invariant: a job's mark goes from held to one of its ends and stays there, so whatever is asked again gets
-//! the same answer and has no second effect.
+//! Invariant: a mark changes from held to one of the final states and stays there. So a repeated request gets the same
+//! answer and has no second effect.
 
 use fairmesh_model::{AccountPath, AllocationId, CoreMillis, Factor, WallTime};
 use serde::{Deserialize, Serialize};
@@ -12,9 +12,9 @@ use crate::price;
 /// An amount of one slice.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Part {
-    /// Which slice.
+    /// The slice whose rights they are.
     pub slice: SliceId,
-    /// How much of it.
+    /// Core-milliseconds of the slice.
     pub amount: CoreMillis,
 }
 
@@ -22,17 +22,17 @@ pub struct Part {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
-    /// It runs within the quota; what it may cost is held.
+    /// It runs within the quota; all that it may cost is held.
     Granted,
-    /// It runs beyond the quota; what there is, is held.
+    /// It runs beyond the quota; the rights that are left are held.
     OverQuota,
     /// It runs on machines that would stand idle; nothing is held.
     Idle,
     /// It runs because the site's owner exempts it; nothing is held and nothing charged to the quota.
     Exempt,
-    /// It had better wait: rights are on the way. Nothing is held, and nothing is remembered.
+    /// It should wait, because rights are in transit. Nothing is held, and nothing is remembered.
     Waiting,
-    /// It does not run. Nothing is remembered.
+    /// It must not run. Nothing is held, and nothing is remembered.
     Refused,
     /// The job has ended for the quota: its hold was committed, released, or has expired.
     Ended,
@@ -47,87 +47,87 @@ impl Verdict {
         )
     }
 
-    /// Whether it comes before those that run without being within their quota.
+    /// Whether the job is ranked before jobs beyond their quota.
     pub const fn is_within(self) -> bool {
         matches!(self, Self::Granted | Self::Exempt)
     }
 }
 
-/// Whose rule decided: of several that say something the owner's, then the allocation's, then the VO's.
+/// The source of the rule that decided, in the order in which the rules apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Decider {
-    /// The site's owner, about his own cluster.
+    /// The site's owner, who has the last word about the cluster.
     Owner,
-    /// This allocation.
+    /// The mode of this allocation.
     Allocation(AllocationId),
-    /// The VO's rule, which is strict.
+    /// The VO's default, which is strict.
     Vo,
 }
 
-/// Where a job stands.
+/// The state of a job in the quota.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum State {
     /// Its hold is open.
     Held,
-    /// It was charged.
+    /// It has ended and was charged.
     Committed,
-    /// It did not run.
+    /// It did not run, and its hold was freed.
     Released,
-    /// Nobody spoke of it for too long.
+    /// Its hold was freed because nothing was reported about it before [`Mark::until`].
     Expired,
 }
 
-/// A job.
+/// What a site remembers of a job.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mark {
-    /// Where it stands.
+    /// Whether its hold is open, or how it ended.
     pub state: State,
-    /// Whose credit it spends.
+    /// The account whose credit it spends.
     pub account: AccountPath,
-    /// Whose job it is; `None` of one that an earlier release wrote.
+    /// The job's user; `None` in marks that an earlier release wrote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub user: Option<AccountPath>,
-    /// When it first asked, or was charged without asking.
+    /// When it first asked for a hold, or was charged without one.
     #[serde(default)]
     pub at: WallTime,
-    /// How it was decided.
+    /// The decision about its hold.
     pub verdict: Verdict,
-    /// By whose rule; `None` of a job that ran without asking.
+    /// The source of that decision; `None` for a job that ran without a hold.
     pub by: Option<Decider>,
-    /// What it was to hold.
+    /// Core-milliseconds that it should hold; beyond the quota it holds less.
     pub amount: CoreMillis,
-    /// What it holds, by slice, in the order in which it is spent. Of a job that has ended: what is still to
-    /// be freed, because the site's counters are not to be trusted yet.
+    /// What it holds, by slice, in the order of spending. For an ended job: what must still be freed once the site's
+    /// rights thaw.
     pub parts: Vec<Part>,
-    /// Its price.
+    /// Its price, fixed when its hold was made.
     pub price: Factor,
     /// Of the price, what it is charged: less than all of it on machines that would stand idle.
     #[serde(default, skip_serializing_if = "is_all")]
     pub charged: Factor,
     /// When its hold expires.
     pub until: WallTime,
-    /// What it was charged, less what was given back, by slice.
+    /// What it was charged by slice, less corrections.
     pub used: Vec<Part>,
-    /// What it was charged beyond the rights there were, less what was given back.
+    /// What it was charged beyond the site's rights, less corrections.
     pub overdraft: Option<Part>,
-    /// What it is still to be charged, because the site's counters are not to be trusted yet.
+    /// What must still be charged once the site's rights thaw.
     pub pending: CoreMillis,
 }
 
 impl Mark {
-    /// Whether something is held for it, or still to be counted.
+    /// Whether rights are held for it, or something must still be freed or charged. Such a mark must not be forgotten.
     pub fn is_open(&self) -> bool {
         self.state == State::Held || !self.parts.is_empty() || self.pending.0 > 0
     }
 
-    /// What it costs, of what it would be charged at the usual price.
+    /// What it costs in core-milliseconds, for a charge at the usual price.
     pub fn cost(&self, charge: CoreMillis) -> CoreMillis {
         price::charge(charge, self.price, self.charged)
     }
 
-    /// What it was promised beyond what it holds.
+    /// Core-milliseconds that it may cost beyond what it holds.
     pub fn promised(&self) -> u64 {
         match (self.state, self.verdict) {
             (State::Held, Verdict::OverQuota) => self.amount.minus(sum(&self.parts)).0,
@@ -136,28 +136,28 @@ impl Mark {
     }
 }
 
-/// What a call about a job comes to.
+/// The answer to a request about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Answer {
-    /// What was decided.
+    /// Whether the job may run, and how.
     pub verdict: Verdict,
-    /// By whose rule, where one was asked.
+    /// The source of the decision; `None` for a job that ran without a hold.
     pub by: Option<Decider>,
-    /// Whose credit; `None` where no allocation covers the user.
+    /// The account whose credit the job spends; `None` if no allocation covers the user.
     pub account: Option<AccountPath>,
-    /// What the job holds.
+    /// The rights that the job holds.
     pub parts: Vec<Part>,
-    /// What it is short of.
+    /// Core-milliseconds that the job lacks.
     pub short: CoreMillis,
-    /// Its price.
+    /// The job's price.
     pub price: Factor,
-    /// For the user, where it does not run as he asked.
+    /// A text for the user if the job does not run as requested.
     pub message: Option<String>,
 }
 
 impl Answer {
-    /// The answer about a job that is known.
-    pub(crate) fn of(mark: &Mark) -> Self {
+    /// The answer about a known job, from its mark.
+    pub(crate) fn for_mark(mark: &Mark) -> Self {
         let is_held = mark.state == State::Held;
         Self {
             verdict: if is_held {
@@ -184,7 +184,7 @@ pub(crate) fn sum(parts: &[Part]) -> CoreMillis {
     parts.iter().map(|part| part.amount).sum()
 }
 
-/// The first parts that make up `amount`, the last of them cut, and what is left over of all.
+/// Splits parts into those that make up `amount` in order, the last one cut, and the rest.
 pub(crate) fn split(parts: &[Part], amount: u64) -> (Vec<Part>, Vec<Part>) {
     let mut left = amount;
     let (mut first, mut rest) = (Vec::new(), Vec::new());

@@ -1,24 +1,24 @@
-//! What a user reads whose job does not run: what is left, here and elsewhere, what the job needs, and when
-//! there will be more.
+//! The message for a user whose job does not run: what is left here and elsewhere, what the job needs, and when the
+//! next slice begins.
 
 use std::fmt::Write;
 
 use fairmesh_model::{AccountPath, CoreMillis, Millis};
 
-/// Core-milliseconds of a tenth of a core-hour.
+/// Core-milliseconds in a tenth of a core-hour, the precision of messages.
 const TENTH_MS: u64 = 360_000;
 
-/// What a message says.
+/// The content of the message; amounts in core-milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Shortage<'a> {
     pub(crate) account: &'a AccountPath,
-    /// Spendable here.
+    /// Spendable at this site.
     pub(crate) here: u128,
-    /// Spendable at all sites together, as far as is known, and on the way.
+    /// Spendable at all sites together and in transit, as far as is known.
     pub(crate) in_vo: u128,
     pub(crate) on_the_way: u128,
     pub(crate) needs: CoreMillis,
-    /// What the next slice grants, and when it begins.
+    /// The amount of the next slice, and in how long it begins; `None` if there is none.
     pub(crate) next: Option<(CoreMillis, Millis)>,
 }
 
@@ -35,7 +35,7 @@ impl Shortage<'_> {
             tenths(self.here / u128::from(TENTH_MS)),
             tenths(self.in_vo / u128::from(TENTH_MS)),
             tenths(self.on_the_way / u128::from(TENTH_MS)),
-            // Rounded up, so that nobody needs less than what there is and is refused.
+            // Rounded up, while the rest is rounded down: no message shows a job that needs less than is left.
             tenths(u128::from(self.needs.0.div_ceil(TENTH_MS))),
         );
         if self.in_vo >= u128::from(self.needs.0) {

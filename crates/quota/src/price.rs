@@ -1,8 +1,7 @@
-//! Prices: what a job's charge is multiplied by, what it holds, and what it costs.
+//! Prices: the factor on a job's charge, what the job holds, and what it costs.
 //!
-//! Invariant: a price is fixed for a job at its hold, so what it costs in the end depends on nothing but how
-//! long it ran. What is held is rounded up and what is charged is rounded down, so a job that runs as long as
-//! it asked to never costs more than it holds.
+//! Invariant: a job's price is fixed at its hold, so its cost depends only on how long it ran. Holds are rounded up and
+//! charges are rounded down, so a job that runs as long as requested never costs more than it holds.
 //! Deliberately not here: the charge itself (`fairmesh-fairshare`).
 //! Source: plug-in prices, fixed or following load, a fee for importance, cheap nights: Gardfjäll's thesis
 //! (Umeå University), sections 3.5 and 3.6.2. The formulas are our own.
@@ -13,17 +12,16 @@ mod posted;
 
 pub use posted::{Posted, Poster, Pricing, load};
 
-/// Minutes of a day.
+/// Minutes in a day.
 const DAY_MINUTES: u16 = 1_440;
 
-/// The highest price that a site's owner may ask where an allocation does not say.
+/// The highest price that a site's owner may ask if the allocation has no `price_max`: twice the usual one.
 const MOST: Factor = Factor::from_millionths(2_000_000);
 
-/// A new price by load comes so often at most.
+/// The shortest time between two prices by load, and the length of the mean that each is computed from.
 pub const LOAD_PRICE_EVERY: Millis = Millis::from_secs(900);
 
-/// What a job holds: what it would be charged if it ran as long as it asked to, × hold factor × price, rounded
-/// up.
+/// Core-milliseconds that a job holds: its charge for the whole requested time × hold factor × price, rounded up.
 pub fn hold(charge: CoreMillis, factor: Factor, price: Factor) -> CoreMillis {
     // Three factors of 64, 32 and 32 bits fit.
     let product =
@@ -33,7 +31,7 @@ pub fn hold(charge: CoreMillis, factor: Factor, price: Factor) -> CoreMillis {
     CoreMillis(u64::try_from(held).unwrap_or(u64::MAX))
 }
 
-/// What a job costs: its charge × price × the part of the price that it is charged, rounded down.
+/// Core-milliseconds that a job costs: its charge × price × the charged part of the price, rounded down.
 pub fn charge(charge: CoreMillis, price: Factor, part: Factor) -> CoreMillis {
     let product =
         u128::from(charge.0) * u128::from(price.millionths()) * u128::from(part.millionths());
@@ -42,8 +40,9 @@ pub fn charge(charge: CoreMillis, price: Factor, part: Factor) -> CoreMillis {
     CoreMillis(u64::try_from(cost).unwrap_or(u64::MAX))
 }
 
-/// A job's price, of what the owner asks: no more than the allocation lets him ask, with the allocation's fee for
-/// the job's importance, and not below `least` for want of importance.
+/// A job's price: the owner's price, at most the allocation's `price_max`, with the allocation's fee for the job's
+/// importance. Low importance does not lower it below `least`. The fee comes after the limit: it is the user's
+/// choice, not the owner's.
 pub fn of_job(asked: Factor, importance: Importance, terms: &Allocation, least: Factor) -> Factor {
     let most = terms.price_max.unwrap_or(MOST);
     let price = mutant!(PriceUnbounded, asked.min(most), asked);
@@ -54,8 +53,8 @@ pub fn of_job(asked: Factor, importance: Importance, terms: &Allocation, least: 
     )
 }
 
-/// The price with the fee for a job's importance: × (1 + fee × (importance − 100) / 100), never below `least`
-/// unless the price itself is.
+/// The price with the fee for a job's importance: × (1 + fee × (importance − 100) / 100), and at least the lower of
+/// `least` and the price.
 pub fn with_fee(price: Factor, importance: Importance, fee: Factor, least: Factor) -> Factor {
     let above = i128::from(importance.get()) - 100;
     let units = i128::from(Factor::UNITS);
@@ -65,16 +64,16 @@ pub fn with_fee(price: Factor, importance: Importance, fee: Factor, least: Facto
     from_millionths(with_fee.max(least))
 }
 
-/// A span of every week, in UTC, and its price.
+/// A weekly span in UTC, and its price.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Hours {
-    /// On which days, Monday first.
+    /// The days on which it begins, Monday first.
     pub days: [bool; 7],
-    /// From which minute of the day.
+    /// Its first minute of the day, 0 to 1,439.
     pub from_minute: u16,
-    /// Up to which minute, excluded. Not after `from_minute`: on into the next day.
+    /// The minute at which it ends, excluded; if not after `from_minute`, that of the next day.
     pub until_minute: u16,
-    /// The price.
+    /// The price in the span.
     pub price: Factor,
 }
 
@@ -94,14 +93,13 @@ impl Hours {
     }
 }
 
-/// The price by a calendar: of the first span that contains the moment; 1 where none does.
+/// The price by a calendar: that of the first span that contains `at`, or 1.
 pub fn by_calendar(calendar: &[Hours], at: WallTime) -> Factor {
     let span = calendar.iter().find(|span| span.contain(at));
     span.map_or(Factor::ONE, |span| span.price)
 }
 
-/// How a price follows load: base × (1 + gain × (load − usual)), between two limits, in steps of 5 % of the
-/// base.
+/// A price that follows load: base × (1 + gain × (load − usual)), between two limits, in steps of 5 % of the base.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LoadPrice {
     /// The price at the usual load.
@@ -110,9 +108,9 @@ pub struct LoadPrice {
     pub gain: Factor,
     /// The usual load.
     pub usual: Factor,
-    /// The lowest price.
+    /// The lowest price, whatever the load.
     pub least: Factor,
-    /// The highest price.
+    /// The highest price, whatever the load.
     pub most: Factor,
 }
 
@@ -129,14 +127,13 @@ impl Default for LoadPrice {
 }
 
 impl LoadPrice {
-    /// The price at a load: cores that are running and waited for, over the cores there are, as a mean of 15
-    /// minutes.
+    /// The price at a load: cores that run jobs or are waited for ÷ all cores, as a mean of 15 minutes.
     pub fn at(&self, load: Factor) -> Factor {
         let millionths = |factor: Factor| i128::from(factor.millionths());
         let units = i128::from(Factor::UNITS);
         let change = millionths(self.gain) * (millionths(load) - millionths(self.usual));
         let price = millionths(self.base) * (units * units + change) / (units * units);
-        // A price that moved with every job would be news all the time.
+        // In steps, because every new price is published to all members.
         let step = (millionths(self.base) / 20).max(1);
         let price = (price + step / 2).div_euclid(step) * step;
         let (least, most) = (millionths(self.least), millionths(self.most));

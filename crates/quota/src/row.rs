@@ -1,18 +1,17 @@
-//! A row: what one site says of its rights to one slice. It is the bounded counter.
+//! A row: the counters of one site for its rights to one slice. It is the bounded counter.
 //!
-//! A row is a set of counters that only grow and that only its site writes; two forms of it join by maximum,
-//! counter by counter, as vector clocks do. What a site holds back (`Held` less `Freed`) is two such counters,
-//! too, so that peers can give it back to a site that has lost its store.
+//! The counters only grow, and only their site writes them. Two forms of a row join by maximum, counter by counter,
+//! as vector clocks do. Holds are two counters as well (`Held` less `Freed`), so that peers can give them back to a
+//! site that has lost its store.
 //!
-//! A transfer is a counter in two rows: what its sender has `Sent`, and what its receiver has `Taken` of that.
-//! So a site's rights follow from its own row and the initial grant alone, and what is on the way is what is
-//! sent and not yet taken.
+//! A transfer is a counter in two rows: `Sent` in the sender's, `Taken` in the receiver's. So a site's rights follow
+//! from its own row and its initial grant alone. Rights in transit are those sent and not yet taken.
 //!
-//! What leaders pass on is a counter in the row of the whole: its site had rights of the whole, and has so many of the
-//! part instead ([`Cell::Passed`]). So a part has rights where, and only where, the whole has given them up.
+//! Rights that leaders pass on are a counter in the row of the whole: the site gives up rights of the whole and has
+//! as many of the part ([`Cell::Passed`]). So a part has rights exactly where the whole has given them up.
 //!
-//! Invariant: of bytes that are taken as a row, no counter is 0, nothing is given back that was not used,
-//! freed that was not held, or settled that was not owed.
+//! Invariant: in an accepted row no counter is 0, no more is returned than was used, no more freed than was held, and
+//! no more settled than was owed.
 
 use std::collections::BTreeMap;
 
@@ -22,41 +21,41 @@ use fairmesh_model::documents::PARTS_MAX;
 use fairmesh_model::{AllocationId, SiteId, mutant};
 use serde::{Deserialize, Serialize};
 
-/// Most sites that a site sends rights of one slice to, and as many that it takes them from. Bounds a row to
-/// what one part of a head holds; a site that lacks rights asks two at once.
+/// Most sites to which a site sends rights of one slice, and most from which it takes them. Bounds a row to the size
+/// of one part of a head. It is plenty: a site that lacks rights asks two sites at a time.
 pub const PARTNERS_MAX: usize = 512;
 
-/// Largest row in bytes: all its partners, and all parts.
+/// Largest row in bytes: with the most partners and parts.
 const BYTES_MAX: usize = 60 << 10;
 
-/// What is counted, core-milliseconds each.
+/// The counters of a row, in core-milliseconds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Cell {
-    /// Charged.
+    /// Charged to jobs, in total.
     #[serde(rename = "u")]
     Used,
-    /// Given back of that, by corrections.
+    /// The part of `Used` that corrections gave back.
     #[serde(rename = "b")]
     Returned,
-    /// Ever held for jobs.
+    /// Held for jobs, in total.
     #[serde(rename = "h")]
     Held,
-    /// No longer held.
+    /// The part of `Held` that is no longer held.
     #[serde(rename = "f")]
     Freed,
-    /// Charged beyond the rights that there were.
+    /// Charged beyond the site's rights, in total.
     #[serde(rename = "o")]
     Overdraft,
-    /// Of that, settled by rights that came later.
+    /// The part of `Overdraft` that later rights have paid.
     #[serde(rename = "p")]
     Settled,
-    /// Ever sent to this site.
+    /// Sent to this site, in total.
     #[serde(rename = "s")]
     Sent(SiteId),
-    /// Ever taken of what this site has sent.
+    /// Taken from what this site has sent, in total.
     #[serde(rename = "t")]
     Taken(SiteId),
-    /// Ever passed on to this part of the allocation.
+    /// Passed on to this part of the allocation, in total.
     #[serde(rename = "d")]
     Passed(AllocationId),
 }
@@ -65,30 +64,30 @@ pub enum Cell {
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Row(VClock<Cell>);
 
-/// Why bytes are no row. State is unchanged; the site that signed them is at fault.
+/// Why bytes are not a row. State is unchanged; the site that signed them is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RowError {
     /// Not canonical CBOR of the right shape and size.
     #[error("rights: {0}")]
     Encoding(#[from] CborError),
-    /// It contradicts itself.
+    /// Its counters contradict each other, or there are too many.
     #[error("rights: {0}")]
     Invalid(&'static str),
 }
 
 impl Row {
-    /// A counter.
+    /// The value of a counter, 0 if it was never raised.
     pub fn get(&self, cell: Cell) -> u64 {
         self.0.get(&cell)
     }
 
-    /// Lets a counter grow, up to what it can count.
+    /// Raises a counter, at most to `u64::MAX`.
     pub fn add(&mut self, cell: Cell, amount: u64) {
         let sum = self.get(cell).saturating_add(amount);
         self.0.apply(Dot::new(cell, sum));
     }
 
-    /// Takes the larger of each counter.
+    /// Joins another form of the row: the larger value of each counter.
     pub fn join(&mut self, other: Self) {
         if fairmesh_model::mutated!(RowsAddedUp) {
             other
@@ -104,45 +103,45 @@ impl Row {
         self.0.iter().map(|dot| (*dot.actor, dot.counter))
     }
 
-    /// Whether nothing was ever counted.
+    /// Whether all counters are 0.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// What is used and not given back.
+    /// Core-milliseconds used and not given back.
     pub fn used(&self) -> u64 {
         self.get(Cell::Used)
             .saturating_sub(self.get(Cell::Returned))
     }
 
-    /// What is held for jobs.
+    /// Core-milliseconds held for jobs now.
     pub fn held(&self) -> u64 {
         self.get(Cell::Held).saturating_sub(self.get(Cell::Freed))
     }
 
-    /// What is owed.
+    /// Core-milliseconds owed now: overdrawn and not settled.
     pub fn overdraft(&self) -> u64 {
         self.get(Cell::Overdraft)
             .saturating_sub(self.get(Cell::Settled))
     }
 
-    /// What was sent to all other sites.
+    /// The sum over all sites of what was sent.
     pub fn sent(&self) -> u128 {
         self.sum(|cell| matches!(cell, Cell::Sent(_)))
     }
 
-    /// What was taken from all other sites.
+    /// The sum over all sites of what was taken.
     pub fn taken(&self) -> u128 {
         self.sum(|cell| matches!(cell, Cell::Taken(_)))
     }
 
-    /// What was passed on to all parts of the allocation.
+    /// The sum over all parts of the allocation of what was passed on.
     pub fn passed(&self) -> u128 {
         self.sum(|cell| matches!(cell, Cell::Passed(_)))
     }
 
-    /// What is left to hold, send or use, where the site was `granted` so much to begin with. 0 where the row
-    /// says more than that allows.
+    /// Core-milliseconds left to hold, send or use, for a site with `granted` initial rights. 0 if a liar's row has
+    /// given away more than it had.
     pub fn spendable(&self, granted: u64) -> u64 {
         let has = u128::from(granted) + self.taken() + u128::from(self.get(Cell::Returned));
         let gone = mutant!(SentKept, self.sent(), 0) + u128::from(self.get(Cell::Used));
@@ -151,22 +150,23 @@ impl Row {
         u64::try_from(has.saturating_sub(gone + held)).unwrap_or(u64::MAX)
     }
 
-    /// The row as canonical CBOR.
+    /// The row as canonical CBOR, at most 60 KiB.
     pub fn to_bytes(&self) -> Vec<u8> {
         cbor::to_vec(&self.0.dots)
     }
 
-    /// Reads what [`Row::to_bytes`] has written.
+    /// Reads the bytes of [`Row::to_bytes`].
     ///
     /// # Errors
-    /// What no honest site signs.
+    /// Why no honest site would sign them.
     pub fn from_bytes(bytes: &[u8]) -> Result<Self, RowError> {
         let dots: BTreeMap<Cell, u64> = cbor::from_slice(bytes, BYTES_MAX)?;
+        // A counter of 0 is the same as none: it would be a second encoding of the row.
         if dots.values().any(|counter| *counter == 0) {
             return Err(RowError::Invalid("a counter of nothing"));
         }
         let row = Self(VClock { dots });
-        // The names of counters are read from bytes, too.
+        // Names can be encoded in several ways that decode to one counter, so the bytes are compared.
         if row.to_bytes() != bytes {
             return Err(RowError::Invalid("another form of it"));
         }
@@ -181,19 +181,20 @@ impl Row {
         {
             return Err(RowError::Invalid(what));
         }
-        let of = |kind: fn(Cell) -> bool| row.cells().filter(|(cell, _)| kind(*cell)).count();
-        let sent = of(|cell| matches!(cell, Cell::Sent(_)));
-        let taken = of(|cell| matches!(cell, Cell::Taken(_)));
+        let count = |kind: fn(Cell) -> bool| row.cells().filter(|(cell, _)| kind(*cell)).count();
+        let sent = count(|cell| matches!(cell, Cell::Sent(_)));
+        let taken = count(|cell| matches!(cell, Cell::Taken(_)));
         if sent.max(taken) > PARTNERS_MAX {
             return Err(RowError::Invalid("too many partners"));
         }
-        if of(|cell| matches!(cell, Cell::Passed(_))) > PARTS_MAX {
+        if count(|cell| matches!(cell, Cell::Passed(_))) > PARTS_MAX {
             return Err(RowError::Invalid("too many parts"));
         }
         Ok(row)
     }
 
-    /// Whether it may count a transfer in `cell`, or has too many partners, or parts, already.
+    /// Whether the row may count in `cell`: it does so already, or has room for one more partner or part. A site must
+    /// check this before it writes, because every member would refuse a larger row and with it the whole head.
     pub(crate) fn has_room_for(&self, cell: Cell) -> bool {
         let is_like = |other: &Cell| std::mem::discriminant(other) == std::mem::discriminant(&cell);
         let most = match cell {

@@ -1,37 +1,37 @@
-//! What an authority writes into an allocation: its amount cut into slices, and its split among sites.
+//! The contents of an allocation: an amount cut into slices, and a split among sites.
 //!
-//! Invariant: the parts of an amount are within one unit of each other (or of their weights) and sum up to it.
+//! Invariant: the parts of an amount differ by at most one unit (from each other, or from their exact weighted share)
+//! and sum up to the amount.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use fairmesh_model::{AllocationSlice, Charter, CoreMillis, Millis, SiteId, WallTime, mutant};
 
-/// From when to when an amount is granted, in how many slices, and how long what is left of one lives on.
+/// The period of a grant, its number of slices, and their grace period.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Period {
-    /// The first moment.
+    /// The beginning of the first slice.
     pub from: WallTime,
-    /// The first moment after it.
+    /// The end of the last slice without its grace, excluded.
     pub until: WallTime,
-    /// Slices, at least 1.
+    /// Number of slices; 0 counts as 1.
     pub slices: u32,
-    /// How long after its end a slice can still be spent.
+    /// Time after its end in which a slice can still be spent.
     pub grace: Millis,
 }
 
-/// Slice k can be spent in the k-th part of the period: use it or lose it.
+/// Slices for "use it or lose it": slice k can be spent in the k-th part of the period.
 pub fn windows(amount: CoreMillis, period: Period) -> Vec<AllocationSlice> {
     cut(amount, period, |k| border(period, k - 1))
 }
 
-/// Slice k can be spent from the beginning to the end of the k-th part: all may be spent early, and what is
-/// not spent in time goes.
+/// Slices that may be spent early: slice k can be spent from the beginning of the period to the end of the k-th part.
 pub fn expiring(amount: CoreMillis, period: Period) -> Vec<AllocationSlice> {
     cut(amount, period, |_| period.from)
 }
 
-/// Weights of a split by capacity: the cores of each member.
+/// Weights for a split by capacity: the number of cores of each member.
 pub fn by_capacity(charter: &Charter) -> BTreeMap<SiteId, u64> {
     let members = charter.sites.iter();
     members
@@ -39,19 +39,20 @@ pub fn by_capacity(charter: &Charter) -> BTreeMap<SiteId, u64> {
         .collect()
 }
 
-/// How an amount is divided by weights: whole units first, then one each to the largest remainders (of equal ones,
-/// to the lowest site). All of it goes to somebody where any weight is above 0. So large for any number of sites.
+/// A division of an amount by weights: whole units first, then one more unit for each of the largest remainders; of
+/// equal remainders the lowest site id wins. The whole amount is divided if any weight is above 0. Its size does not
+/// depend on the number of sites, so one can be kept for each slice.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Division {
     amount: u64,
     sum: u128,
-    /// The last that has a unit for its remainder.
+    /// The last site, in the order of remainders, that gets one more unit.
     last: Option<(Reverse<u128>, SiteId)>,
 }
 
 impl Division {
-    /// O(sites).
-    pub(crate) fn of(amount: u64, weights: &BTreeMap<SiteId, u64>) -> Self {
+    /// Divides `amount`, in O(sites).
+    pub(crate) fn new(amount: u64, weights: &BTreeMap<SiteId, u64>) -> Self {
         let sum = weights.values().map(|weight| u128::from(*weight)).sum();
         let mut division = Self {
             amount,
@@ -72,7 +73,7 @@ impl Division {
         division
     }
 
-    /// What a site of such a weight has of it.
+    /// The units of a site with `weight`, which must be its weight in the division.
     pub(crate) fn part(&self, site: SiteId, weight: u64) -> u64 {
         if self.sum == 0 {
             return 0;
@@ -91,9 +92,9 @@ impl Division {
     }
 }
 
-/// An amount divided by weights among all sites that have any: of nobody where there is none.
+/// Divides an amount by weights; empty if all weights are 0.
 pub fn divide(amount: u64, weights: &BTreeMap<SiteId, u64>) -> BTreeMap<SiteId, u64> {
-    let division = Division::of(amount, weights);
+    let division = Division::new(amount, weights);
     let part = |(site, weight): (&SiteId, &u64)| (*site, division.part(*site, *weight));
     let weights = weights.iter().filter(|_| division.sum > 0);
     weights.map(part).collect()

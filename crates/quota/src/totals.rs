@@ -1,8 +1,8 @@
-//! What became of a slice, as one site knows it.
+//! The totals of a slice, by the rows that one site has received.
 //!
-//! Invariant: where all rows are known, granted = used + held + spendable + perished + on the way + passed on. What is on
-//! the way here may have been taken there already, so a view that lags says too little or too much of it; what
-//! a site may spend never depends on that.
+//! Invariant: if all rows are up to date, granted = used + held + spendable + perished + in transit + passed on.
+//! Rights in transit in one row may be taken in a newer one, so an old view shows too few or too many of them. What a
+//! site may spend never depends on these totals.
 
 use fairmesh_model::{AccountPath, WallTime};
 
@@ -13,32 +13,32 @@ use crate::row::{Cell, Row};
 /// Core-milliseconds of a slice, or of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Totals {
-    /// What the authority granted; of a part, what was passed on to it.
+    /// Granted by the authority; for a part, what was passed on to it.
     pub granted: u128,
-    /// Passed on to parts of it.
+    /// Passed on to its parts.
     pub passed_on: u128,
-    /// Of a part: what its leaders want it to have and sites do not have left, until its slice ends.
+    /// For a part: what its split grants and sites could not pass on yet; 0 after its end.
     pub lacking: u128,
-    /// Charged, and not given back.
+    /// Charged to jobs and not given back.
     pub used: u128,
-    /// Held for jobs.
+    /// Held for running and accepted jobs.
     pub held: u128,
-    /// Left, at all sites; of slices that have begun and not ended.
+    /// Left at all sites, of slices that have begun and not ended.
     pub spendable: u128,
-    /// Of that, at this site.
+    /// The part of `spendable` at this site.
     pub here: u128,
-    /// Left, of slices that have not begun.
+    /// Left at all sites, of slices that have not begun.
     pub to_come: u128,
     /// Left when its slice ended.
     pub perished: u128,
-    /// Sent, and not taken yet.
+    /// Sent by one site and not yet taken by another.
     pub on_the_way: u128,
-    /// Charged beyond all this, and not settled.
+    /// Charged beyond the rights and not settled.
     pub overdraft: u128,
 }
 
 impl Totals {
-    /// The sums of both.
+    /// The sum of two totals, field by field.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -58,7 +58,7 @@ impl Totals {
 }
 
 impl Ledger {
-    /// What became of one slice.
+    /// The totals of one slice.
     pub fn slice_totals(&self, id: SliceId, now: WallTime) -> Totals {
         let Some(slice) = self.grants().slice(id) else {
             return Totals::default();
@@ -68,17 +68,18 @@ impl Ledger {
             ..Totals::default()
         };
         let empty = Row::default();
+        // Sites that have not published a row still have their initial rights.
         let initial = self.grants().initial_sites(id).map(|(site, _)| site);
         let mut sites: Vec<_> = self.rows(id).map(|(site, _)| site).chain(initial).collect();
         sites.sort_unstable();
         sites.dedup();
         let row = |site| self.row_of(id, site).unwrap_or(&empty);
-        let (mut left, mut of_sites) = (0, 0);
+        let (mut left, mut granted_to_sites) = (0, 0);
         for site in sites {
             let own = row(site);
             let granted = self.granted(id, site);
             let spendable = u128::from(own.spendable(granted));
-            of_sites += u128::from(granted);
+            granted_to_sites += u128::from(granted);
             totals.passed_on += own.passed();
             totals.used += u128::from(own.used());
             totals.held += u128::from(own.held());
@@ -96,10 +97,11 @@ impl Ledger {
             });
         }
         if self.grants().whole(id).is_some() {
-            let lacking = totals.granted.saturating_sub(of_sites);
+            let lacking = totals.granted.saturating_sub(granted_to_sites);
             totals.lacking = if now < slice.end { lacking } else { 0 };
-            totals.granted = of_sites;
+            totals.granted = granted_to_sites;
         }
+        // What is left is exactly one of the three, by the time.
         let of_time = match (now < slice.start, now < slice.end) {
             (true, _) => &mut totals.to_come,
             (_, true) => &mut totals.spendable,
@@ -112,19 +114,24 @@ impl Ledger {
         totals
     }
 
-    /// What became of all slices of a path.
+    /// The totals of all slices of a path.
     pub fn account_totals(&self, path: &AccountPath, now: WallTime) -> Totals {
         self.sum_up(now, path, |_| true)
     }
 
-    /// The same of those that a user may spend.
+    /// The totals of the slices of a path that a user may spend.
     pub fn totals_for(&self, path: &AccountPath, user: &AccountPath, now: WallTime) -> Totals {
         self.sum_up(now, path, |id| self.grants().admits(id.allocation, user))
     }
 
-    fn sum_up(&self, now: WallTime, path: &AccountPath, of: impl Fn(SliceId) -> bool) -> Totals {
+    fn sum_up(
+        &self,
+        now: WallTime,
+        path: &AccountPath,
+        counts: impl Fn(SliceId) -> bool,
+    ) -> Totals {
         let slices = self.grants().slices_of(path).into_iter();
-        let slices = slices.filter(|(id, _)| of(*id));
+        let slices = slices.filter(|(id, _)| counts(*id));
         let totals = slices.map(|(id, _)| self.slice_totals(id, now));
         totals.fold(Totals::default(), Totals::plus)
     }

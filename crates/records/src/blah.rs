@@ -29,7 +29,7 @@ pub const VALID_AFTER: Millis = Millis::from_secs(28 * 86_400);
 pub struct GridIdentity {
     /// When the job was handed to the batch system. BLAH writes UTC.
     pub time: WallTime,
-    /// Certificate subject.
+    /// Subject of the certificate, as the batch system logged it.
     pub subject: String,
     /// VOMS FQANs, the first being the primary one.
     pub fqans: Vec<String>,
@@ -118,7 +118,7 @@ pub struct GridIdentities {
 }
 
 impl GridIdentities {
-    /// Keeps one.
+    /// Adds an identity. Above [`IDENTITIES_MAX`] the oldest one goes.
     pub fn insert(&mut self, identity: GridIdentity) {
         let (job, time) = (identity.local_job.clone(), identity.time);
         self.by_age.insert((time, job.clone()));

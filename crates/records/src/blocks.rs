@@ -10,7 +10,6 @@ use crate::record::BatchRecord;
 
 /// What a line is to a record.
 pub(crate) enum Place {
-    /// Its first line.
     Begins,
     /// One of its lines; the first, where none has begun.
     Inside,

@@ -36,7 +36,7 @@ pub enum WallRule {
 pub struct ChargeRule {
     /// The states that are charged.
     pub states: BTreeSet<JobState>,
-    /// For how long.
+    /// How the wall-clock time is determined.
     pub wall: WallRule,
     /// CPUs of a job whose record names none; without it such a job is not charged.
     pub cpus_unless_stated: Option<u32>,
@@ -64,7 +64,7 @@ impl Default for ChargeRule {
 /// Why a well-formed record is not charged.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Skip {
-    /// It waits.
+    /// The job waits: nothing was used yet.
     #[error("it has not started")]
     NotStarted,
     /// It was cancelled while it waited.

@@ -28,9 +28,9 @@ pub enum Gap {
     /// The format demands a field that the record lacks.
     #[error("job `{job}`: the format demands {field}, which its record does not have")]
     Missing {
-        /// The job.
+        /// The job's id in the batch system.
         job: String,
-        /// The format's field.
+        /// Name of the missing field in the target format.
         field: &'static str,
     },
     /// The format knows ended jobs only.
@@ -39,9 +39,9 @@ pub enum Gap {
     /// A time that no calendar has.
     #[error("job `{job}`: {field} is beyond the year 9999")]
     Time {
-        /// The job.
+        /// The job's id in the batch system.
         job: String,
-        /// The format's field.
+        /// Name of the field in the target format.
         field: &'static str,
     },
     /// More rows than [`SUMMARIES_MAX`].

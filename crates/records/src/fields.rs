@@ -91,7 +91,6 @@ pub(crate) fn state(text: &str) -> Result<JobState, Reason> {
     JobState::parse(text).ok_or_else(|| Reason::UnknownState(crate::error::quoted(text)))
 }
 
-/// `code:signal`.
 pub(crate) fn exit(field: &str, text: &str) -> Result<Option<Exit>, Reason> {
     let Some(text) = given(text) else {
         return Ok(None);

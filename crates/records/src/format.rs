@@ -87,7 +87,7 @@ const NAMES: [(Format, &str); 20] = [
 ];
 
 impl Format {
-    /// Every format.
+    /// Every format, in the order of the enum.
     pub fn all() -> impl Iterator<Item = Self> {
         NAMES.iter().map(|(format, _)| *format)
     }

@@ -325,7 +325,6 @@ impl<F: ObjectFormat> Parser for Objects<F> {
     }
 }
 
-/// Text between records.
 fn report_stray(stray: &mut String, number: u64, found: &mut Found) {
     if !stray.is_empty() {
         let text = quoted(&std::mem::take(stray));

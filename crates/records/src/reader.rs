@@ -36,7 +36,7 @@ use crate::slurm;
 pub struct Cursor {
     /// Bytes (after decompression) that need not be read again.
     pub bytes: u64,
-    /// Lines within them.
+    /// Lines within the records that were read.
     pub lines: u64,
     /// The columns that the header line named.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -122,8 +122,8 @@ impl<R: BufRead> Records<R> {
         self.parser.header()
     }
 
-    /// What the last error (or with [`Self::keeping_all`], the last item) is about, as it was read: the whole record, with
-    /// the line that ends it. Empty where it was too long.
+    /// What the last error (or with [`Self::keeping_all`], the last item) is about, as it was read: the whole record,
+    /// with the line that ends it. Empty where it was too long.
     pub fn rejected(&self) -> &[u8] {
         self.rejected.last()
     }

@@ -40,7 +40,7 @@ pub struct BatchRecord {
     /// The job id as users see it, where it is not the key's: `4103947_7`, `12+1`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub label: Option<String>,
-    /// The job's name.
+    /// The job's name, chosen by its user.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
     /// Whose: local user, account or project, local group, Grid identity.
@@ -70,7 +70,7 @@ pub struct BatchRecord {
     /// From when on it could have started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub eligible: Option<WallTime>,
-    /// When it started.
+    /// When it started; `None` if it never ran.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub start: Option<WallTime>,
     /// When it ended; for a running job, when it is expected to.
@@ -117,7 +117,7 @@ pub struct BatchRecord {
     pub memory_kib_s: Option<u64>,
     /// In which state the record left it.
     pub state: JobState,
-    /// How it ended.
+    /// Exit code and signal, if the batch system reports them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub exit: Option<Exit>,
     /// The hosts it ran on, as the source lists them.
@@ -212,7 +212,8 @@ impl BatchRecord {
         })
     }
 
-    /// What a usage record says, which is less: no submission, and of its end only whether it came. Its key is taken as it is.
+    /// What a usage record says, which is less: no submission, and of its end only whether it came. Its key is taken
+    /// as it is.
     pub fn of_usage(usage: &UsageRecord) -> Self {
         let state = if usage.running {
             JobState::Running
@@ -275,8 +276,8 @@ impl BatchRecord {
         Ok(self)
     }
 
-    /// Counters of energy fail, and a job that seems to have burnt a power plant would pay for it: what no machine draws is
-    /// left out.
+    /// Counters of energy fail, and a job that seems to have burnt a power plant would pay for it: what no machine
+    /// draws is left out.
     fn check_energy(&mut self) {
         let seconds = self
             .held()

@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum JobState {
-    /// Waits.
+    /// Accepted, not started.
     Pending,
-    /// Runs.
+    /// Started, not ended.
     Running,
     /// Has started, and holds no cores at the moment.
     Suspended,
@@ -30,11 +30,11 @@ pub enum JobState {
     Resizing,
     /// Being signalled.
     Signaling,
-    /// Ended well.
+    /// Ended with exit code 0.
     Completed,
     /// Ended with an error.
     Failed,
-    /// Cancelled by somebody.
+    /// Cancelled by its user or an administrator.
     Cancelled,
     /// Ended by its time limit.
     Timeout,
@@ -98,7 +98,7 @@ const OTHER_NAMES: [(JobState, &str); 10] = [
 ];
 
 impl JobState {
-    /// Every state.
+    /// Every state, in the order of the enum.
     pub fn all() -> impl Iterator<Item = Self> {
         NAMES.iter().map(|(state, _, _)| *state)
     }
@@ -135,7 +135,7 @@ impl JobState {
         }
     }
 
-    /// Slurm's long name.
+    /// Slurm's long name of the state, in upper case.
     pub fn name(self) -> &'static str {
         let named = NAMES.iter().find(|(state, _, _)| *state == self);
         named.map_or("UNKNOWN", |(_, name, _)| name)

@@ -31,21 +31,21 @@ const DAY_MS: u64 = 86_400_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Dimension {
-    /// The UTC day.
+    /// By day in UTC.
     Day,
-    /// The local user.
+    /// By local user.
     User,
     /// The batch account or project.
     Account,
-    /// The local group.
+    /// By local group.
     Group,
-    /// The virtual organisation.
+    /// By virtual organisation.
     Vo,
     /// The state in which the job ended.
     State,
-    /// Queue or partition.
+    /// By queue or partition.
     Queue,
-    /// The cluster.
+    /// By cluster.
     Cluster,
 }
 
@@ -109,9 +109,9 @@ pub struct Job<'a> {
     pub state: JobState,
     /// When it was submitted.
     pub submit: Option<WallTime>,
-    /// When it started.
+    /// When it started; `None` if it never ran.
     pub start: Option<WallTime>,
-    /// When it ended.
+    /// When it ended; `None` while it runs.
     pub end: Option<WallTime>,
     /// How long it held its resources.
     pub held: Option<Millis>,
@@ -205,7 +205,7 @@ pub struct Totals {
 }
 
 impl Totals {
-    /// Both together.
+    /// The sum of both, field by field.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {
         Self {
@@ -305,12 +305,13 @@ impl Summary {
         self.whole
     }
 
-    /// The dimensions.
+    /// The dimensions of the summary's rows, in order.
     pub fn dimensions(&self) -> &[Dimension] {
         &self.by
     }
 
-    /// Each group's names, one for each dimension, and its sums, in the order of the names. A name that is not known is empty.
+    /// Each group's names, one for each dimension, and its sums, in the order of the names. A name that is not known
+    /// is empty.
     pub fn groups(&self) -> impl Iterator<Item = (&[String], &Totals)> {
         let groups = self.groups.iter();
         let mut groups: Vec<_> = groups

@@ -12,7 +12,6 @@ use jiff::civil::DateTime;
 use jiff::fmt::strtime::BrokenDownTime;
 use jiff::tz::{AmbiguousOffset, TimeZone};
 
-/// Bytes of `2024-12-21T17:58:09`.
 const LOCAL_TIME_BYTES: usize = 19;
 
 /// The time zone that a log's local times are in.
@@ -31,7 +30,7 @@ impl Zone {
         Self(zone)
     }
 
-    /// UTC.
+    /// The zone UTC, without daylight saving.
     pub const fn utc() -> Self {
         Self(TimeZone::UTC)
     }

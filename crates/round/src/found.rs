@@ -158,7 +158,8 @@ fn join(old: Option<Content>, current: Option<Content>) -> Found {
     let of_current = current.as_ref().and_then(lineage_of);
     // An old file of another lineage belongs to a store that was replaced; its counters are not this store's.
     let old = old.filter(|old| head_is_good(old));
-    if let Some(mut old) = old.filter(|old| of_current.is_none_or(|of| of == old.lineage)) {
+    if let Some(mut old) = old.filter(|old| of_current.is_none_or(|lineage| lineage == old.lineage))
+    {
         if old.end != End::Whole {
             found.damage = Some(damage_at(&JOURNAL_OLD, old.bad_at));
             // Rounds are missing between the two files, so a counter here may be older than one in the missing

@@ -228,7 +228,9 @@ fn frame_sum(number: u64, offset: u64, rows: &[u8]) -> [u8; SUM_BYTES] {
 fn parse_rows(mut rows: &[u8]) -> Option<Vec<Write>> {
     let mut writes = Vec::new();
     while let Some((table, rest)) = rows.split_first() {
-        let table = Table::ALL.into_iter().find(|of| *of as u8 == *table)?;
+        let table = Table::ALL
+            .into_iter()
+            .find(|known| *known as u8 == *table)?;
         let (key_bytes, rest) = rest.split_first_chunk()?;
         let (key, rest) = rest.split_at_checked(u16::from_be_bytes(*key_bytes).into())?;
         let (value, rest) = match rest.split_first()? {

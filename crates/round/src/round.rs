@@ -208,8 +208,8 @@ impl Round {
             Effect::Persist(writes) => Some(writes),
             _ => None,
         });
-        let of_jobs = persisted.flatten().filter(|of| of.table == Table::Jobs);
-        for write in of_jobs {
+        let job_rows = persisted.flatten().filter(|row| row.table == Table::Jobs);
+        for write in job_rows {
             if let Some(mark) = write.value.as_deref().and_then(JobMark::from_bytes) {
                 self.marks.insert(write.key.clone(), mark);
             }

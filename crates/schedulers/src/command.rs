@@ -31,17 +31,17 @@ pub enum CommandError {
     /// It is not installed, or not where `bin_dir` says.
     #[error("cannot run `{command}`: {why}; is it installed? {system}.bin_dir names its folder")]
     Missing {
-        /// The batch system.
+        /// Name of the batch system.
         system: &'static str,
-        /// The command.
+        /// The command with its arguments.
         command: String,
-        /// Why.
+        /// The system's error.
         why: io::Error,
     },
     /// It did not end in time and was killed.
     #[error("`{command}` did not end within {} s", most.as_secs())]
     Slow {
-        /// The command.
+        /// The command with its arguments.
         command: String,
         /// What it was given.
         most: Duration,
@@ -49,15 +49,15 @@ pub enum CommandError {
     /// It printed more than is read of it.
     #[error("`{command}` printed more than {} MiB", OUTPUT_BYTES_MAX >> 20)]
     TooMuch {
-        /// The command.
+        /// The command with its arguments.
         command: String,
     },
     /// It ended with an error: mostly that the batch system is away.
     #[error("`{command}` failed: {why}")]
     Failed {
-        /// The command.
+        /// The command with its arguments.
         command: String,
-        /// What it said.
+        /// What the command wrote about it.
         why: String,
     },
     /// Nothing can be drawn that users cannot know.

@@ -27,8 +27,9 @@ use crate::job::Job;
 use crate::plan::Update;
 use crate::{About, LoopSettings, Refusal, Scheduler, Settings, capacity};
 
-/// What HTCondor has to be told, so that nothing but factors orders submitters (its own count of their use stands still,
-/// and whoever has no factor yet is behind all others), and that users cannot edit what their jobs are charged for.
+/// What HTCondor has to be told, so that nothing but factors orders submitters (its own count of their use stands
+/// still, and whoever has no factor yet is behind all others), and that users cannot edit what their jobs are charged
+/// for.
 pub const WANTED: [(&str, &str); 9] = [
     ("PRIORITY_HALFLIFE", "1e15"),
     ("DEFAULT_PRIO_FACTOR", factor::WORST),
@@ -59,8 +60,8 @@ pub const WANTED: [(&str, &str); 9] = [
     ),
 ];
 
-/// Factors that are set at the same time: HTCondor has no call for more than one, and each is a process that waits for the
-/// negotiator most of its time.
+/// Factors that are set at the same time: HTCondor has no call for more than one, and each is a process that waits
+/// for the negotiator most of its time.
 const AT_ONCE: usize = 8;
 
 /// The least real priority, which is that of a submitter of whom HTCondor has not seen any use.
@@ -94,7 +95,7 @@ impl Settings for CondorSettings {
     }
 }
 
-/// One HTCondor.
+/// The commands of an HTCondor pool.
 #[derive(Debug, Clone)]
 pub struct Condor {
     /// How it is asked.

@@ -1,10 +1,10 @@
 //! A log that is followed while it grows and is rotated.
 //!
-//! Invariant: the reader returns a line once it is whole, and the position moves past it in the same step. If the log was
-//! renamed, or copied and emptied, the reader reads the rest of the old log, then all logs that were rotated since, then
-//! the new one. If the old log has gone without a copy, the reader reports the loss and continues with the others.
-//! Deliberately not here: storing the position after the node has acknowledged the records ([`crate::state`] writes the
-//! file, the caller decides when), parsing lines (`fairmesh-records`).
+//! Invariant: the reader returns a line once it is whole, and the position moves past it in the same step. If the log
+//! was renamed, or copied and emptied, the reader reads the rest of the old log, then all logs that were rotated
+//! since, then the new one. If the old log has gone without a copy, the reader reports the loss and continues with
+//! the others. Deliberately not here: storing the position after the node has acknowledged the records
+//! ([`crate::state`] writes the file, the caller decides when), parsing lines (`fairmesh-records`).
 
 mod folder;
 mod place;
@@ -26,10 +26,10 @@ pub const BATCH_RECORDS: usize = 5_000;
 /// Most that is read at once, in bytes, with the record that goes beyond it: records are held, and sent, as a whole.
 const PORTION_BYTES_MAX: u64 = 16 << 20;
 
-/// What was read.
+/// Records read from a file, and how far.
 #[derive(Default)]
 pub struct Portion {
-    /// The records.
+    /// The records, in the order of the file.
     pub records: Vec<BatchRecord>,
     /// For each, the usage record that it was read from, if it was one.
     pub usage: Vec<Option<UsageRecord>>,
@@ -37,9 +37,9 @@ pub struct Portion {
     pub bad: Vec<Bad>,
     /// The columns of the list that was read.
     pub columns: Option<String>,
-    /// Where reading started.
+    /// The position where reading started.
     pub start: FilePosition,
-    /// Where to continue.
+    /// The position from which the next round reads.
     pub next: FilePosition,
     /// Whether there may be more.
     pub more: bool,
@@ -58,7 +58,7 @@ impl Portion {
 pub struct Bad {
     /// Counted from 1, in the file that was read.
     pub line: u64,
-    /// Why.
+    /// Why it could not be parsed.
     pub why: String,
     /// The record as it was read.
     pub text: Vec<u8>,

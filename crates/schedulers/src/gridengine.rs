@@ -73,7 +73,7 @@ impl GridEngineSettings {
     }
 }
 
-/// One Grid Engine.
+/// The commands of a Grid Engine.
 #[derive(Debug, Clone)]
 pub struct GridEngine {
     /// How it is asked.

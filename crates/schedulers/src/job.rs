@@ -10,18 +10,18 @@ use fairmesh_records::{ChargeRule, JobState};
 /// What a job is doing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum State {
-    /// Waiting.
+    /// Accepted, not started.
     #[default]
     Pending,
     /// Running, or stopped with its resources held.
     Running,
     /// On its way out: its last word is not spoken.
     Leaving,
-    /// Ended.
+    /// Ended: it is reported no more.
     Ended,
 }
 
-/// One job.
+/// A job in a batch system's queue.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Job {
     /// The batch system's number.
@@ -64,9 +64,9 @@ pub struct Job {
     pub host: Option<String>,
     /// The account or project; none where none was given.
     pub account: Option<String>,
-    /// The user's group.
+    /// The user's primary group; `None` if the system does not know it.
     pub group: Option<String>,
-    /// The user.
+    /// The local user name.
     pub user: String,
     /// What it says of its importance.
     pub own: Own,

@@ -138,7 +138,7 @@ impl About {
 pub struct Refusal {
     /// Of which job; none where what was said names none.
     pub job: Option<u64>,
-    /// What was said.
+    /// The node's message.
     pub words: String,
     /// Whether that is only that the job has left the queue.
     pub is_gone: bool,
@@ -162,7 +162,7 @@ pub struct LoopSettings {
     pub rate: u32,
     /// Between two reports to the node.
     pub feed_interval: Millis,
-    /// The feed's cursor.
+    /// The file with the feed's cursor.
     pub state_file: PathBuf,
     /// Which jobs are charged.
     pub charge_rule: ChargeRule,

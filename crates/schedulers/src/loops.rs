@@ -36,12 +36,12 @@ const REMIND: Duration = Duration::from_secs(600);
 /// Of a list of complaints, those that are said one by one.
 const LINES_MAX: usize = 10;
 
-/// A loop.
+/// A loop with a batch system, as rounds.
 pub trait Rounds: Send + 'static {
     /// What it is called: `slurm sync`.
     fn name(&self) -> String;
 
-    /// Between two rounds.
+    /// The pause between two rounds.
     fn interval(&self) -> Duration;
 
     /// One round; says what it did.
@@ -65,7 +65,6 @@ pub struct LoopSet {
 }
 
 impl Default for LoopSet {
-    /// None.
     fn default() -> Self {
         Self {
             stop: watch::Sender::new(false),
@@ -82,7 +81,7 @@ impl LoopSet {
         self.loops.push(run);
     }
 
-    /// Ends the loops.
+    /// Signals all loops to end, and waits for them.
     pub async fn end(self) {
         self.stop.send_replace(true);
         for one in self.loops {
@@ -144,8 +143,8 @@ async fn run(mut rounds: impl Rounds, mut stop: watch::Receiver<bool>) {
     let _ = timeout(STOP_MAX, tell(&mut rounds)).await;
 }
 
-/// One round with its duration, during which the loop reports once an interval that it is alive, so two reports are never
-/// more than an interval apart; none where the round did not end in time after a request to stop.
+/// One round with its duration, during which the loop reports once an interval that it is alive, so two reports are
+/// never more than an interval apart; none where the round did not end in time after a request to stop.
 async fn one_round(
     rounds: &mut impl Rounds,
     mut stop: watch::Receiver<bool>,
@@ -166,7 +165,8 @@ async fn one_round(
     Some((done, began.elapsed()))
 }
 
-/// A round during which the node hears once an interval that the loop is alive: where, by what path, and what it reports.
+/// A round during which the node hears once an interval that the loop is alive: where, by what path, and what it
+/// reports.
 pub async fn alive<T>(
     (control, path, report): (&Control, &str, &LoopsReport),
     interval: Duration,
@@ -213,8 +213,8 @@ async fn tell(rounds: &mut impl Rounds) {
     send(control, &path, &report).await;
 }
 
-/// Sends a report; gives the state of the node's record log. That the node does not receive it changes nothing: counters
-/// continue, and the next report has them.
+/// Sends a report; gives the state of the node's record log. That the node does not receive it changes nothing:
+/// counters continue, and the next report has them.
 pub async fn send(control: &Control, path: &str, report: &LoopsReport) -> LogState {
     let body = serde_json::to_vec(report).unwrap_or_default();
     let heard = control.post(path, body);

@@ -1,14 +1,14 @@
-//! LSF (IBM Spectrum LSF): its waiting jobs by `bjobs -o`, system values of absolute priority scheduling by `bmod -aps`, and
-//! `lsb.acct`.
+//! LSF (IBM Spectrum LSF): its waiting jobs by `bjobs -o`, system values of absolute priority scheduling by `bmod
+//! -aps`, and `lsb.acct`.
 //!
-//! In a queue with `APS_PRIORITY` a job that has a *system* value goes before all that have none, and the higher value before
-//! the lower; only administrators set it (IBM Spectrum LSF 10.1, "Modify the system APS value"). A job's priority
-//! (`bmod -sp`) is its user's as well, and goes from 1 to `MAX_USER_PRIORITY`. The manuals do not say what holds a value:
-//! up to 2^24 any floating point does, so the range ends below.
+//! In a queue with `APS_PRIORITY` a job that has a *system* value goes before all that have none, and the higher
+//! value before the lower; only administrators set it (IBM Spectrum LSF 10.1, "Modify the system APS value"). A job's
+//! priority (`bmod -sp`) is its user's as well, and goes from 1 to `MAX_USER_PRIORITY`. The manuals do not say what
+//! holds a value: up to 2^24 any floating point does, so the range ends below.
 //!
-//! Not tried on a real LSF: commands and formats are those of IBM's manuals, 9.1 and 10.1. Invariant: a job that is held is
-//! never touched. Deliberately not here: running jobs as instalments, as `bjobs` prints no start to the second, by which
-//! `lsb.acct` tells runs apart; parts of resized jobs.
+//! Not tried on a real LSF: commands and formats are those of IBM's manuals, 9.1 and 10.1. Invariant: a job that is
+//! held is never touched. Deliberately not here: running jobs as instalments, as `bjobs` prints no start to the
+//! second, by which `lsb.acct` tells runs apart; parts of resized jobs.
 
 mod queue;
 
@@ -57,7 +57,7 @@ impl Settings for LsfSettings {
     }
 }
 
-/// One LSF.
+/// The commands of an LSF cluster.
 #[derive(Debug, Clone)]
 pub struct Lsf {
     /// How it is asked.

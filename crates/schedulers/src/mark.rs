@@ -14,7 +14,6 @@ use crate::command::CommandError;
 pub(crate) struct Mark(String);
 
 impl Mark {
-    /// Draws one.
     pub(crate) fn draw() -> Result<Self, CommandError> {
         let mut random = [0; 8];
         getrandom::fill(&mut random).map_err(|why| CommandError::NoRandomness(why.to_string()))?;
@@ -23,7 +22,6 @@ impl Mark {
         Ok(Self(format!("|{digits}|")))
     }
 
-    /// The mark.
     pub(crate) fn text(&self) -> &str {
         &self.0
     }

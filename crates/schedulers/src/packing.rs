@@ -18,9 +18,9 @@ pub enum Packing {
     Gzip,
     /// RFC 8878.
     Zstd,
-    /// As bzip2 writes.
+    /// The format of bzip2.
     Bzip2,
-    /// As xz writes.
+    /// The format of xz.
     Xz,
 }
 
@@ -39,7 +39,7 @@ impl Packing {
         })
     }
 
-    /// Its name.
+    /// The name of the format, as its program is called.
     pub const fn name(self) -> &'static str {
         match self {
             Self::Gzip => "gzip",

@@ -2,8 +2,8 @@
 //! `server_priv/accounting`.
 //!
 //! A job has one number that only operators may set: a resource of the type `long` with the flag `r`. The server's
-//! `job_sort_formula` is that resource alone, so the scheduler's order is that of the numbers, of which a `double` holds
-//! every one. A priority (`qalter -p`) has 2,048 values, and belongs to the job's user.
+//! `job_sort_formula` is that resource alone, so the scheduler's order is that of the numbers, of which a `double`
+//! holds every one. A priority (`qalter -p`) has 2,048 values, and belongs to the job's user.
 //!
 //! Not tried on a real PBS: commands and formats are those of OpenPBS' source, from 18.1 to 23.06 (`src/cmds/qstat.c`,
 //! `src/cmds/qalter.c`, `src/server/accounting.c`). Invariant: a job that is held, or on its way from one server to
@@ -86,7 +86,7 @@ impl PbsSettings {
     }
 }
 
-/// One PBS.
+/// The commands of a PBS server.
 #[derive(Debug, Clone)]
 pub struct Pbs {
     /// How it is asked.

@@ -87,7 +87,7 @@ impl SlurmSettings {
     }
 }
 
-/// One Slurm.
+/// The commands of a Slurm cluster.
 #[derive(Debug, Clone)]
 pub struct Slurm {
     /// How it is asked.
@@ -100,8 +100,8 @@ pub struct Slurm {
 
 impl Slurm {
     /// The Slurm of these settings. Times are asked for in seconds since 1970 and words in no language, so that what
-    /// comes back does not depend on the host; the operator's own habits would change the columns. The other clusters of
-    /// a federation have nodes of their own.
+    /// comes back does not depend on the host; the operator's own habits would change the columns. The other clusters
+    /// of a federation have nodes of their own.
     pub fn new(settings: SlurmSettings) -> Self {
         let set = |name, value: &str| (name, Some(value.to_owned()));
         let mut environment = vec![

@@ -29,7 +29,7 @@ const ROUNDS_TO_CHECK: u32 = 20;
 /// What a round did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Round {
-    /// Jobs that wait.
+    /// Number of waiting jobs.
     pub waiting: usize,
     /// Of these, jobs that are held: never touched.
     pub held: usize,
@@ -46,11 +46,11 @@ pub struct Round {
 /// The words of a job by which the node knows who pays for it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Person {
-    /// The user.
+    /// The local user name.
     pub user: String,
     /// The account or project.
     pub account: Option<String>,
-    /// The user's group.
+    /// The user's group, if known.
     pub group: Option<String>,
     /// The queue or partition.
     pub queue: Option<String>,

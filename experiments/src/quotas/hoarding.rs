@@ -107,7 +107,7 @@ fn run_case(&(kind, slices): &Case, year: Millis, extent: &Extent, seed: u64) ->
         cores: cores * SITES as u64,
         utilisation: Share::from_percent(GRANTED_PERCENT).expect("at most 100"),
     };
-    let all = u64::try_from(capacity.of(year)).expect("core-milliseconds of a year");
+    let all = u64::try_from(capacity.core_ms(year)).expect("core-milliseconds of a year");
     let amount = all / PROJECTS as u64;
     let period = Period {
         from: START,

@@ -68,10 +68,10 @@ use crate::users::Writer;
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
 
-/// Its port.
+/// The port in [`LISTEN_DEFAULT`].
 pub const PORT_DEFAULT: u16 = 7600;
 
-/// A valid configuration.
+/// A checked configuration: the layers below may rely on every value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Config {
     /// The file that it was read from.
@@ -82,7 +82,7 @@ pub struct Config {
     pub data_dir: PathBuf,
     /// The site's secret key.
     pub key_file: PathBuf,
-    /// Where to listen.
+    /// The addresses that the mesh listens on.
     pub listen: Vec<Multiaddr>,
     /// Peers to dial, and to believe to be peers before any charter says so.
     pub peers: Vec<Peer>,
@@ -122,7 +122,7 @@ pub struct Config {
     pub forward: Option<ForwardRules>,
     /// What the owner says of VOs' quotas.
     pub quotas: BTreeMap<VoId, OwnerQuota>,
-    /// How often.
+    /// The intervals of the site's periodic work.
     pub timing: Timing,
     /// How much of the jobs' own records is kept; `None` for nothing.
     pub records: Option<Keep>,
@@ -141,16 +141,16 @@ pub struct Config {
 /// A peer whose address the operator wrote down.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Peer {
-    /// Its identity.
+    /// The id of the peer, which is its public key.
     pub site: SiteId,
-    /// Where it is.
+    /// The address at which the peer is dialled.
     pub address: Multiaddr,
 }
 
 /// The share page and the metrics, on a TCP listener.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PageSettings {
-    /// Where it listens.
+    /// The address of the share page.
     pub listen: SocketAddr,
     /// Names that it is asked for by, beside addresses and `localhost`.
     pub hosts: Vec<String>,

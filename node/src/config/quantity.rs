@@ -98,13 +98,13 @@ impl Source<'_> {
         })
     }
 
-    /// A percentage.
+    /// Reads a percentage of 0 to 100; the error names the place of `key`.
     pub fn percent(&self, key: &str, raw: &RawPercent) -> Result<Share, FileError> {
         let help = "write a percentage without quotes, such as 12.5";
         self.number(key, raw, help, Share::parse_percent)
     }
 
-    /// A factor.
+    /// Reads a factor; the error names the place of `key`.
     pub fn factor(&self, key: &str, raw: &RawFactor) -> Result<Factor, FileError> {
         let help = "write a number without quotes, such as 1.25";
         self.number(key, raw, help, Factor::parse)
@@ -137,7 +137,7 @@ impl Source<'_> {
         })
     }
 
-    /// A moment.
+    /// Reads a date or a time in UTC; the error names the place of `key`.
     pub fn moment(&self, key: &str, raw: &RawMoment) -> Result<WallTime, FileError> {
         let text = match raw.get_ref() {
             toml::Value::Datetime(moment) => moment.to_string(),

@@ -20,7 +20,7 @@ const KEY_DIGITS: usize = 64;
 pub struct Source<'a> {
     /// The name, for errors.
     pub file: &'a str,
-    /// The text.
+    /// The whole content of the file.
     pub text: &'a str,
 }
 
@@ -39,11 +39,11 @@ pub(super) fn from_utf8(bytes: Vec<u8>, path: &Path) -> anyhow::Result<String> {
 /// Why a file was refused. Its author is at fault; nothing of it is in use.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileError {
-    /// `file:line:column`.
+    /// The place of the error, `file:line:column`.
     pub place: String,
     /// The key, where one is at fault.
     pub key: Option<String>,
-    /// What is wrong.
+    /// The problem in one sentence, without the place.
     pub problem: String,
     /// What to do, where that is not clear from the problem.
     pub help: Option<String>,
@@ -52,7 +52,7 @@ pub struct FileError {
 }
 
 impl Source<'_> {
-    /// Reads TOML.
+    /// Parses the text as TOML; unknown keys are errors.
     pub fn parse<T: DeserializeOwned>(&self) -> Result<T, FileError> {
         toml::from_str(self.text).map_err(|error| {
             if self.is_key() {

@@ -9,11 +9,11 @@ use fairmesh_model::{Millis, MonoTime, Now, WallTime};
 /// Where a node takes its time from. `mono` always runs at the machine's pace: timers and
 /// intervals are real. `wall` may run faster, and with it windows and jobs.
 pub trait Clock: Send + Sync + 'static {
-    /// The time.
+    /// The current monotonic and wall-clock time.
     fn now(&self) -> Now;
 }
 
-/// The machine's clock.
+/// The clocks of the operating system.
 #[derive(Debug)]
 pub struct SystemClock {
     started: Instant,

@@ -1,7 +1,7 @@
 //! The node's data folder: the driver writes to it, and others read marks of jobs there, beside the driver's task.
 //!
-//! Invariant: it is closed when the driver lets it go, whoever reads there. Whoever reads holds it for one mark at a time,
-//! so that a write waits for that at most.
+//! Invariant: it is closed when the driver lets it go, whoever reads there. Whoever reads holds it for one mark at a
+//! time, so that a write waits for that at most.
 
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -17,7 +17,6 @@ type Shared = Arc<RwLock<Option<DataDir>>>;
 /// The driver's hold of it.
 pub(super) struct Data(Shared);
 
-/// Reads marks there.
 #[derive(Clone)]
 pub(super) struct Stored(pub(super) Shared);
 
@@ -31,7 +30,6 @@ impl Data {
         Stored(self.0.clone())
     }
 
-    /// Reads there.
     pub(super) fn read<T>(&self, read: impl FnOnce(&DataDir) -> T) -> T {
         let data = self.0.read().unwrap_or_else(PoisonError::into_inner);
         read(data.as_ref().expect("open for as long as this is"))
@@ -42,7 +40,6 @@ impl Data {
         self.read(|data| data.store().expect("it was just opened").newest(held))
     }
 
-    /// Writes there.
     pub(super) fn write<T>(&self, write: impl FnOnce(&mut DataDir) -> T) -> T {
         let mut data = self.0.write().unwrap_or_else(PoisonError::into_inner);
         write(data.as_mut().expect("open for as long as this is"))

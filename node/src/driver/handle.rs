@@ -250,8 +250,8 @@ impl NodeHandle {
         self.ask_round(|site, _, now| question(site, now)).await
     }
 
-    /// Asks something of each of these, in questions of [`SLICE`]: what `question` is given ends when the time is over, and
-    /// the rest comes in the next one.
+    /// Asks something of each of these, in questions of [`SLICE`]: what `question` is given ends when the time is
+    /// over, and the rest comes in the next one.
     pub(crate) async fn ask_of_each<A: Send + 'static, T: Send + 'static>(
         &self,
         of: Vec<A>,
@@ -275,7 +275,7 @@ impl NodeHandle {
         Ok(answers)
     }
 
-    /// Takes another configuration.
+    /// Replaces the owner's configuration; the site applies it before the call returns.
     pub async fn reconfigure(&self, config: SiteConfig) -> Result<(), Gone> {
         self.send(Command::Reconfigure(Box::new(config))).await
     }
@@ -311,8 +311,8 @@ impl NodeHandle {
         self.view.borrow().clone()
     }
 
-    /// The last moment at which the site believed its clock and let go of what was too old; 0 before the first, which is
-    /// an hour behind the start at the earliest.
+    /// The last moment at which the site believed its clock and let go of what was too old; 0 before the first, which
+    /// is an hour behind the start at the earliest.
     pub fn believed(&self) -> watch::Receiver<WallTime> {
         self.believed.clone()
     }

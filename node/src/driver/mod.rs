@@ -81,11 +81,11 @@ pub(crate) enum Call {
 /// A head became durable at a node.
 #[derive(Debug, Clone, Copy)]
 pub struct Observation {
-    /// The node.
+    /// The site that observed it.
     pub node: SiteId,
     /// The head, and its number.
     pub head: (HeadId, fairmesh_model::Seq),
-    /// When.
+    /// The monotonic time at which the head was durable.
     pub at: Instant,
 }
 
@@ -178,8 +178,8 @@ impl Driver {
         }
     }
 
-    /// Takes in what has arrived and what waits behind it, until the round is full or has had its time; whoever waits for
-    /// the node's end, where it is to stop.
+    /// Takes in what has arrived and what waits behind it, until the round is full or has had its time; whoever waits
+    /// for the node's end, where it is to stop.
     fn take_round(
         &mut self,
         first: Arrived,

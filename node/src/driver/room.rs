@@ -50,7 +50,6 @@ pub struct Disk {
     pub days_left: Option<u64>,
 }
 
-/// What arrives.
 pub(super) type Arrivals<'a> = (
     &'a mut mpsc::Receiver<Command>,
     &'a mut mpsc::Receiver<NetworkEvent>,

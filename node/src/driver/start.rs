@@ -33,13 +33,13 @@ const TRY_EVERY: Duration = Duration::from_secs(1);
 
 /// What a node is started with.
 pub struct NodeOptions {
-    /// The owner's decisions.
+    /// The owner's configuration of the site.
     pub site: SiteConfig,
     /// The site's Ed25519 secret.
     pub secret: [u8; 32],
     /// The site whose data folder this one takes over: its key was replaced.
     pub takes_over: Option<SiteId>,
-    /// Addresses and limits.
+    /// Addresses, limits and timeouts of the mesh.
     pub network: NetworkConfig,
     /// Where the store is, and the files beside it that must survive its loss.
     pub data_dir: PathBuf,
@@ -51,7 +51,7 @@ pub struct NodeOptions {
     pub random: u64,
 }
 
-/// The node's task.
+/// The handle of the node's task. Its result is the error of the store that ended it, if any.
 pub type NodeTask = JoinHandle<Result<(), StoreError>>;
 
 /// A node that runs.

@@ -125,7 +125,6 @@ impl Log {
     }
 }
 
-/// The thread's state.
 struct LineWriter<W> {
     out: W,
     mark: &'static str,

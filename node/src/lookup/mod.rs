@@ -65,7 +65,7 @@ pub trait LookupSnapshot: Send + Sync + 'static {
     /// What the factors rest on. Its `generation` is filled in from [`LookupSnapshot::generation`].
     fn view(&self) -> View;
 
-    /// The share tree.
+    /// The tree of the view; `None` for a snapshot without one.
     fn tree(&self) -> Option<Arc<fairmesh_site::View>> {
         None
     }
@@ -129,10 +129,8 @@ enum End {
     /// What came is not the protocol.
     #[error("refused: {0}")]
     Refused(String),
-    /// The socket failed.
     #[error("{0}")]
     Io(std::io::Error),
-    /// The server stops.
     #[error("the node stops")]
     Stopped,
 }

@@ -20,7 +20,6 @@ use crate::network::peer_id_of;
 /// give no other way to the system's than their words.
 const NO_SUCH_FAMILY: &str = "(os error 97)";
 
-/// Where peers are.
 pub(crate) type Addresses = BTreeMap<SiteId, Vec<Multiaddr>>;
 
 /// The usable ones among the addresses that an operator or a charter gives for `site`.

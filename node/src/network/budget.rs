@@ -31,8 +31,8 @@ const BYTES: Pace = Pace {
     burst: 32 << 20,
 };
 
-/// Bytes a second of answers, unpacked: each is gathered, encoded and packed for the peer, at some 200 MiB a second. A newcomer
-/// reads twenty in a second, and may have a VO of twenty-five million cells at once.
+/// Bytes a second of answers, unpacked: each is gathered, encoded and packed for the peer, at some 200 MiB a second.
+/// A newcomer reads twenty in a second, and may have a VO of twenty-five million cells at once.
 const ANSWERS: Pace = Pace {
     per_s: 32 << 20,
     burst: 256 << 20,
@@ -45,8 +45,8 @@ const VIOLATIONS: Pace = Pace {
     burst: 60,
 };
 
-/// Streams that a peer does not end in time, in tenths: thirty at once, six in a minute. A link that breaks in the middle
-/// of answers leaves eight.
+/// Streams that a peer does not end in time, in tenths: thirty at once, six in a minute. A link that breaks in the
+/// middle of answers leaves eight.
 const SLOW: Pace = Pace {
     per_s: 1,
     burst: 300,
@@ -76,7 +76,7 @@ struct Pace {
 #[derive(Debug, Clone, Copy)]
 struct Bucket {
     pace: Pace,
-    /// In thousandths.
+    /// Used amount in thousandths, so that a bucket fills by less than one a millisecond.
     used: u64,
     at: Instant,
 }
@@ -99,7 +99,6 @@ pub(crate) enum Cost {
 /// What becomes of it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Charged {
-    /// There is room.
     Within,
     /// It is dropped: the peer has used up its budget of these.
     Throttled(&'static str),

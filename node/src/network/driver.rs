@@ -1,8 +1,8 @@
 //! The network task: owns the swarm, dials, publishes counters.
 //!
-//! Invariant: the loop never waits for its consumer or for a peer; every branch is a bounded piece
-//! of work. Commands are carried out in `commands`; what the swarm reports is handled in
-//! `swarm_events` and `protocol_events`; what to dial when is decided by `dialer`; what the consumer does not take in time waits in `outbox`.
+//! Invariant: the loop never waits for its consumer or for a peer; every branch is a bounded piece of work. Commands
+//! are carried out in `commands`; what the swarm reports is handled in `swarm_events` and `protocol_events`; what to
+//! dial when is decided by `dialer`; what the consumer does not take in time waits in `outbox`.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::{BuildHasher, RandomState};
@@ -37,14 +37,11 @@ use crate::network::{
 pub(crate) struct Link {
     /// Whether the peer has said anything: until then it may yet refuse us.
     pub(crate) heard: bool,
-    /// Every connection.
     pub(crate) connections: HashMap<ConnectionId, Connection>,
 }
 
-/// A connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    /// The other end.
     pub(crate) address: Multiaddr,
     /// Which start of the peer's node is there, once it has said.
     pub(crate) incarnation: Option<u64>,

@@ -28,7 +28,6 @@ impl MessageName {
         Some(Self(bytes.try_into().ok()?))
     }
 
-    /// Its bytes.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.0
     }
@@ -50,9 +49,9 @@ pub enum NetworkCommand {
     /// Takes part in a VO's gossip, or changes who belongs to it. Gossip of the topic goes to
     /// `members` and is taken from `members` only, whoever else is connected.
     Subscribe {
-        /// The VO.
+        /// The VO of the topic.
         topic: VoId,
-        /// Its member sites.
+        /// The sites whose messages of the topic are accepted.
         members: BTreeSet<SiteId>,
     },
     /// Leaves a VO's gossip.
@@ -60,42 +59,42 @@ pub enum NetworkCommand {
     /// Sends a message to the VO's members; with nobody there, does nothing. The topic must have
     /// been subscribed to. At most `GOSSIP_BYTES_MAX`.
     Publish {
-        /// The VO.
+        /// The VO of the topic.
         topic: VoId,
-        /// The message.
+        /// The encoded push, at most `PUSH_BYTES_MAX` bytes.
         bytes: Vec<u8>,
     },
     /// Asks a connected peer. At most `REQUEST_BYTES_MAX`.
     Request {
-        /// Whom to ask.
+        /// The peer to ask.
         to: SiteId,
         /// The caller's name for the request, given back in the response.
         id: u64,
-        /// The request.
+        /// The encoded request, at most `REQUEST_BYTES_MAX` bytes.
         bytes: Vec<u8>,
     },
     /// Answers a peer's request. At most `RESPONSE_BYTES_MAX`. Too late an answer is dropped.
     Respond {
-        /// Who asked.
+        /// The peer that sent the request.
         to: SiteId,
         /// The channel that came with the request.
         channel: u64,
-        /// The answer.
+        /// The encoded reply; a longer one than `RESPONSE_BYTES_MAX` is dropped.
         bytes: Vec<u8>,
     },
     /// Reports the verdict on a gossip message. A message without a verdict is not passed on.
     ReportValidation {
-        /// The message.
+        /// Identifies the message, from [`NetworkEvent`].
         message_id: MessageName,
         /// Who sent it to us.
         from: SiteId,
-        /// The verdict.
+        /// The consumer's verdict; only an accepted message is forwarded.
         verdict: Verdict,
     },
     /// Replaces the set of sites that this node must not be connected with, allowed or not; an
     /// empty set heals and redials at once. Cuts a mesh in two, in tests and demonstrations.
     Block(BTreeSet<SiteId>),
-    /// Ends the task.
+    /// Closes all connections and ends the network's task.
     Shutdown,
 }
 
@@ -112,27 +111,27 @@ pub enum NetworkEvent {
     Called(SiteId),
     /// A gossip message of a member of the topic, to be judged.
     Gossip {
-        /// The VO.
+        /// The VO of the topic.
         topic: VoId,
         /// Who passed it to us; not necessarily who wrote it.
         from: SiteId,
-        /// Its name.
+        /// Identifies the message for the verdict.
         message_id: MessageName,
-        /// The message.
+        /// The encoded push, not verified yet.
         bytes: Vec<u8>,
     },
-    /// A peer asks.
+    /// A peer has sent a request, which must be answered through its channel.
     Request {
-        /// Who asks.
+        /// The peer that sent the request.
         from: SiteId,
         /// To be given back in `Respond`.
         channel: u64,
-        /// The request.
+        /// The encoded request, not read yet.
         bytes: Vec<u8>,
     },
     /// What became of a request of ours.
     Response {
-        /// Whom we asked.
+        /// The peer that the request went to.
         from: SiteId,
         /// The caller's name for the request.
         id: u64,
@@ -155,7 +154,7 @@ pub enum RequestFailure {
     RequestTooLarge {
         /// Size of the request.
         bytes: usize,
-        /// The limit.
+        /// The limit in bytes.
         bytes_max: usize,
     },
     /// The peer announced an answer larger than `RESPONSE_BYTES_MAX`; it was not read. The peer is
@@ -164,7 +163,7 @@ pub enum RequestFailure {
     ResponseTooLarge {
         /// Size that the peer announced.
         bytes: usize,
-        /// The limit.
+        /// The limit in bytes.
         bytes_max: usize,
     },
     /// The peer took longer than the request timeout; it may have seen the request.

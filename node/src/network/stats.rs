@@ -54,7 +54,7 @@ pub struct PeerStats {
     pub met: Option<Met>,
     /// Connections with it: one, or two where both sides dialled at once.
     pub connections: u32,
-    /// Payload bytes received.
+    /// Bytes of messages, requests and replies from the peer, without framing.
     pub bytes_in: u64,
     /// Payload bytes sent, without gossip.
     pub bytes_out: u64,
@@ -62,7 +62,7 @@ pub struct PeerStats {
     pub round_trip: Option<Duration>,
     /// Requests of ours that failed.
     pub requests_failed: u64,
-    /// Dials that failed.
+    /// Dials to the peer that failed, since the start.
     pub dials_failed: u64,
     /// Those of them that failed before its last connection ended.
     pub dials_failed_before: u64,

@@ -178,8 +178,8 @@ impl MemberGossip {
         })
     }
 
-    /// The peer said who it is, or answered, on an open connection: so it has let us in there, and is pushed to on the first
-    /// such one.
+    /// The peer said who it is, or answered, on an open connection: so it has let us in there, and is pushed to on
+    /// the first such one.
     pub(crate) fn heard(&mut self, peer_id: PeerId, connection: ConnectionId) {
         let is_new = self.heard.insert((peer_id, connection));
         if let Some(heard_at) = self.without_line.get_mut(&peer_id) {
@@ -198,8 +198,9 @@ impl MemberGossip {
         });
     }
 
-    /// What was under way on the line is lost, perhaps a subscription, and of a peer that is connected gossipsub sends none
-    /// again: so other connections with it are to end, too. One that is new ends in [`MemberGossip::renew`].
+    /// What was under way on the line is lost, perhaps a subscription, and of a peer that is connected gossipsub
+    /// sends none again: so other connections with it are to end, too. One that is new ends in
+    /// [`MemberGossip::renew`].
     fn closed(&mut self, peer_id: PeerId, connection: ConnectionId, remaining: usize) {
         self.heard.remove(&(peer_id, connection));
         if self.lines.get(&peer_id) == Some(&connection) {
@@ -263,7 +264,6 @@ impl MemberGossip {
         changed.into_iter().collect()
     }
 
-    /// Leaves the topic.
     pub(crate) fn unsubscribe(&mut self, vo: VoId) {
         let topic = topic_of(vo);
         if self.vo_of(&topic.hash()) == Some(vo) {

@@ -29,7 +29,6 @@ const EARLIER_MAX: usize = 8;
 /// What becomes of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Admission {
-    /// It is kept.
     Keeps,
     /// It is closed: another machine has its turn.
     Waits,
@@ -74,7 +73,8 @@ impl Turns {
             (turn.address, turn.kept_until) = (address, None);
             return Admission::Keeps;
         }
-        // A node that ended has no connection any more: its next start takes its place at once, and is no second machine.
+        // A node that ended has no connection any more: its next start takes its place at once, and is no second
+        // machine.
         let is_held = is_held(turn.incarnation);
         let kept_until = turn.kept_until.or(is_held.then(|| turn.since + TURN));
         if kept_until.is_some_and(|until| now < until) {

@@ -18,7 +18,6 @@ use crate::words::explanation::{Whose, comparison_words, level_words, reason};
 /// Entries that are named before and behind one that competes with them.
 const RIVALS_MAX: usize = 6;
 
-/// The page.
 pub(super) fn page(
     data: &PageData,
     usage: &Usage,

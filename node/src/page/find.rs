@@ -12,7 +12,6 @@ use super::table;
 /// Entries that are shown.
 const FOUND_MAX: usize = 100;
 
-/// The page.
 pub(super) fn page(data: &PageData, sought: &str) -> Markup {
     let sought = fairmesh_model::clean(sought.trim());
     let wanted = sought.to_lowercase();

@@ -105,7 +105,6 @@ pub(super) fn csv_link(address: &str, what: &str) -> Markup {
     html! { p.csv { a href=(address) download { "CSV" span.hidden { " of " (what) } } } }
 }
 
-/// A day.
 pub(super) fn date(at: WallTime) -> String {
     timestamp(at).chars().take(10).collect()
 }

@@ -27,7 +27,6 @@ const WIDTH_MIN: f64 = 0.8;
 const NAMED: f64 = 4.0;
 const NAMED_EVERYWHERE: f64 = 20.0;
 
-/// What is drawn.
 struct Cell {
     x: f64,
     width: f64,

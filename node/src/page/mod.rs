@@ -50,7 +50,6 @@ use gather::Page;
 use page_data::PageData;
 use usage::EntryUsage;
 
-/// The style sheet.
 const STYLE: &str = include_str!("page.css");
 
 /// The mark in a browser's tab: two shares of a bar.
@@ -125,7 +124,6 @@ impl IntoResponse for Refused {
 
 type Answer = Result<Response, Refused>;
 
-/// All there is.
 fn router(page: Arc<Page>) -> Router {
     let text = |kind: &'static str, text: &'static str| {
         let headers = [

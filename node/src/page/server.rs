@@ -84,7 +84,6 @@ impl PageServer {
     }
 }
 
-/// Connections by address.
 #[derive(Debug, Default)]
 struct Held(Mutex<BTreeMap<IpAddr, usize>>);
 

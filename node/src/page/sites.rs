@@ -27,7 +27,7 @@ pub(super) struct Row {
     pub(super) why: Option<String>,
 }
 
-/// This site first.
+/// One row for each site, this site first.
 pub(super) fn rows(data: &PageData) -> Vec<Row> {
     let charters = data.said.documents.iter();
     let cores: BTreeMap<String, u32> = charters

@@ -23,7 +23,6 @@ pub(super) enum Sort {
     /// Who is served first.
     #[default]
     Rank,
-    /// By name.
     Name,
     /// Who should have the most.
     Target,

@@ -40,9 +40,7 @@ pub(super) struct Usage {
 /// What was used in a step of time, in core-milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Its first moment.
     pub(super) start: WallTime,
-    /// By the entry.
     pub(super) own: u64,
     /// By all of its parent.
     pub(super) parent: u64,

@@ -16,23 +16,23 @@ use super::{LogError, row, signed};
 pub struct Filter {
     /// There at or after.
     pub since: Option<WallTime>,
-    /// There before.
+    /// Only jobs that were there before this time; `None` for no limit.
     pub until: Option<WallTime>,
-    /// Local user.
+    /// Records of this local user only.
     pub user: Option<String>,
     /// Batch account or project.
     pub account: Option<String>,
-    /// Local group.
+    /// Records of this local group only.
     pub group: Option<String>,
-    /// VO, by alias.
+    /// Records of this VO only, by its alias here.
     pub vo: Option<String>,
     /// State, by Slurm's long name.
     pub state: Option<String>,
-    /// Queue or partition.
+    /// Records of this queue or partition only.
     pub queue: Option<String>,
-    /// Cluster.
+    /// Records of this cluster only.
     pub cluster: Option<String>,
-    /// Nothing but these.
+    /// What the reader may see; `None` for everything.
     pub only: Option<Only>,
     /// Jobs that were taken back: listed as such, and in no sums.
     pub corrected: HashSet<JobKey>,
@@ -41,7 +41,7 @@ pub struct Filter {
 /// What a reader is shown: his own jobs, and those of accounts.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Only {
-    /// The reader.
+    /// The reader's local user name: own records are visible.
     pub user: String,
     /// VOs, by alias, and paths in them; what lies below these, too.
     pub accounts: Vec<(Option<String>, AccountPath)>,

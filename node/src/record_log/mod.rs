@@ -63,7 +63,7 @@ impl Default for Keep {
 /// A record, and whom it was charged to.
 #[derive(Debug, Clone)]
 pub struct Entry {
-    /// The record.
+    /// The record as the batch system reported it.
     pub record: BatchRecord,
     /// The VO, by the owner's alias or else by its id; `None` for the site's own accounts.
     pub vo: Option<String>,
@@ -87,9 +87,9 @@ pub enum LogError {
     /// A file could not be set aside.
     #[error("{path}: {why}")]
     File {
-        /// Which.
+        /// The file that could not be moved.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         why: std::io::Error,
     },
     /// The thread that writes has ended.
@@ -141,9 +141,9 @@ pub struct RecordLog {
 }
 
 impl RecordLog {
-    /// Opens the log in the node's data folder, or begins one. A file that cannot be read is renamed
-    /// and said so; one that cannot be opened is tried again, and refuses records until then. How old records are goes by
-    /// what the site has `believed` the time to be. Blocks on the disk.
+    /// Opens the log in the node's data folder, or begins one. A file that cannot be read is renamed and said so; one
+    /// that cannot be opened is tried again, and refuses records until then. How old records are goes by what the
+    /// site has `believed` the time to be. Blocks on the disk.
     ///
     /// # Errors
     /// If there is no thread for it.
@@ -205,7 +205,8 @@ impl RecordLog {
         *self.stats.borrow()
     }
 
-    /// How far it has come, for the cursors of feeds. It has no id while it is not open, or if an earlier release began it.
+    /// How far it has come, for the cursors of feeds. It has no id while it is not open, or if an earlier release
+    /// began it.
     pub fn state(&self) -> LogState {
         self.state.borrow().clone()
     }

@@ -12,11 +12,11 @@ use super::{LogError, row, signed};
 /// A record, and what the log says of whom it is charged to.
 #[derive(Debug, Clone)]
 pub struct Logged {
-    /// The record.
+    /// The record as the batch system reported it.
     pub record: BatchRecord,
     /// The VO, as in [`Entry`](super::Entry).
     pub vo: Option<String>,
-    /// The account's path.
+    /// The path of the charged account; `None` if no rule matched.
     pub path: Option<String>,
     /// Whether the record is the batch system's own.
     pub full: bool,
@@ -29,8 +29,9 @@ pub struct Place {
     id: i64,
 }
 
-/// Records behind a place, `most` of them, of jobs that ended at or after `since` (or began then, if they have not ended),
-/// and where they end; fewer than `most` where there are no more. Those of a later release are left out. Blocks on the disk.
+/// Records behind a place, `most` of them, of jobs that ended at or after `since` (or began then, if they have not
+/// ended), and where they end; fewer than `most` where there are no more. Those of a later release are left out.
+/// Blocks on the disk.
 ///
 /// # Errors
 /// If the log cannot be read.

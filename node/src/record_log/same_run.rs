@@ -28,7 +28,7 @@ pub struct Run<'a> {
     pub key: &'a mut JobKey,
     /// The job as the source wrote it, if that is not the key's.
     pub label: Option<&'a str>,
-    /// When it began.
+    /// The beginning of the run.
     pub start: WallTime,
     /// When it ended, if it has.
     pub end: Option<WallTime>,

@@ -56,7 +56,6 @@ impl<P: Fn() -> ProjectionName> Refresh<P> {
         }
     }
 
-    /// The first one.
     pub(super) async fn first(&mut self) -> Result<Arc<Served>, Gone> {
         self.next(None).await
     }

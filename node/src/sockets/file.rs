@@ -33,9 +33,9 @@ pub enum BindError {
     /// The file system refused.
     #[error("{path}: {source}")]
     Io {
-        /// The socket.
+        /// The path of the socket.
         path: PathBuf,
-        /// Why.
+        /// The system's error.
         source: io::Error,
     },
 }

@@ -34,10 +34,8 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// What connections come from.
 pub(crate) trait Accepts {
-    /// A connection.
     type Connection;
 
-    /// The next one.
     fn next(&mut self) -> impl Future<Output = io::Result<Self::Connection>> + Send;
 }
 

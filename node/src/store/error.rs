@@ -23,15 +23,15 @@ pub enum StoreError {
         doing: &'static str,
         /// To which file or folder.
         path: PathBuf,
-        /// Why it failed.
+        /// The system's error.
         source: io::Error,
     },
     /// The engine refused. Nothing was acknowledged.
     #[error("the store in {path} failed: {source}")]
     Engine {
-        /// The folder.
+        /// The data folder.
         path: PathBuf,
-        /// Why.
+        /// The error of the store's engine.
         source: sled::Error,
     },
     /// An earlier write failed, so what is in memory may be ahead of the disk. Nothing is taken
@@ -47,9 +47,9 @@ pub enum StoreError {
         Hex(key)
     )]
     Damaged {
-        /// Where.
+        /// The table of the bad row.
         table: Table,
-        /// Which.
+        /// The key of the bad row.
         key: Vec<u8>,
     },
     /// What was read from a copy, because the disk could not be written, can be written now.

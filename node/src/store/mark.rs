@@ -21,7 +21,6 @@ const MARK_KEY: &[u8] = b"mark";
 
 const MARK_BYTES: usize = 16;
 
-/// The file, open.
 #[derive(Debug)]
 pub(super) struct Mark {
     file: File,

@@ -49,7 +49,6 @@ pub struct Recovery {
     pub damage: Option<String>,
 }
 
-/// An open folder.
 pub(super) struct Opened {
     pub(super) tree: sled::Db,
     pub(super) mark: Mark,

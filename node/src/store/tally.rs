@@ -22,11 +22,10 @@ use super::record::{
 /// The key of the tally; no table has this byte.
 pub(super) const TALLY_KEY: [u8; 1] = [0];
 
-/// Records by table.
 pub(super) type Counts = BTreeMap<u8, usize>;
 
-/// Number of the newest batch, the sum of the checksums, and the number of the newest change with marks of jobs (`jobs`; 0
-/// if there was none).
+/// Number of the newest batch, the sum of the checksums, and the number of the newest change with marks of jobs
+/// (`jobs`; 0 if there was none).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(super) struct Tally {
     pub(super) number: u64,
@@ -35,7 +34,8 @@ pub(super) struct Tally {
 }
 
 impl Tally {
-    /// The tally that the store itself tells, if its records come to that sum, and how many records there are in each table.
+    /// The tally that the store itself tells, if its records come to that sum, and how many records there are in each
+    /// table.
     pub(super) fn check(tree: &sled::Db) -> sled::Result<Result<(Self, Counts), String>> {
         let told = tree.get(TALLY_KEY)?;
         let told = told.map_or(Some(Self::default()), |told| Self::parse(&told));
@@ -56,9 +56,9 @@ impl Tally {
         })
     }
 
-    /// Turns `writes` into the batch `number`, with the new tally and the number of the change of marks that belongs to
-    /// it; a later write to a key replaces an earlier. What an earlier release has stored elsewhere is moved with the number
-    /// that there is.
+    /// Turns `writes` into the batch `number`, with the new tally and the number of the change of marks that belongs
+    /// to it; a later write to a key replaces an earlier. What an earlier release has stored elsewhere is moved with
+    /// the number that there is.
     pub(super) fn batch<'a>(
         &mut self,
         tree: &sled::Db,

@@ -1,7 +1,7 @@
 //! The words of `fairmesh explain`: where jobs count and why they stand there.
 //!
-//! Invariant: what a group has used is said of the group. A user is named as the one who used it only where the entry is
-//! the user's own. Deliberately not here: what Slurm's queue says of a job.
+//! Invariant: what a group has used is said of the group. A user is named as the one who used it only where the entry
+//! is the user's own. Deliberately not here: what Slurm's queue says of a job.
 
 use std::io::{self, Write};
 
@@ -23,7 +23,7 @@ const ON_TARGET: f64 = 0.005;
 pub enum Whose<'a> {
     /// To the user of this name, who counts there.
     Yours(&'a str),
-    /// To somebody else.
+    /// For another reader: the user of this name counts there.
     Of(&'a str),
     /// As an entry of the tree.
     Nobody,
@@ -86,8 +86,8 @@ pub fn place_sentence(body: &ExplainBody, whose: Whose<'_>) -> String {
     )
 }
 
-/// Why a user has this place. The highest level that is not on target decides, unless the projection compares all levels
-/// at once.
+/// Why a user has this place. The highest level that is not on target decides, unless the projection compares all
+/// levels at once.
 pub fn reason(body: &ExplainBody, whose: Whose<'_>) -> String {
     if body.projection == ProjectionName::OF_PRODUCTS {
         return format!(

@@ -1,8 +1,8 @@
 //! `fairmesh report --follow` as a loop: what the node hears of its rounds, as of those of a feed.
 //!
-//! Invariant: the node hears a running follower at least once in [`INTERVAL`], and hears of its end if a service manager
-//! ends it. A follower that a person ends, or that never completed a round, is withdrawn: the node expects nothing of it.
-//! Deliberately not here: reading, and the cursor (`follow`).
+//! Invariant: the node hears a running follower at least once in [`INTERVAL`], and hears of its end if a service
+//! manager ends it. A follower that a person ends, or that never completed a round, is withdrawn: the node expects
+//! nothing of it. Deliberately not here: reading, and the cursor (`follow`).
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -96,7 +96,6 @@ impl Reporting {
         }
     }
 
-    /// Reports the end.
     pub(super) async fn end(&mut self, is_by_hand: bool) {
         let rounds = &mut self.follower.rounds;
         rounds.is_stopped = true;

@@ -1,11 +1,11 @@
 //! The records that could not be counted, kept whole so that they can be corrected and reported again.
 //!
-//! The file begins with the options to read it with, and the header line of a list; before each record stands where it
-//! was and why it was refused, behind `#` ([`Kept`](super::kept::Kept) reads it again). It is made with the first record,
-//! for nobody else to read: it has lines of all users. Without `--rejects-to` it is `<file>.rejects`, beside the file or,
-//! where that folder is not ours to write, in the current one; standard input has none, and neither has a dry run. It is
-//! made through no link that lies there. A file of rejects is replaced by what is still refused of it, when all of it was
-//! read.
+//! The file begins with the options to read it with, and the header line of a list; before each record stands where
+//! it was and why it was refused, behind `#` ([`Kept`](super::kept::Kept) reads it again). It is made with the first
+//! record, for nobody else to read: it has lines of all users. Without `--rejects-to` it is `<file>.rejects`, beside
+//! the file or, where that folder is not ours to write, in the current one; standard input has none, and neither has
+//! a dry run. It is made through no link that lies there. A file of rejects is replaced by what is still refused of
+//! it, when all of it was read.
 //!
 //! Invariant: that rejects cannot be kept is said once, and never stops the rest.
 
@@ -27,13 +27,13 @@ pub(super) struct Rejects {
     file: Option<File>,
     /// The file that a new one is to replace, as it was before it was read.
     replaced: Option<(PathBuf, Metadata)>,
-    /// That one.
+    /// The file for rejected records, until its final name is given to it.
     new: Option<NamedTempFile>,
     /// What the records that were kept last are to be read with.
     section: String,
     /// Which file was appended to last, and how long it was then.
     appended: Option<(u64, u64)>,
-    /// Where they are.
+    /// The path of the file with rejected records; `None` if none was rejected.
     pub(super) path: Option<PathBuf>,
     /// Whether any of the file that is read now is there.
     pub(super) has_some: bool,

@@ -68,7 +68,7 @@ fn read<'a>(text: &'a str) -> Knobs<'a> {
     lines.filter_map(knob).collect()
 }
 
-/// A group's quota.
+/// A group's quota as the pool's configuration gives it; `None` without one.
 fn quota(knobs: &Knobs<'_>, name: &str, file: &str) -> anyhow::Result<Option<Amount>> {
     let knob = |prefix: &str| knobs.get(&format!("{prefix}_{name}").to_lowercase());
     let wrong = |line: usize, text: &str, what: &str| {

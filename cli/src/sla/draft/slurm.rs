@@ -1,8 +1,8 @@
 //! Drafts from what a Slurm is configured to do.
 //!
-//! An account's fairshare is a target among its siblings, and its GrpTRES a limit in CPUs. Where an account may not use
-//! every partition, the CPUs of those that it may use are a limit, too; machines that are in two of them count twice, so
-//! that it is never too low.
+//! An account's fairshare is a target among its siblings, and its GrpTRES a limit in CPUs. Where an account may not
+//! use every partition, the CPUs of those that it may use are a limit, too; machines that are in two of them count
+//! twice, so that it is never too low.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,7 +31,7 @@ pub(super) struct Account {
 pub(super) struct Partition {
     name: String,
     cpus: u64,
-    /// `None`: all accounts.
+    /// Accounts that may use the partition; `None` for all.
     allowed: Option<BTreeSet<String>>,
     denied: BTreeSet<String>,
 }

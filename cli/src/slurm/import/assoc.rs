@@ -37,7 +37,6 @@ pub(super) enum Fairshare {
 pub(super) struct Assoc<'a> {
     /// Its line in the list, from 1.
     pub(super) line: usize,
-    /// The account.
     pub(super) account: Cow<'a, str>,
     /// The account above an account; empty for the root and for users.
     pub(super) parent: Cow<'a, str>,
@@ -45,7 +44,6 @@ pub(super) struct Assoc<'a> {
     pub(super) user: Option<Cow<'a, str>>,
     /// The partition whose jobs of this user it is for; `None` for all others.
     pub(super) partition: Option<Cow<'a, str>>,
-    /// Its weight.
     pub(super) fairshare: Fairshare,
 }
 

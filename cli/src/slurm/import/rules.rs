@@ -16,11 +16,8 @@ use super::tree::Place;
 /// One `[[identity]]`: what is not given holds for all.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub(super) struct Rule<'a> {
-    /// The user.
     pub(super) user: Option<&'a str>,
-    /// The account.
     pub(super) account: Option<&'a str>,
-    /// The partition.
     pub(super) partition: Option<&'a str>,
     /// The path, or a template of it.
     pub(super) path: &'a str,
@@ -121,8 +118,9 @@ impl<'a> Narrowness<'a> {
     }
 }
 
-/// One rule for a partition in an account, and its exceptions; `None` where these are no fewer than the partition's users.
-/// The rule takes users who have no association for the partition, too, so each of those needs one that takes them back.
+/// One rule for a partition in an account, and its exceptions; `None` where these are no fewer than the partition's
+/// users. The rule takes users who have no association for the partition, too, so each of those needs one that takes
+/// them back.
 fn of_partition<'a>(
     places: &[&'a Place<'a>],
     plain: &[&'a Place<'a>],

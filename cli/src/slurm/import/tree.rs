@@ -2,9 +2,9 @@
 //!
 //! Fair Tree compares an association with the children of the nearest account above it whose `Fairshare` is a number
 //! (`fs_assoc_ptr` in Slurm's `assoc_mgr.c`). So an account with `parent` has no entry, and what is in it stands one
-//! level higher, with its own weight. A user with `parent` has an infinite level fairshare (`fair_tree.c`): such users go
-//! before all of that level that used something, and tie with those that used nothing. They have one entry together,
-//! whose period never begins: what they use counts for the account and never for this entry.
+//! level higher, with its own weight. A user with `parent` has an infinite level fairshare (`fair_tree.c`): such
+//! users go before all of that level that used something, and tie with those that used nothing. They have one entry
+//! together, whose period never begins: what they use counts for the account and never for this entry.
 //!
 //! Invariant: no two associations have one entry, apart from users with `parent` in one level; weights are as Slurm has
 //! them. Nothing here is worse than n log n. Deliberately not here: rules and text.
@@ -31,24 +31,19 @@ pub(super) enum Weight {
 /// Entries, and where jobs count.
 #[derive(Debug, Default)]
 pub(super) struct Tree<'a> {
-    /// Weights by path.
     pub(super) entries: BTreeMap<String, Weight>,
     /// Ascending by account, user and partition.
     pub(super) places: Vec<Place<'a>>,
-    /// What to report.
     pub(super) notes: Notes<'a>,
 }
 
 /// Where the jobs of one association count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Place<'a> {
-    /// The account.
     pub(super) account: &'a str,
-    /// The user.
     pub(super) user: &'a str,
     /// The partition, if it is for one.
     pub(super) partition: Option<&'a str>,
-    /// The entry.
     pub(super) path: String,
     /// The same with `{account}` and `{user}` wherever these words give the names.
     pub(super) template: String,

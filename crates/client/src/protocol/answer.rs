@@ -112,14 +112,14 @@ impl From<&ProtocolError> for Status {
 /// Factors, row by row, and the view that they rest on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Answer<'a> {
-    /// The view.
+    /// Generation, age and freshness of the view that the factors are from.
     pub view: View,
     factors: &'a [u8],
     handles: Option<&'a [u8]>,
 }
 
 impl<'a> Answer<'a> {
-    /// How many rows.
+    /// Number of rows.
     pub const fn len(&self) -> usize {
         self.factors.len() / 4
     }

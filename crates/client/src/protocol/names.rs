@@ -13,8 +13,8 @@ use super::{LOOKUP_BATCH_MAX, ProtocolError};
 
 const PATH_MASK: u8 = 16;
 
-/// Bit and place of each name in a row, lowest first: user, account, group, subject, queue, quality of service. A queue or
-/// a quality of service alone is nobody.
+/// Bit and place of each name in a row, lowest first: user, account, group, subject, queue, quality of service. A
+/// queue or a quality of service alone is nobody.
 const NAME_BITS: [u8; 6] = [1, 2, 4, 8, 32, 64];
 
 /// The names of which one is given at least.
@@ -169,7 +169,7 @@ impl<'a> NameBlock<'a> {
 pub struct Row<'a>(&'a [u8]);
 
 impl<'a> Row<'a> {
-    /// The bytes.
+    /// The encoded row, as it is in the frame.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.0
     }

@@ -12,33 +12,33 @@ use super::{LOOKUP_BATCH_MAX, NameBlock, PROTOCOL_VERSION, ProtocolError};
 /// What the client wants beside the view.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Want {
-    /// Factors.
+    /// A factor for each account.
     Factors,
     /// Factors, and the handles to ask by from now on.
     FactorsAndHandles,
 }
 
-/// A decoded request.
+/// A decoded request; it borrows from the frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Request<'a> {
     /// Chosen by the client.
     pub id: u64,
-    /// What it wants.
+    /// What each row of the answer contains.
     pub want: Want,
-    /// For whom.
+    /// The accounts asked about, in the order of the answer.
     pub accounts: Accounts<'a>,
 }
 
 /// The rows of a request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Accounts<'a> {
-    /// By name.
+    /// Accounts by their names, resolved for each request.
     Names(NameBlock<'a>),
-    /// By handle.
+    /// Accounts by handles of an earlier answer, without a look-up by name.
     Handles {
         /// The generation that the handles are of.
         generation: u64,
-        /// The handles.
+        /// The handles, four bytes each.
         handles: HandleColumn<'a>,
     },
 }
@@ -59,7 +59,7 @@ impl<'a> HandleColumn<'a> {
         }
     }
 
-    /// The handles.
+    /// The handles in the order of the request.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = u32> + use<'a> {
         self.0.chunks_exact(4).map(u32_of)
     }

@@ -17,7 +17,7 @@ const QUOTED_CHARS_MAX: usize = 40;
 #[derive(Debug, thiserror::Error)]
 #[error("line {line}: {kind}")]
 pub struct SwfError {
-    /// Counted from 1.
+    /// Line number in the file, from 1.
     pub line: u64,
     /// What is wrong with it.
     pub kind: SwfErrorKind,
@@ -39,7 +39,7 @@ pub enum SwfErrorKind {
     /// A value that is no number, or not one of the kind that the column holds.
     #[error("column {column} ({name}): {problem}: `{text}`", name = SWF_COLUMN_NAMES[*column - 1])]
     BadValue {
-        /// Counted from 1.
+        /// Column number, from 1.
         column: usize,
         /// What is wrong with it.
         problem: &'static str,

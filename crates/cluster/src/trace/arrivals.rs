@@ -18,7 +18,6 @@ use crate::workload::Arrival;
 #[derive(Debug, Clone)]
 pub struct TraceArrivals<'a> {
     trace: &'a Trace,
-    /// By node.
     cores: Vec<u32>,
     leaves: BTreeMap<AccountKey, usize>,
     /// Index of the next job.

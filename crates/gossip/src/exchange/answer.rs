@@ -21,7 +21,7 @@ type ProofTag = (SiteId, Tag);
 /// The proofs as a pull lists them.
 pub(super) fn proof_tags(proofs: &BTreeMap<SiteId, (ByteBuf, ByteBuf)>) -> Vec<ProofTag> {
     let tag = |(site, pair): (&SiteId, &(ByteBuf, ByteBuf))| {
-        (*site, Tag::of(ContentHash::of(&cbor::to_vec(pair))))
+        (*site, Tag::from_hash(ContentHash::of(&cbor::to_vec(pair))))
     };
     proofs.iter().map(tag).collect()
 }
@@ -222,7 +222,7 @@ fn former_vo<V: Shared>(vos: &BTreeMap<VoId, V>, vo: VoId, peer: SiteId) -> Opti
 fn summary_for_former(held: &impl Shared, theirs: &Summary) -> Summary {
     let hashes: Vec<ContentHash> = held.charters().into_iter().map(|(hash, _)| hash).collect();
     Summary {
-        documents: Tag::of(ContentHash::of(&cbor::to_vec(&hashes))),
+        documents: Tag::from_hash(ContentHash::of(&cbor::to_vec(&hashes))),
         heads: theirs.heads,
     }
 }

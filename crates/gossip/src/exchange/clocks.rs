@@ -51,7 +51,7 @@ impl Clocks {
     }
 
     /// A connected peer's clock at `now`.
-    pub(super) fn of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
+    pub(super) fn clock_of(&self, peer: SiteId, now: MonoTime) -> Option<WallTime> {
         Some(at(*self.0.get(&peer)?, now))
     }
 }

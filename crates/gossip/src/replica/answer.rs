@@ -29,7 +29,7 @@ impl Replica {
                 let known = theirs.get(&(site, body.incarnation)).copied();
                 // At equal seq another tag means a fork: the peer gets our head, so that it can prove the fork.
                 let is_behind = known.is_none_or(|(seq, tag)| {
-                    let forks = seq == body.seq && tag != Tag::of(head.hash());
+                    let forks = seq == body.seq && tag != Tag::from_hash(head.hash());
                     seq < body.seq || (forks && !mutated!(ForksUntold))
                 });
                 let is_old = held.heads.iter().next_back() != Some(head);
@@ -90,7 +90,7 @@ impl Replica {
         let is_untold = |held: &SiteState| held.needs_manifest && !mutated!(UntoldAsKnown);
         let untold = self.sites.iter().filter(|(_, held)| is_untold(held));
         for (site, _) in untold {
-            vector.retain(|(of, _), _| of != site);
+            vector.retain(|(member, _), _| member != site);
         }
         vector
     }
@@ -113,7 +113,7 @@ impl Replica {
             match held.and_then(|held| held.heads.get(*incarnation)) {
                 Some(head) => {
                     let held = head.body().seq;
-                    held < *seq || (held == *seq && Tag::of(head.hash()) != *tag)
+                    held < *seq || (held == *seq && Tag::from_hash(head.hash()) != *tag)
                 }
                 None => !self.has_covered(*site, *incarnation, *seq),
             }
@@ -131,7 +131,7 @@ impl Replica {
         };
         let names = |head: &Arc<Verified<Head>>| {
             let mut covers = head.body().covers.iter();
-            covers.any(|(of, until)| *of == incarnation && *until >= seq)
+            covers.any(|(earlier, until)| *earlier == incarnation && *until >= seq)
         };
         // A full set drops lower incarnations: pulling such a head again and again would bring nothing.
         let lowest = held.heads.iter().next().map(|head| head.body().incarnation);
@@ -145,9 +145,9 @@ impl Replica {
 fn is_overtaken(held: &SiteState, theirs: &Vector, site: SiteId, incarnation: Incarnation) -> bool {
     let later = theirs
         .range((site, incarnation)..)
-        .take_while(|((of, _), _)| *of == site);
-    let mut later = later.filter(|((_, of), _)| *of > incarnation);
-    later.any(|((_, of), _)| held.heads.get(*of).is_none())
+        .take_while(|((member, _), _)| *member == site);
+    let mut later = later.filter(|((_, theirs), _)| *theirs > incarnation);
+    later.any(|((_, theirs), _)| held.heads.get(*theirs).is_none())
 }
 
 /// The content to send with a head, in the shortest form that completes what the peer holds, and about how many bytes
@@ -178,7 +178,7 @@ fn content_for(
     let holds_any = theirs
         .range(first..)
         .next()
-        .is_some_and(|((of, _), _)| *of == body.site);
+        .is_some_and(|((member, _), _)| *member == body.site);
     // A name takes some 16 bytes.
     let bytes = content.bytes() + content.parts.len() * 16;
     if !holds_any && bytes <= room {

@@ -156,7 +156,7 @@ impl Replica {
     pub(crate) fn let_in(&mut self, now: MonoTime) {
         let fetches = self.fetches.iter();
         let mut fetches: Vec<(u64, SiteId)> =
-            fetches.map(|(site, of)| (of.lacked, *site)).collect();
+            fetches.map(|(site, fetch)| (fetch.lacked, *site)).collect();
         fetches.sort_unstable();
         let mut bytes = 0;
         let fits = fetches.iter().take_while(|(lacked, _)| {
@@ -167,9 +167,9 @@ impl Replica {
         let mut sites = fetches.into_iter().map(|(_, site)| site);
         self.let_in = sites.by_ref().take(fits).collect();
         let waiting: BTreeSet<SiteId> = sites.collect();
-        let goes_on = |(of, until): (SiteId, MonoTime)| until > now && waiting.contains(&of);
-        if !self.turn.is_some_and(goes_on) {
-            let last = self.turn.map(|(of, _)| of);
+        let continues = |(site, until): (SiteId, MonoTime)| until > now && waiting.contains(&site);
+        if !self.turn.is_some_and(continues) {
+            let last = self.turn.map(|(site, _)| site);
             let next = waiting
                 .iter()
                 .min_by_key(|site| (Some(**site) <= last, **site));
@@ -179,7 +179,7 @@ impl Replica {
             fetch.until = now.after(PATIENCE);
             self.turn = next.map(|next| (*next, now.after(TURN)));
         }
-        self.let_in.extend(self.turn.map(|(of, _)| of));
+        self.let_in.extend(self.turn.map(|(site, _)| site));
     }
 
     /// Names of parts to request from `peer`: about `room` bytes of parts, and no more names than a head may have.

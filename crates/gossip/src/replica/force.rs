@@ -46,7 +46,7 @@ impl Replica {
         // next seq must follow the covered one; otherwise every replica would take the new head for the covered one.
         let covered_seq = covered(&held.heads, Incarnation(u64::MAX))
             .into_iter()
-            .find_map(|(of, seq)| (of == incarnation).then_some(seq));
+            .find_map(|(earlier, seq)| (earlier == incarnation).then_some(seq));
         let newest_seq = last.max(covered_seq);
         let mut body = Head {
             vo: self.vo,
@@ -69,7 +69,7 @@ impl Replica {
             .next_back()
             .map(|head| head.body().incarnation);
         let before = last.map(|_| incarnation).or(newest);
-        let base = before.and_then(|of| held.heads.get(of).zip(held.contents.get(&of)));
+        let base = before.and_then(|base| held.heads.get(base).zip(held.contents.get(&base)));
         if let (None, Some((_, content))) = (last, base) {
             let target = parts
                 .into_iter()
@@ -80,8 +80,8 @@ impl Replica {
             .map_or(&empty, |(_, content)| content)
             .root_after(&parts);
         let delta = base.map(|(head, content)| {
-            let of = (head.body().incarnation, head.body().seq);
-            content.delta(of, &parts)
+            let base = (head.body().incarnation, head.body().seq);
+            content.delta(base, &parts)
         });
         let signed = Signed::sign(body, &[key]).expect("our own head is well-formed");
         let push = push_of(base.map(|(head, _)| &**head), &signed, delta.as_ref());
@@ -114,7 +114,7 @@ impl Replica {
         held.needs_manifest = false;
         // After `bring_in`: the new content may be made from that of a head which the insertion drops.
         let gone = held.heads.insert(head.clone());
-        let is_gone = |of: &Incarnation| *of != incarnation || held.heads.get(*of).is_none();
+        let is_gone = |lost: &Incarnation| *lost != incarnation || held.heads.get(*lost).is_none();
         for lost in gone.into_iter().filter(is_gone).collect::<Vec<_>>() {
             rows.extend(held.drop_covered(site, lost, incarnation, &mut touched));
         }
@@ -305,7 +305,7 @@ fn covered(heads: &HeadSet, incarnation: Incarnation) -> Vec<(Incarnation, Seq)>
 fn push_of(before: Option<&Verified<Head>>, head: &Signed<Head>, delta: Option<&Delta>) -> Vec<u8> {
     let delta = delta.filter(|delta| delta.unpacked_bytes() <= PUSH_UNPACKED_BYTES_MAX);
     let next = before.zip(delta);
-    let next = next.and_then(|(before, delta)| NextHead::of(before, head, delta));
+    let next = next.and_then(|(before, delta)| NextHead::new(before, head, delta));
     let bytes = || ByteBuf::from(head.bytes().to_vec());
     let whole = next.map_or_else(
         || Push::Head(bytes(), delta.map(|delta| cbor::to_vec(delta).into())),

@@ -154,8 +154,8 @@ impl Replica {
 mod tests {
     use super::*;
 
-    fn site(of: u8) -> SiteId {
-        SiteId::from_bytes([of; 32])
+    fn site(number: u8) -> SiteId {
+        SiteId::from_bytes([number; 32])
     }
 
     /// Sites that always have another head ready, of so many rows each: the heads of each that are taken in so many
@@ -201,13 +201,13 @@ mod tests {
     #[test]
     fn a_site_that_rests_is_looked_at_when_it_is_said_to_rest_no_more() {
         let mut rests = Rests::default();
-        for (of, rows) in (0..).zip([60_000, 1_000, 0, 500_000]) {
-            rests.owe(site(of), rows * REST_OF_ROW_NS, MonoTime(5));
+        for (number, rows) in (0..).zip([60_000, 1_000, 0, 500_000]) {
+            rests.owe(site(number), rows * REST_OF_ROW_NS, MonoTime(5));
         }
         assert!(!rests.sites.contains_key(&site(2)), "it has no rows");
         assert_eq!(rests.next_end(), None, "nobody waits");
-        for (of, from) in [(0, 7), (1, 8), (3, 9)] {
-            rests.sites.get_mut(&site(of)).expect("it rests").1 = Some(site(from));
+        for (number, from) in [(0, 7), (1, 8), (3, 9)] {
+            rests.sites.get_mut(&site(number)).expect("it rests").1 = Some(site(from));
         }
         // The first end: 1,000 rows, and as many of the two others; gone through for as long as all of them.
         for (from, paid) in [(8, 3 * 4), (7, 4 + 2 * 240), (9, 4 + 240 + 2_000)] {

@@ -160,8 +160,8 @@ impl Replica {
         let taken = match item.content {
             HeadContent::Deltas(deltas) => {
                 let deltas: Vec<&[u8]> = deltas.iter().map(|delta| delta.as_slice()).collect();
-                let (of, most) = ((from, received.now.mono), UNPACKED_BYTES_MAX);
-                let taken = self.take_deltas(kinds, of, &head, &deltas, most)?;
+                let (sent, most) = ((from, received.now.mono), UNPACKED_BYTES_MAX);
+                let taken = self.take_deltas(kinds, sent, &head, &deltas, most)?;
                 taken.map_or(Absorbed::Gap, Absorbed::Changed)
             }
             HeadContent::Whole(parts) => self.take_whole(kinds, &head, parts)?,

@@ -16,7 +16,7 @@ fn invented(heads: u32) -> Vector {
         let mut site = [0; 32];
         site[..4].copy_from_slice(&index.to_be_bytes());
         let head = (SiteId::from_bytes(site), Incarnation(1));
-        (head, (Seq(1), Tag::of(ContentHash::of(&[]))))
+        (head, (Seq(1), Tag::from_hash(ContentHash::of(&[]))))
     };
     (0..heads).map(head).collect()
 }

@@ -1,12 +1,12 @@
-//! Rights move: a site that is about to run out asks, and one that has more than it needs sends.
+//! Transfers: a site that is about to run out of rights requests some, and a site with more than it needs sends them.
 //!
-//! A request says how much the asker has taken from the asked so far. What was sent and not taken is on the way
-//! and counts as given, so a request that is repeated, or overtaken by its answer, moves nothing twice; no
-//! number has to be drawn or remembered.
+//! A request states how much the requester has taken from the receiver so far. Rights that were sent and not taken
+//! are in transit and count as given. So a repeated request, or one that crosses its reply, moves nothing twice,
+//! without request numbers that would have to be stored.
 //!
-//! Invariant: a site sends only what is left of its rights. For jobs that are expected elsewhere it keeps what it
-//! wants to have in hand itself, and a floor, and sends no crumbs; for a job that lacks rights elsewhere it keeps what
-//! its own jobs need that come first ([`claim`](super::claim)).
+//! Invariant: a site sends only what is left of its rights. For jobs that are expected elsewhere it keeps its own target
+//! and a floor, and sends no tiny amounts; for a job that lacks rights elsewhere it keeps only what its own jobs need
+//! that come first (`claim`).
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -20,32 +20,34 @@ use crate::grants::SliceId;
 use crate::row::{Cell, Row};
 use crate::slices::divide;
 
-/// Sites that are asked at once for one account: by what is expected, and for a job.
+/// Sites that are asked at a time for one account, for expected jobs and for one that lacks rights; others are asked in a
+/// later round if these cannot send enough.
 const ASKED_MAX: [usize; 2] = [2, 64];
 
-/// Of what a slice grants a site on average: what a site keeps for itself whatever others want.
+/// Percent of a slice's average grant for a site that a site keeps whatever others request: its next job must not
+/// have to wait for a transfer.
 const FLOOR_PERCENT: u64 = 5;
 
-/// Of the same: the least that is sent, unless less is wanted.
+/// Percent of the same that is the least amount sent, unless less is requested. Each transfer costs a row in a head.
 const STEP_PERCENT: u64 = 1;
 
 /// A request for rights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Want {
-    /// Of which slice.
+    /// The slice of which rights are requested.
     pub slice: SliceId,
-    /// How much.
+    /// Core-milliseconds requested.
     pub amount: CoreMillis,
-    /// What the asker has taken of that slice from the asked, ever.
+    /// Core-milliseconds of that slice that the requester has taken from the receiver, in total.
     pub taken: CoreMillis,
-    /// The asker's first job that lacks rights, if any does.
+    /// The first job that lacks rights at the requester; `None` if no job does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub claim: Option<Claim>,
 }
 
 impl Ledger {
-    /// Whom to ask for what, of accounts of which the site has less in hand than half of what it wants to.
-    /// Only those who `can_hear` are asked.
+    /// The requests for accounts of which the site has less than half of its target. Only sites that `can_hear` are
+    /// asked. Half, so that it does not ask again after every job.
     pub fn wants(
         &mut self,
         now: WallTime,
@@ -67,8 +69,8 @@ impl Ledger {
         wants
     }
 
-    /// Whom to ask for so much of an account, and for what is settled, or passed on, before anything of it can be
-    /// spent: of the slice that ends first those that have most left of it, of all who `can_hear`.
+    /// The requests for `amount` of an account, plus what arriving rights settle or pass on before any of them can be
+    /// spent. Asked are the sites that `can_hear` and have most left, beginning with the slice that ends first.
     pub fn ask(
         &self,
         now: WallTime,
@@ -84,6 +86,7 @@ impl Ledger {
             claim.short.0 = claim.short.0.saturating_add(due);
         }
         let asked_max = ASKED_MAX[usize::from(claim.is_some())];
+        // A frozen site could not take what it is sent.
         if self.is_frozen() {
             return wants;
         }
@@ -118,7 +121,7 @@ impl Ledger {
         wants
     }
 
-    /// Sends a member rights that it asks for, if there are any to spare; how much.
+    /// Sends a member requested rights, if there are any to spare. Returns how much was sent.
     pub fn give(&mut self, now: WallTime, to: SiteId, want: &Want) -> CoreMillis {
         let Want {
             slice: id,
@@ -151,6 +154,7 @@ impl Ledger {
             spare(mutant!(ClaimsYield, first, target.max(floor))).min(claim.short.0)
         });
         let spare = spare(target.max(floor)).max(spare_for_claim);
+        // Sent and not taken: this request may be a repetition, or the requester has not seen the last head.
         let on_the_way = self.get(id, Cell::Sent(to)).saturating_sub(taken.0);
         let on_the_way = mutant!(RepeatsServed, on_the_way, 0);
         let wanted = amount.0.min(self.room_of(id, to));
@@ -163,9 +167,10 @@ impl Ledger {
         CoreMillis(given)
     }
 
-    /// Sends all that is left of slices that have not ended to the other sites, as these hold it to begin with:
-    /// before the site leaves the VO, or is drained. How much went. It asks for none until a job does.
+    /// Sends everything left of slices that have not ended to the other sites, in the ratio of their initial rights,
+    /// before the site leaves the VO or is drained. Returns how much was sent.
     pub fn drain(&mut self, now: WallTime) -> CoreMillis {
+        // Otherwise the site would request the rights again at once.
         self.demand.clear();
         self.claims.clear();
         let mut gone = CoreMillis(0);
@@ -182,7 +187,7 @@ impl Ledger {
         gone
     }
 
-    /// What the site has left of slices that have not ended.
+    /// Core-milliseconds that the site has left of slices that have not ended; 0 while frozen.
     pub fn left_to_spend(&self, now: WallTime) -> CoreMillis {
         let slices = self.not_ended(now).into_iter();
         slices.map(|id| CoreMillis(self.spendable(id))).sum()
@@ -199,7 +204,8 @@ impl Ledger {
         self.add(id, Cell::Sent(to), amount);
     }
 
-    /// Whether rights of a slice may go to `to` at all. A counter that is full counts no more.
+    /// Whether rights of a slice may be sent to `to` at all. A counter above half its range is left alone, so that it
+    /// never overflows.
     fn may_send(&self, id: SliceId, to: SiteId) -> bool {
         let own = self.own_row(id);
         let has_room = own.is_none_or(|own| {
@@ -215,7 +221,7 @@ impl Ledger {
         expected.max(self.claimed(account, None))
     }
 
-    /// What other members have left of a slice, as far as is known.
+    /// What other members have left of a slice, by their last received rows.
     fn others_with_rights(&self, id: SliceId) -> Vec<(SiteId, u64)> {
         let left = |site| {
             let granted = self.granted(id, site);

@@ -1,7 +1,7 @@
-//! After a job: it is charged, or did not run, or nobody spoke of it, or was charged in error.
+//! After a job: it is charged, did not run, was forgotten by its scheduler, or was charged in error.
 //!
-//! Invariant: a job is charged once, what it used and what it overdrew make up the charge, and what it held is
-//! free afterwards. While counters are not to be trusted only marks change; the counting is made up for later.
+//! Invariant: a job is charged once, its used and overdrawn rights sum up to the charge, and its hold is free
+//! afterwards. While the rights are frozen only marks change; the counters follow when the rights thaw.
 
 use fairmesh_model::{AccountPath, CoreMillis, Factor, JobKey, WallTime, mutant, mutated};
 
@@ -10,22 +10,22 @@ use crate::grants::SliceId;
 use crate::mark::{Mark, Part, State, Verdict, split, sum};
 use crate::row::Cell;
 
-/// What a charge came to.
+/// How a charge was counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Committed {
-    /// Out of rights, by slice.
+    /// The part covered by rights, by slice.
     pub used: Vec<Part>,
-    /// Beyond them.
+    /// The part beyond the rights.
     pub overdraft: CoreMillis,
-    /// Counted once the site's counters can be trusted again.
+    /// The part that will be counted when the site's rights thaw: all or nothing.
     pub pending: CoreMillis,
-    /// The job had run without asking, or after its hold had ended.
+    /// Whether the job ran without a hold, or after its hold had ended.
     pub is_unasked: bool,
 }
 
 impl Ledger {
-    /// Charges a job, at its price already; once, whatever is said again. `user` says whose it was where nobody
-    /// had asked; `None` comes back where no quota covers it.
+    /// Charges a job with an amount that includes its price. A repeated call changes nothing. `user` is the user of a
+    /// job without a hold. Returns `None` if no quota covers the job.
     pub fn commit(
         &mut self,
         now: WallTime,
@@ -40,6 +40,7 @@ impl Ledger {
         if is_over && !mutated!(CommittedTwice) {
             return known.map(|mark| committed(&mark));
         }
+        // A job that ran without a hold is charged all the same: it has used the machines.
         let mut mark = match known {
             Some(mark) => mark,
             None => unasked(self.usual_account(now, user)?, user.clone(), now),
@@ -58,8 +59,8 @@ impl Ledger {
         Some(answer)
     }
 
-    /// A job was resized, and goes on as `next`: of what it holds that keeps all beyond `cost`, which is what the part
-    /// that has ended is charged. It holds as it did: for the same account, at the same price, by the same decision.
+    /// Hands a resized job's hold on to its continuation `next`, except for `cost`, which the part that has ended is
+    /// charged. The continuation keeps the account, the price and the decision.
     pub fn hand_on(&mut self, job: &JobKey, next: &JobKey, cost: CoreMillis) {
         let open = self.marks.get(job).filter(|mark| mark.state == State::Held);
         let Some(mut mark) = open.cloned().filter(|_| !self.marks.contains_key(next)) else {
@@ -77,14 +78,13 @@ impl Ledger {
         self.put_mark(job.clone(), mark);
     }
 
-    /// The job did not run: what it holds is free. Of a job that has ended nothing changes. False where it
-    /// is not known.
+    /// Frees the hold of a job that did not run. An ended job does not change. Returns false for an unknown job.
     pub fn release(&mut self, job: &JobKey) -> bool {
         self.claims.remove(job);
         self.end(job, State::Released)
     }
 
-    /// The job is still there: its hold does not expire before `until`.
+    /// Extends a hold to `until`, because the job still exists. A hold is never shortened.
     pub fn renew(&mut self, job: &JobKey, until: WallTime) {
         let open = self.marks.get(job).filter(|mark| mark.state == State::Held);
         if let Some(mark) = open.filter(|mark| mark.until < until) {
@@ -96,8 +96,8 @@ impl Ledger {
         }
     }
 
-    /// Gives back a charge that was an error, or a part of it: first what was overdrawn, then what was used
-    /// last. How much it was; `None` while counters are not to be trusted, or of a job that was not charged.
+    /// Gives back a wrong charge or a part of it: first the overdraft, then the rights that were used last. Returns
+    /// how much was given back; `None` while frozen, or for a job that was not charged.
     pub fn correct(
         &mut self,
         now: WallTime,
@@ -117,7 +117,7 @@ impl Ledger {
                 .own_row(overdraft.slice)
                 .map_or(0, |row| row.overdraft());
             self.add(overdraft.slice, Cell::Settled, back.min(owed));
-            // The rest was settled by rights that came later.
+            // The rest was settled meanwhile by rights of live slices, to which it goes back.
             let mut settled = back.saturating_sub(owed);
             for slice in self.grants.live(&mark.account, now) {
                 settled -= self.give_back(slice, settled);
@@ -140,7 +140,8 @@ impl Ledger {
         Some(amount.minus(CoreMillis(left)))
     }
 
-    /// Forgets a job whose whole charge was given back: it may be charged anew. False where there is no such job.
+    /// Forgets a job whose whole charge was given back, so that it can be charged again. Returns false for any other
+    /// job.
     pub fn forget_charge(&mut self, job: &JobKey) -> bool {
         let is_free = |mark: &Mark| {
             let overdraft = mark.overdraft.map_or(0, |part| part.amount.0);
@@ -155,7 +156,7 @@ impl Ledger {
         true
     }
 
-    /// Ends an open hold without a charge.
+    /// Ends an open hold without a charge. Returns whether the job is known.
     pub(super) fn end(&mut self, job: &JobKey, state: State) -> bool {
         let Some(mark) = self.marks.get(job) else {
             return false;
@@ -171,11 +172,12 @@ impl Ledger {
         true
     }
 
-    /// Frees what a job holds and counts what it is charged, once counters can be trusted.
+    /// Frees a job's hold and counts its charge; does nothing while frozen.
     pub(super) fn close(&mut self, now: WallTime, mark: &mut Mark) {
         if self.is_frozen() && !mutated!(FrozenCounts) {
             return;
         }
+        // The hold is freed before the charge is counted: the charge may use the same rights.
         let parts = std::mem::take(&mut mark.parts);
         for part in &parts {
             let kept = mutated!(HoldsStayHeld) && mark.state == State::Committed;
@@ -188,6 +190,7 @@ impl Ledger {
             return;
         }
         if mark.verdict != Verdict::Idle {
+            // A job without a mark may be one whose mark was lost with the store; its hold came back from peers.
             let lost = match mark.by {
                 Some(_) => Vec::new(),
                 None => self.reclaim(mark, left),
@@ -199,6 +202,7 @@ impl Ledger {
             let live = self.grants.live(&mark.account, now).into_iter();
             let live = live.filter(|slice| self.may_spend(mark, *slice));
             let live = live.map(|slice| (slice, u64::MAX));
+            // First the slices that the job held, at most as much as it held, then whatever is live.
             for (slice, most) in own.chain(live).collect::<Vec<_>>() {
                 let used = left.min(most).min(self.left(slice));
                 let used = mutant!(ExcessUnchecked, used, left.min(most));
@@ -212,6 +216,7 @@ impl Ledger {
                 }
             }
         }
+        // Usage is never dropped: what no right covers becomes a debt.
         let slice = self.owing_slice(mark, now).filter(|_| left > 0);
         if let Some(slice) = slice {
             self.add(slice, Cell::Overdraft, mutant!(OverdraftUncounted, left, 0));
@@ -222,7 +227,7 @@ impl Ledger {
         }
     }
 
-    /// Frees what is held for jobs that are not known any more: one that ran without asking may be one of them.
+    /// Frees holds of unknown jobs of the account, up to `need`, for a job that may be one of them.
     fn reclaim(&mut self, mark: &Mark, need: u64) -> Vec<Part> {
         let mut left = need;
         let mut parts = Vec::new();
@@ -247,20 +252,22 @@ impl Ledger {
         parts
     }
 
-    /// Whether a slice may be spent for a job; any of its account where an earlier release did not say whose it is.
+    /// Whether a slice may be spent for a job. Without a user, in a mark of an earlier release, any slice of the
+    /// account may.
     fn may_spend(&self, mark: &Mark, slice: SliceId) -> bool {
         let user = mark.user.as_ref();
         user.is_none_or(|user| self.grants.admits(slice.allocation, user))
     }
 
-    /// Takes a charge back, as far as there is one.
+    /// Returns rights to a slice, at most what was used of it. Returns how much.
     fn give_back(&mut self, slice: SliceId, amount: u64) -> u64 {
         let back = amount.min(self.own_row(slice).map_or(0, |row| row.used()));
         self.add(slice, Cell::Returned, back);
         back
     }
 
-    /// The slice whose row counts an overdraft: of those that have begun the one that ends last.
+    /// The slice whose row counts an overdraft: of the slices that have begun the one that ends last, so that the
+    /// debt is remembered longest.
     fn owing_slice(&self, mark: &Mark, now: WallTime) -> Option<SliceId> {
         let mut slices = self.grants.slices_of(&mark.account);
         if slices.iter().any(|(slice, _)| self.may_spend(mark, *slice)) {
@@ -271,7 +278,7 @@ impl Ledger {
     }
 }
 
-/// A job that nobody had asked for.
+/// The mark of a job that was charged without a hold.
 fn unasked(account: AccountPath, user: AccountPath, now: WallTime) -> Mark {
     Mark {
         state: State::Expired,

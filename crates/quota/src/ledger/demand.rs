@@ -1,23 +1,23 @@
-//! How much a site is asked for, so that it asks others before it has nothing left.
+//! The demand for an account at this site, so that the site requests rights before it has none left.
 //!
-//! Invariant: whole numbers and the minutes of the wall clock only; what is forgotten at a restart costs a
+//! Invariant: whole numbers and whole minutes of the wall clock only. Demand that is forgotten at a restart costs a
 //! transfer, never a right.
 
 use fairmesh_model::WallTime;
 
-/// Minutes of demand that a site wants to have in hand.
+/// Minutes of demand for which a site wants to have rights, so that requests have time to be answered.
 const MINUTES_AHEAD: u64 = 30;
 
-/// Minutes after which nothing of the mean is left.
+/// Minutes after which nothing is left of the mean: bounds the loop after a long pause.
 const MEMORY_MINUTES: u64 = 256;
 
-/// What is asked of one account at this site.
+/// The demand for one account, in core-milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Demand {
     minute: u64,
     /// Holds that were granted in that minute.
     asked: u64,
-    /// By the minute: a fifth of the last one and four fifths of what it was before.
+    /// A mean for each minute: a fifth of the last minute and four fifths of the mean before.
     mean: u64,
     /// The largest hold of this half hour and of the one before.
     largest: [u64; 2],
@@ -32,7 +32,7 @@ impl Demand {
         self.largest[0] = self.largest[0].max(amount);
     }
 
-    /// What the site wants to have in hand.
+    /// The rights that the site wants to have.
     pub(super) fn target(&mut self, now: WallTime) -> u64 {
         self.advance(now);
         let ahead = self.mean.saturating_mul(MINUTES_AHEAD);
@@ -41,7 +41,7 @@ impl Demand {
 
     fn advance(&mut self, now: WallTime) {
         let minute = now.0 / 60_000;
-        // The clock was ahead.
+        // The clock may have been ahead and set back: demand noted then counts as of now.
         self.minute = self.minute.min(minute);
         let passed = minute.saturating_sub(self.minute);
         match (minute / MINUTES_AHEAD).saturating_sub(self.minute / MINUTES_AHEAD) {
@@ -50,6 +50,7 @@ impl Demand {
             _ => self.largest = [0, 0],
         }
         for _ in 0..passed.min(MEMORY_MINUTES) {
+            // Divided before multiplied, so that nothing overflows.
             self.mean = self.mean / 5 * 4 + self.mean % 5 * 4 / 5 + self.asked / 5;
             self.asked = 0;
         }

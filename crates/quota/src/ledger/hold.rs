@@ -1,7 +1,7 @@
-//! Before a job runs: what it may cost is held, or what becomes of it is decided.
+//! Before a job runs: its possible cost is held, or its fate beyond the quota is decided.
 //!
-//! Invariant: a hold consists of parts of slices that were live when they were taken and sums up to what the job
-//! may cost; a hold that cannot be replaced by a larger one stays as it is; what is refused leaves nothing.
+//! Invariant: a hold consists of parts of slices that were live when they were taken, and sums up to what the job may
+//! cost. A hold that cannot be replaced by a larger one stays as it is. A refused request leaves nothing behind.
 
 use fairmesh_model::{
     AccountPath, Allocation, AllocationId, CoreMillis, Factor, Importance, JobKey, QuotaMode,
@@ -17,47 +17,47 @@ use crate::price;
 use crate::row::Cell;
 use crate::slices::divide;
 
-/// A job that wants to run.
+/// A request for a job that is about to run.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct HoldRequest {
-    /// Which.
+    /// The key that identifies the job in all later calls.
     pub job: JobKey,
-    /// Whose, as a path in the VO.
+    /// The job's user, as a path in the VO.
     pub user: AccountPath,
-    /// The account that the user named.
+    /// The account that the user named; `None` for the deepest one with rights left.
     pub account: Option<AccountPath>,
-    /// What it would be charged at the usual price if it ran as long as it asked to.
+    /// Its charge at the usual price if it ran for its whole requested time.
     pub charge: CoreMillis,
-    /// What the owner asks for his machines now. What the job's price becomes is fixed when it is held.
+    /// The owner's current price. The job keeps the price of its hold.
     pub price: Factor,
-    /// What the price does not fall below because the job is unimportant.
+    /// The lowest price that low importance can lead to.
     pub least: Factor,
-    /// How important it is among its user's own.
+    /// Its importance among the user's own jobs, 100 for usual.
     pub importance: Importance,
-    /// When its hold expires unless somebody speaks of it.
+    /// When its hold expires, unless the job is reported or renewed before.
     pub until: WallTime,
-    /// The owner's own mode.
+    /// The mode in the owner's configuration; it overrules the allocation's.
     pub owner: Option<QuotaMode>,
-    /// The owner exempts the user, his group or the queue.
+    /// Whether the owner exempts the user, the group or the queue.
     pub is_exempt: bool,
-    /// Rights could come, and the scheduler can hold the job until they do.
+    /// Whether rights may arrive, and the scheduler can hold the job until then.
     pub may_wait: bool,
-    /// The machines that it asks for would stand idle.
+    /// Whether the requested machines would be idle otherwise.
     pub is_idle: bool,
 }
 
-/// What is decided about a job, before anything is done about it.
+/// A decision about a job that has not been carried out.
 struct Plan {
     verdict: Verdict,
     by: Decider,
-    /// Whose credit; none where no allocation covers the user.
+    /// The account to charge; `None` if no allocation covers the user.
     account: Option<AccountPath>,
     price: Factor,
     /// Of the price, what it is charged.
     charged: Factor,
-    /// What it has to hold.
+    /// Core-milliseconds that the job has to hold.
     amount: CoreMillis,
-    /// Of what it would be.
+    /// The rights that the hold would consist of.
     parts: Vec<Part>,
     /// Whether it is short of an allocation's rights, or takes some.
     is_wanted: bool,
@@ -67,18 +67,19 @@ struct Plan {
 }
 
 impl Ledger {
-    /// Holds what a job may cost. Asked again it gives the same answer; asked for another amount while the hold
-    /// is open, it replaces the hold or leaves it.
+    /// Holds what a job may cost. A repeated request gets the same answer. A request for another amount while the
+    /// hold is open replaces the hold, or leaves it if the new amount is refused.
     pub fn hold(&mut self, now: WallTime, request: &HoldRequest) -> Answer {
         let known = self.marks.get(&request.job);
         if let Some(ended) = known.filter(|mark| mark.state != State::Held) {
-            return Answer::of(ended);
+            return Answer::for_mark(ended);
         }
-        // Its counters are not to be trusted yet, so a hold that is open stays as it is.
+        // While frozen the site's counters may be too low, so an open hold stays as it is.
         if let Some(open) = known.filter(|mark| self.is_frozen() && !mark.parts.is_empty()) {
-            return Answer::of(open);
+            return Answer::for_mark(open);
         }
         let plan = self.plan(now, request, known, CoreMillis(0));
+        // Refused jobs count as demand too: they are why the site should ask others for rights.
         if let Some(account) = plan.account.as_ref().filter(|_| plan.is_wanted) {
             let known = known.filter(|mark| mark.account == *account);
             let same = known.filter(|mark| (mark.amount, mark.price) == (plan.amount, plan.price));
@@ -87,7 +88,7 @@ impl Ledger {
                     until: same.until.max(request.until),
                     ..same.clone()
                 };
-                let answer = Answer::of(&mark);
+                let answer = Answer::for_mark(&mark);
                 self.put_mark(request.job.clone(), mark);
                 self.claims.remove(&request.job);
                 return answer;
@@ -112,9 +113,9 @@ impl Ledger {
         }
     }
 
-    /// What [`Ledger::hold`] would answer about a job that is not known yet, without holding anything; `ahead`
-    /// is what others are about to hold of the same account. A job that is known is asked about as one that is not:
-    /// whoever asks need not be whose it is, and the difference is what it holds.
+    /// What [`Ledger::hold`] would answer about an unknown job, without holding anything. `ahead` is what other jobs
+    /// are about to hold of the same account. A known job is treated as unknown: the reader may be another user, to
+    /// whom the difference would show what the job holds.
     pub fn check(&self, now: WallTime, request: &HoldRequest, ahead: CoreMillis) -> Answer {
         self.plan(now, request, None, ahead).answer()
     }
@@ -139,6 +140,7 @@ impl Ledger {
             .expect("an account has an allocation");
         let price = price_of(request, terms, known);
         let amount = price::hold(request.charge, terms.hold_factor, price);
+        // Before rights are looked for: no transfer makes such a job run.
         let most = terms.hold_max.filter(|_| !mutated!(HoldsUnbounded));
         if let Some(most) = most.filter(|most| amount > *most) {
             let message = format!(
@@ -150,21 +152,24 @@ impl Ledger {
             return refused(Some(account), by, (price, amount), message);
         }
         let old = known.filter(|mark| mark.account == account);
+        // Rights that the job holds already come first: a larger hold must not wait for rights that the old one
+        // occupies.
         let (mut parts, _) = old.map_or_else(Default::default, |mark| split(&mark.parts, amount.0));
         let lacking = amount.0 - sum(&parts).0;
         let need = lacking.saturating_add(ahead.0);
         let fresh = self.take(&account, &request.user, need, now);
-        // What is ahead takes its part first.
+        // Jobs ahead get the first parts, as they will when they are held.
         parts.extend(split(&fresh, ahead.0).1);
         let short = amount.minus(sum(&parts));
         let (verdict, by) = match short {
             CoreMillis(0) => (Verdict::Granted, Decider::Allocation(id)),
             short => {
-                let of_old = old.map_or(0, Mark::promised);
-                decide(&self.case(request, (id, terms), &account, (short, of_old)))
+                let promised_before = old.map_or(0, Mark::promised);
+                decide(&self.case(request, (id, terms), &account, (short, promised_before)))
             }
         };
         let mut charged = Factor::ONE;
+        // A job on idle machines must not use up rights that jobs within their quota need.
         if verdict == Verdict::Idle {
             parts.clear();
             charged = mutant!(IdleChargedAll, terms.idle_charge, Factor::ONE);
@@ -186,8 +191,8 @@ impl Ledger {
         }
     }
 
-    /// Puts a hold in place of the one that is there, if any: rights of the old one that the new one lacks are
-    /// freed, and those that it has beyond are held.
+    /// Replaces the job's hold, if any. Only the differences are counted, slice by slice: the counters never shrink, so
+    /// freeing and holding everything again would wear them out.
     fn put_hold(&mut self, now: WallTime, request: &HoldRequest, plan: Plan) -> Answer {
         let Plan {
             verdict,
@@ -202,7 +207,7 @@ impl Ledger {
         let known = self.marks.get(&request.job);
         let at = known.map_or(now, |mark| mark.at);
         let old = known.map(|mark| mark.parts.clone());
-        let of = |parts: &[Part], id: SliceId| -> u64 {
+        let amount_of = |parts: &[Part], id: SliceId| -> u64 {
             parts
                 .iter()
                 .filter(|part| part.slice == id)
@@ -214,7 +219,7 @@ impl Ledger {
         slices.sort_unstable();
         slices.dedup();
         for id in slices {
-            let (before, after) = (of(&old, id), of(&parts, id));
+            let (before, after) = (amount_of(&old, id), amount_of(&parts, id));
             self.add(id, Cell::Held, after.saturating_sub(before));
             let back = mutant!(ReplacedHoldKept, before.saturating_sub(after), 0);
             self.free(Part {
@@ -238,14 +243,15 @@ impl Ledger {
             overdraft: None,
             pending: CoreMillis(0),
         };
-        let answer = Answer::of(&mark);
+        let answer = Answer::for_mark(&mark);
         if !mutated!(HoldUnmarked) {
             self.put_mark(request.job.clone(), mark);
         }
         answer
     }
 
-    /// Parts of live slices that the user may spend, the one that ends first first, that make up `need`, or all there is.
+    /// Rights of live slices that the user may spend, up to `need`, from the slice that ends first: rights perish
+    /// with their slice.
     fn take(
         &self,
         account: &AccountPath,
@@ -256,7 +262,7 @@ impl Ledger {
         let mut left = need;
         let mut parts = Vec::new();
         for slice in self.grants.live_for(account, user, now) {
-            // A counter that is full holds no more.
+            // A counter at its maximum cannot count another hold.
             let room = u64::MAX - self.get(slice, Cell::Held);
             let amount = left.min(self.spendable(slice)).min(room);
             let amount = mutant!(HeldUnchecked, amount, left);
@@ -271,14 +277,15 @@ impl Ledger {
         parts
     }
 
-    /// Gives back what is held, as far as the counters say that it is: a mark that an old store brought back may
-    /// stand for a hold that has ended since.
+    /// Frees a part of a hold, at most what the counters show as held: a mark from an older store may describe a hold
+    /// that has ended since.
     pub(super) fn free(&mut self, part: Part) {
         let held = self.own_row(part.slice).map_or(0, |row| row.held());
         self.add(part.slice, Cell::Freed, part.amount.0.min(held));
     }
 
-    /// The account that a job spends: the one named, or the deepest above its user with anything left here.
+    /// The account that a job spends: the named one, or that of its hold, or the deepest one above its user with
+    /// rights left.
     fn account_of(
         &self,
         now: WallTime,
@@ -292,7 +299,8 @@ impl Ledger {
             return found.ok_or_else(|| format!("{named}: no allocation that {user} may spend"));
         }
         let accounts: Vec<AccountPath> = accounts.collect();
-        // One that was exempt, or that no allocation covered, has none of these.
+        // A job with a hold keeps its account, even if a deeper one has rights by now. The mark of a job that was
+        // exempt, or not covered, has an account that is none of these.
         if let Some(mark) = known.filter(|mark| accounts.contains(&mark.account)) {
             return Ok(mark.account.clone());
         }
@@ -300,7 +308,7 @@ impl Ledger {
         account.ok_or_else(|| format!("{user}: no allocation covers it"))
     }
 
-    /// The deepest account above a user with anything left here; without any such the deepest one.
+    /// The deepest account at or above a user with rights left here; if none has any, the deepest.
     pub(super) fn usual_account(&self, now: WallTime, user: &AccountPath) -> Option<AccountPath> {
         let has_rights = |account: &AccountPath| self.spendable_for(account, user, now) > 0;
         let mut accounts = self.grants.accounts(user, now).peekable();
@@ -313,16 +321,16 @@ impl Ledger {
         request: &HoldRequest,
         (id, terms): (AllocationId, &Allocation),
         account: &AccountPath,
-        (short, of_old): (CoreMillis, u64),
+        (short, promised_before): (CoreMillis, u64),
     ) -> Case {
-        // Each site may owe its part of what all may, so no site has to ask the others.
+        // Each site may owe its share of the VO's limit, so no site has to ask the others before it lets a job run.
         let most = divide(terms.overdraft_max.0, &terms.split);
         let promised = self
             .promised
             .get(account)
             .copied()
             .unwrap_or(0)
-            .saturating_sub(of_old);
+            .saturating_sub(promised_before);
         let owed = mutant!(DebtForgotten, self.owed(account), 0);
         Case {
             is_exempt: request.is_exempt,
@@ -336,7 +344,7 @@ impl Ledger {
         }
     }
 
-    /// What a user reads.
+    /// The message for a user whose job lacks rights.
     fn shortage(
         &self,
         now: WallTime,
@@ -386,7 +394,8 @@ impl Plan {
     }
 }
 
-/// A job's price: that of its hold, where one is open and in the allocation's terms, whatever is asked now.
+/// A job's price: that of its open hold under the same account, whatever the owner asks now. Otherwise a repeated
+/// request could change the price of a running job.
 fn price_of(request: &HoldRequest, terms: &Allocation, known: Option<&Mark>) -> Factor {
     let held = known.filter(|mark| {
         mark.state == State::Held

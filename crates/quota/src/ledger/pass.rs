@@ -1,13 +1,13 @@
-//! What leaders pass on: a site makes rights of a part out of its own rights of the whole.
+//! Parts: a site turns its own rights of a whole allocation into rights of a part that leaders have signed.
 //!
-//! A part is split among sites like any allocation. What the split gives a site it has of the part as soon as it has
-//! given up as much of the whole, in the row of the whole ([`Cell::Passed`]): at once where it has that much left,
-//! otherwise as holds are freed and rights arrive, for as long as the slice lasts. Others are asked for it only where
-//! jobs need rights of the whole, and together with these: whatever came for the jobs alone would be passed on first.
+//! A part is split among sites like any allocation. A site has its share of the part once it has given up as much of
+//! the whole, in the row of the whole ([`Cell::Passed`]): at once if it has that much left, otherwise as holds are
+//! freed and rights arrive, until the slice ends. Other sites are asked for these rights only together with rights
+//! that jobs need: otherwise what arrives for the jobs would be passed on first.
 //!
-//! Invariant: what a site has of a part is gone from the whole there, so parts are granted nothing that the whole
-//! was not, whatever leaders sign; and what was passed on does not come back.
-//! Deliberately not here: who is a leader (`fairmesh-policy`).
+//! Invariant: rights of a part are gone from the whole at the same site. So whatever leaders sign, parts never grant
+//! more than the whole, and passed-on rights do not come back. Deliberately not here: who is a leader
+//! (`fairmesh-policy`).
 
 use fairmesh_model::{SiteId, WallTime, mutant, mutated};
 
@@ -16,7 +16,7 @@ use crate::grants::SliceId;
 use crate::row::Cell;
 
 impl Ledger {
-    /// What a site has of a slice to begin with: by the split, or, of a part, what it has passed on of that.
+    /// The initial rights of a site: its share by the split, or, for a part, what it has passed on, at most that share.
     pub fn granted(&self, id: SliceId, site: SiteId) -> u64 {
         let of_split = self.grants.initial(id, site);
         let Some(whole) = self.grants.whole(id).filter(|_| !mutated!(PartsGranted)) else {
@@ -27,7 +27,8 @@ impl Ledger {
         passed.min(of_split)
     }
 
-    /// Passes on what the site has left of wholes and their leaders want it to.
+    /// Passes rights of wholes on to their parts, as far as they are left. Keeps a list of the parts that still lack
+    /// some, so that a tick does not visit all parts.
     pub(super) fn pass_on(&mut self, now: WallTime) {
         let due = self.due_parts.take();
         let mut due = due.unwrap_or_else(|| self.grants.all_parts());
@@ -35,7 +36,7 @@ impl Ledger {
         self.due_parts = Some(due);
     }
 
-    /// What parts of a slice still lack here, as of the last look at the time.
+    /// What parts of a slice still lack here, as of the last [`Ledger::tick`].
     pub(super) fn lacking_parts(&self, whole: SliceId) -> u64 {
         let due = self.due_parts.iter().flatten();
         let due = due.filter(|part| self.grants.whole(**part) == Some(whole));
@@ -50,7 +51,7 @@ impl Ledger {
         due.saturating_sub(self.get(whole, Cell::Passed(part.allocation)))
     }
 
-    /// Passes on what is there of one part; whether some of it still lacks.
+    /// Passes on what is left for one part. Returns whether the part still lacks some.
     fn pass_part(&mut self, now: WallTime, part: SliceId) -> bool {
         let whole = self.grants.whole(part).zip(self.grants.slice(part));
         let Some((whole, slice)) = whole else {
@@ -62,7 +63,7 @@ impl Ledger {
         if now >= slice.end || own.is_some_and(|own| !own.has_room_for(cell)) {
             return false;
         }
-        // Others may have sent some of the part before there was anything to pass on.
+        // Other sites may have sent rights of the part before: then there is less room for passed-on ones.
         let has_room = self.room_of(part, self.me);
         let there = lacking.min(self.spendable(whole)).min(has_room);
         let amount = mutant!(PassedUnchecked, there, lacking);

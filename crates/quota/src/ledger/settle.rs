@@ -1,4 +1,4 @@
-//! What time brings: holds expire, overdrafts are settled, and frozen rights thaw.
+//! Changes in time: holds expire, overdrafts are settled, and frozen rights thaw.
 
 use std::collections::BTreeMap;
 
@@ -12,8 +12,8 @@ use crate::mark::State;
 use crate::row::{Cell, Row};
 
 impl Ledger {
-    /// What is due: holds that nobody has spoken of are freed, rights that are there again settle what is owed, and
-    /// what leaders have passed on is made of what is left.
+    /// Does what is due: expired holds are freed, new rights settle debts, and what is left is passed on to parts. In
+    /// this order, because each step can use the rights that the step before has freed.
     pub fn tick(&mut self, now: WallTime) {
         self.thaw_if_heard(now);
         if self.is_frozen() {
@@ -33,14 +33,14 @@ impl Ledger {
         self.pass_on(now);
     }
 
-    /// What the site's jobs of an account owe.
+    /// Core-milliseconds that the site's jobs of an account owe.
     pub(super) fn owed(&self, account: &AccountPath) -> u64 {
         let slices = self.grants.slices_of(account).into_iter();
         let owed = slices.filter_map(|(id, _)| Some(self.own_row(id)?.overdraft()));
         owed.fold(0, u64::saturating_add)
     }
 
-    /// What of that the next rights settle by themselves.
+    /// The part of it that arriving rights settle without an administrator.
     pub(super) fn due_of(&self, account: &AccountPath, now: WallTime) -> u64 {
         let terms = self.grants.terms(account, now);
         let is_next = terms.is_some_and(|(_, terms)| terms.settle != Settlement::Manual);
@@ -57,10 +57,11 @@ impl Ledger {
         for live in self.grants.live(account, now) {
             for owing in &owing {
                 let there = self.spendable(live);
-                // Asked last: it compares members.
+                // Checked last, because it compares sets of members.
                 if there == 0 || !self.grants.settles(owing.allocation, live.allocation, now) {
                     continue;
                 }
+                // Two counters grow: the payment is used rights of the live slice and settles the debt of the other.
                 let owed = self.own_row(*owing).map_or(0, |row| row.overdraft());
                 let paid = owed.min(there);
                 self.add(live, Cell::Used, mutant!(SettledForNothing, paid, 0));
@@ -69,8 +70,8 @@ impl Ledger {
         }
     }
 
-    /// A member holds a head of this incarnation of this site, and this site has received every head that the
-    /// member holds, its own earlier ones among them. From then on the member takes nothing of what these had
+    /// Notes that `from` holds a head of this incarnation of this site, and that this site has received all heads
+    /// which `from` holds, including this site's earlier ones. From then on `from` takes nothing more that those had
     /// sent ([`Ledger::receive`]).
     pub fn hear(&mut self, now: WallTime, from: SiteId) {
         if let Some(heard) = &mut self.heard {
@@ -79,8 +80,8 @@ impl Ledger {
         }
     }
 
-    /// Everything that was published is back once every other member has been heard: what none of them holds
-    /// can have been spent by none of them.
+    /// Thaws the rights once every other member has been heard. Then everything that was published is back, and a
+    /// member cannot have spent rights that no member has received.
     pub(super) fn thaw_if_heard(&mut self, now: WallTime) {
         let Some(heard) = &self.heard else {
             return;
@@ -93,13 +94,15 @@ impl Ledger {
         if !is_enough {
             return;
         }
+        // Without other members nobody could give anything back, so the thaw may come too early ([`ALONE`]).
         let is_alone = self.others().next().is_none();
         self.thawed_alone = is_alone.then_some(now);
         self.heard = None;
         self.recall_sent();
-        // Of parts there is nothing to recall before they are passed on again.
+        // Rights of parts exist only after they are passed on again, so sent ones are recalled a second time.
         self.pass_on(now);
         self.recall_sent();
+        // Jobs that ended while the rights were frozen are freed and charged now.
         let is_due = |job: &JobKey| {
             let mark = &self.marks[job];
             mark.state != State::Held && (mark.pending.0 > 0 || !mark.parts.is_empty())
@@ -122,8 +125,9 @@ impl Ledger {
         self.take_sent();
     }
 
-    /// What another site says it has taken was sent, as far as there is something left: the head that said so may
-    /// have been lost by both. Whoever lies here takes from one that has lost its store, and gains nothing.
+    /// Counts as sent what other sites claim to have taken, as far as rights are left: the head that had sent it may
+    /// be lost on both sides. A liar can only take rights away from a site that has lost its store, and gains none
+    /// itself.
     fn recall_sent(&mut self) {
         let me = self.me;
         let of_slice = |(id, rows): (&SliceId, &BTreeMap<SiteId, Row>)| -> Vec<_> {
@@ -146,6 +150,7 @@ impl Ledger {
         }
     }
 
+    /// Finds rights that are held by the counters and by no mark: jobs whose marks were lost.
     pub(super) fn find_lost_holds(&mut self) {
         let mut known: BTreeMap<_, u64> = BTreeMap::new();
         for part in self.marks.values().flat_map(|mark| &mark.parts) {

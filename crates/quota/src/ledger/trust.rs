@@ -1,20 +1,19 @@
-//! What other sites say, and how much of it counts.
+//! Rows of other sites, and how much of them counts.
 //!
-//! A right that was sent is taken once: the receiver counts, in its own row, how much of what a site has sent it
-//! has taken. It takes no more than the sender's row accounts for, by the sender's initial rights and by what
-//! others have sent it; and these must account for that in turn. So sites that invent rights for each other
-//! invent them for themselves only: what a coalition has sent to others is at most what it was granted and what
-//! others have sent to it.
+//! Sent rights are taken once: the receiver counts in its own row how much it has taken of what a site has sent. It
+//! takes no more than the sender's row accounts for, by the sender's initial rights and by what others have sent to
+//! it, which must be accounted for in turn. So sites that invent rights for each other invent them for themselves
+//! only: a coalition cannot send more to others than it was granted and others have sent to it.
 //!
-//! Rows can be shown to one member and others to the next. So what was sent is taken only when every other member
-//! that can be asked holds it, too, and finds that it is accounted for (docs/witnesses.md): of two members that
-//! were shown the same rights one says no to the other. Whom to ask, and for how long, is the owner's.
+//! A site can show different rows to different members. So sent rights are taken only when every other member that
+//! can be asked also holds the row and finds it sound (docs/witnesses.md): of two members to whom the same rights
+//! were shown, one refuses the other. The caller decides whom to ask and for how long.
 //!
-//! A site that has lost its store cannot know what it had sent by heads that nobody had received. So what counts
-//! as sent is what the heads of its newest incarnation say, and an older head that comes late says nothing.
+//! A site that has lost its store cannot know what it had sent by heads that nobody received. So only the heads of its
+//! newest incarnation count, and an older head that arrives late is ignored.
 //!
-//! Invariant: rows never shrink, and those of others are of slices that are granted; what was taken stays taken. What
-//! one that contradicts itself has sent before can be spent where it is, and is not taken from there by others.
+//! Invariant: rows never shrink, those of other sites are of granted slices, and taken rights stay taken. What a site
+//! sent before it contradicted itself can be spent where it is; no site takes it from there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,22 +24,23 @@ use super::Ledger;
 use crate::grants::SliceId;
 use crate::row::{Cell, Row};
 
-/// What a site has ever sent another of a slice.
+/// Rights of a slice that one site has sent another, in total.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Offer {
-    /// Of which slice.
+    /// The slice of the rights.
     pub slice: SliceId,
-    /// By whom.
+    /// The sender.
     pub from: SiteId,
-    /// How much.
+    /// Core-milliseconds sent, in total.
     pub sent: CoreMillis,
 }
 
 impl Ledger {
-    /// Rows of one head, checked and whole: all of them where it is the first of its incarnation, otherwise
-    /// those that differ from the head before. Of an incarnation before the newest one nothing counts any more.
-    /// A site's own come back after a loss, of any incarnation; also after it has thawed, when a member that had lost
-    /// them, too, has its store again. Everybody else counts the larger of each counter then, and so does the site.
+    /// Joins rows of one head, checked and complete: all rows if it is the first head of its incarnation, otherwise
+    /// those that differ from the head before. Rows of an incarnation before the newest do not count. The exception
+    /// is this site's own rows, which come back after a loss from any incarnation, even after the thaw, when a member
+    /// that had lost them has its store again: all other members count the larger counters then, and so must this
+    /// site.
     pub fn receive(
         &mut self,
         site: SiteId,
@@ -57,8 +57,8 @@ impl Ledger {
             return;
         }
         for (id, row) in rows {
-            // Others forget in their own time, and say what they like of what nobody has granted; when it is, their heads
-            // are read again.
+            // Others may publish rows that are forgotten here, or rows of slices that nobody has granted: keeping
+            // those would let a member fill memory. When a slice is granted later, the heads are read again.
             let is_granted = site == self.me || self.grants.slice(id).is_some();
             if self.is_past(id) || !is_granted {
                 continue;
@@ -84,11 +84,11 @@ impl Ledger {
         self.take_sent();
     }
 
-    /// What others have sent this site, and account for, that is not confirmed yet.
+    /// Offers to this site that their senders account for and witnesses have not confirmed yet.
     pub fn unconfirmed(&self) -> Vec<Offer> {
         let offers = self.offers.iter();
-        let offers = offers.flat_map(|(from, of)| {
-            of.iter().map(|(slice, sent)| Offer {
+        let offers = offers.flat_map(|(from, slices)| {
+            slices.iter().map(|(slice, sent)| Offer {
                 slice: *slice,
                 from: *from,
                 sent: CoreMillis(*sent),
@@ -109,11 +109,11 @@ impl Ledger {
             sound.contains(&offer.from)
         };
         let open = offers.filter(is_open);
-        open.filter(|of| accounts(of) || mutated!(LiarsBelieved))
+        open.filter(|offer| accounts(offer) || mutated!(LiarsBelieved))
             .collect()
     }
 
-    /// Every member that can be asked has witnessed it: it is taken.
+    /// Takes an offer that every member that can be asked has witnessed.
     pub fn confirm(&mut self, offer: &Offer) {
         let confirmed = self.confirmed.entry((offer.from, offer.slice)).or_default();
         *confirmed = offer.sent.0.max(*confirmed);
@@ -131,23 +131,25 @@ impl Ledger {
             || (holds || mutated!(UnseenWitnessed)) && (is_sound() || mutated!(UnsoundWitnessed))
     }
 
-    /// A site has signed two heads that contradict each other: nothing that it sends is taken any more.
+    /// Takes nothing more that `site` sends: it has signed two heads that contradict each other, so it may have sent
+    /// the same rights twice.
     pub fn distrust(&mut self, site: SiteId) {
         self.distrusted.insert(site);
     }
 
-    /// Whether nothing is taken of what a site sends, because it has contradicted itself.
+    /// Whether nothing more is taken of what `site` sends, because of a proof against it.
     pub fn is_distrusted(&self, site: SiteId) -> bool {
         self.distrusted.contains(&site)
     }
 
-    /// Takes what others have sent, account for, and have not told this site alone.
+    /// Takes offers that are accounted for and confirmed.
     pub(super) fn take_sent(&mut self) {
         if self.is_frozen() {
             return;
         }
         let offers = self.offers.iter();
-        let offers = offers.flat_map(|(site, of)| of.iter().map(|(id, sent)| (*id, *site, *sent)));
+        let offers =
+            offers.flat_map(|(site, slices)| slices.iter().map(|(id, sent)| (*id, *site, *sent)));
         let more = |(id, site, sent): (SliceId, SiteId, u64)| {
             let confirmed = self.confirmed.get(&(site, id)).copied().unwrap_or(0);
             let sent = mutant!(UnconfirmedTaken, sent.min(confirmed), sent);
@@ -170,7 +172,7 @@ impl Ledger {
         }
     }
 
-    /// How much more of a slice a site may have, as far as its row is known.
+    /// How much more of a slice a site may have under the allocation's `at_most`, by its last known row.
     pub(super) fn room_of(&self, id: SliceId, site: SiteId) -> u64 {
         let most = self.grants.at_most(id, site);
         if most == u64::MAX {
@@ -184,18 +186,19 @@ impl Ledger {
         u64::try_from(u128::from(most).saturating_sub(has)).unwrap_or(u64::MAX)
     }
 
-    /// The sites whose rows for a slice account for what they have sent: the largest set in which everybody
-    /// does so by what those in the set have sent him.
+    /// The sound sites: those whose rows for a slice account for what they have sent. It is the largest set in which
+    /// each site's row is accounted for by what sites in the set have sent to it.
     fn sound_sites(&self, id: SliceId) -> BTreeSet<SiteId> {
         let rows: BTreeMap<SiteId, &Row> = self.rows(id).collect();
         let trusted = rows.keys().filter(|site| !self.distrusted.contains(site));
         let mut sound: BTreeSet<SiteId> = trusted.copied().collect();
         if let Some(whole) = self.grants.whole(id).filter(|_| !mutated!(PassedBelieved)) {
-            // What a site has of a part its row of the whole has to account for.
+            // A site that invents rights of the whole could pass them on, so it must be sound there too.
             let of_whole = self.sound_sites(whole);
             let claims = |site: &SiteId| self.row_of(whole, *site).is_some();
             sound.retain(|site| of_whole.contains(site) || !claims(site));
         }
+        // The smaller of what the receiver claims to have taken and what the sender shows as sent.
         let taken = |site: SiteId, from: SiteId| -> u128 {
             let amount = rows[&site].get(Cell::Taken(from));
             let sent = rows[&from].get(Cell::Sent(site));
@@ -218,21 +221,23 @@ impl Ledger {
             let kept = (row.passed() + spent).saturating_sub(row.get(Cell::Returned).into());
             gone <= has && kept <= u128::from(self.grants.at_most(id, site))
         };
-        let unsound = incoming.iter().filter(|(site, of)| !accounts(**site, **of));
+        let unsound = incoming
+            .iter()
+            .filter(|(site, sum)| !accounts(**site, **sum));
         let mut unsound: Vec<SiteId> = unsound.map(|(site, _)| *site).collect();
-        // Of those to whom a site has sent that does not account for it, and of nobody else, this is looked at again: a
-        // chain of liars of which each rests on the next falls apart in one pass over their rows.
+        // Removing a site can make the sites unsound that it has sent to, and no others. So only those are checked
+        // again, and a chain of liars, each resting on the next, costs one pass over their rows.
         while let Some(site) = unsound.pop() {
             if !sound.remove(&site) {
                 continue;
             }
             for (cell, _) in rows[&site].cells() {
                 let Cell::Sent(to) = cell else { continue };
-                let Some(of) = incoming.get_mut(&to) else {
+                let Some(sum) = incoming.get_mut(&to) else {
                     continue;
                 };
-                *of = of.saturating_sub(taken(to, site));
-                if !accounts(to, *of) {
+                *sum = sum.saturating_sub(taken(to, site));
+                if !accounts(to, *sum) {
                     unsound.push(to);
                 }
             }

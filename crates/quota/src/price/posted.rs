@@ -1,27 +1,27 @@
-//! The price that a site's owner asks at the moment: the usual one, by the hour, or by the load of his machines.
+//! The price that a site's owner asks now: fixed, by the hour, or by the load of the machines.
 //!
-//! Invariant: by load there is a new price every [`LOAD_PRICE_EVERY`] at most, of the mean of that time; where
-//! nobody said how much ran, it is the price at the usual load.
-//! Deliberately not here: whom it is published to, and what a VO lets an owner ask (`site`, `ledger`).
+//! Invariant: a price by load changes at most every [`LOAD_PRICE_EVERY`] and follows the mean load of that time.
+//! Without a known load it is the price at the usual load. Deliberately not here: who receives it, and how high a VO
+//! lets it be (`site`, `ledger`).
 
 use fairmesh_model::{Factor, MonoTime, Now, WallTime, mutant};
 
 use super::{Hours, LOAD_PRICE_EVERY, LoadPrice, by_calendar};
 
-/// What an owner's price follows.
+/// The owner's rule for the price.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub enum Pricing {
-    /// Nothing: it is 1, and the charging rule says what machines and queues cost.
+    /// The price is 1; the charging rule alone decides what machines and queues cost.
     #[default]
     Fixed,
-    /// The hours of the week, in UTC; of several spans the first that contains the moment.
+    /// The price follows the hours of the week in UTC; the first span that contains the time counts.
     Calendar(Vec<Hours>),
-    /// The load of the machines.
+    /// The price follows the load of the machines.
     Load(LoadPrice),
 }
 
 impl Pricing {
-    /// What a price does not fall below because a job is unimportant, unless it is lower anyway.
+    /// The lowest price that low importance can lead to.
     pub fn least(&self) -> Factor {
         match self {
             Self::Load(by_load) => by_load.least,
@@ -29,7 +29,7 @@ impl Pricing {
         }
     }
 
-    /// The highest price that it can come to.
+    /// The highest price that the rule can yield.
     pub fn most(&self) -> Factor {
         match self {
             Self::Fixed => Factor::ONE,
@@ -45,9 +45,9 @@ impl Pricing {
 /// A price, and since when it is asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Posted {
-    /// The price.
+    /// The factor on a job's charge.
     pub price: Factor,
-    /// Since when, by the site's own clock.
+    /// The time of its last change, by the site's own clock.
     pub since: WallTime,
 }
 
@@ -59,31 +59,31 @@ pub struct Poster {
     mean: Option<Mean>,
 }
 
-/// A mean of the load over time.
+/// The mean of the load over time, weighted by time.
 #[derive(Debug, Clone, Copy)]
 struct Mean {
     began: MonoTime,
     looked: MonoTime,
-    /// As it was then.
+    /// The load at the last observation; `None` if it was unknown.
     load: Option<Factor>,
-    /// Millionths of load × milliseconds, and these milliseconds.
+    /// The sum of load in millionths × milliseconds, and the milliseconds with a known load.
     sum: u128,
     length: u64,
 }
 
 impl Poster {
-    /// What is asked now; 1 before anybody has looked.
+    /// The current price; 1 before the first [`Poster::look`].
     pub fn price(&self) -> Factor {
         self.posted.map_or(Factor::ONE, |posted| posted.price)
     }
 
-    /// What is to be published: nothing where the price is the usual one for good.
+    /// The price to publish; `None` for a fixed price, which is always 1.
     pub fn posted(&self) -> Option<Posted> {
         self.posted.filter(|_| self.pricing != Pricing::Fixed)
     }
 
-    /// Looks at the time and at the load: cores that run jobs and that jobs wait for, over all; `None` where it
-    /// is not known. Whether there is a new price.
+    /// Updates the price for the time and the load ([`load`]; `None` if it is unknown). Returns whether the price
+    /// changed.
     pub fn look(&mut self, now: Now, pricing: &Pricing, load: Option<Factor>) -> bool {
         if self.pricing != *pricing {
             self.pricing = pricing.clone();
@@ -102,9 +102,9 @@ impl Poster {
                     (false, Some(posted)) => posted.price,
                     (false, None) => by_load.at(by_load.usual),
                     (true, _) => {
-                        let of = mean.load().unwrap_or(by_load.usual);
+                        let mean_load = mean.load().unwrap_or(by_load.usual);
                         *mean = Mean::begin(now.mono, load);
-                        by_load.at(of)
+                        by_load.at(mean_load)
                     }
                 }
             }
@@ -129,7 +129,7 @@ impl Mean {
         }
     }
 
-    /// It was since the last look what it was then.
+    /// Adds the time since the last observation, with the load of that observation.
     fn look(&mut self, now: MonoTime, load: Option<Factor>) {
         let length = now.since(self.looked).0;
         if let Some(was) = self.load {
@@ -145,7 +145,7 @@ impl Mean {
     }
 }
 
-/// The load of so many cores that run jobs or are waited for.
+/// The load: `wanted` cores that run jobs or are waited for ÷ all `cores`; `None` for a site without cores.
 pub fn load(wanted: u64, cores: u64) -> Option<Factor> {
     let millionths = u128::from(wanted) * u128::from(Factor::UNITS);
     let millionths = millionths.checked_div(u128::from(cores))?;

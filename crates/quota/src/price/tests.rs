@@ -165,5 +165,8 @@ fn the_usual_price_is_not_published() {
     assert!(poster.look(at(0), &nights, None));
     assert!(!poster.look(at(0), &nights, None));
     assert!(poster.look(at(1), &nights, None));
-    assert_eq!(poster.posted().map(|of| of.price), Some(Factor::ONE));
+    assert_eq!(
+        poster.posted().map(|posted| posted.price),
+        Some(Factor::ONE)
+    );
 }

@@ -101,7 +101,6 @@ pub(super) fn iso(moment: WallTime) -> Option<String> {
     Some(moment.to_string())
 }
 
-/// `PT456S`, `PT234.1S`.
 fn duration(length: Millis) -> String {
     let (whole, rest) = (length.0 / 1_000, length.0 % 1_000);
     if rest == 0 {

@@ -38,7 +38,7 @@ pub struct SummaryKey {
     pub vo_group: Option<String>,
     /// The role.
     pub vo_role: Option<String>,
-    /// The cluster.
+    /// Name of the cluster that ran the jobs.
     pub cluster: String,
     /// Nodes of each job, where the log says.
     pub nodes: Option<u32>,
@@ -90,7 +90,7 @@ impl Summaries {
         self.rows.iter()
     }
 
-    /// The message.
+    /// The APEL summary message as text.
     pub fn message(&self, site: &ApelSite) -> String {
         let mut message = format!("{HEADER}: v0.2\n");
         for (key, sum) in &self.rows {

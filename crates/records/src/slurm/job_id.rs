@@ -10,7 +10,6 @@ const TASKS_MAX: u64 = 4_194_304;
 /// What is behind the number of a job id.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Part<'a> {
-    /// A job.
     Job,
     /// A step of a job, or of a task or component of one.
     Step,

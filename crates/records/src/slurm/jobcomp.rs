@@ -126,7 +126,6 @@ fn label<'a>(job: &str, get: impl Fn(&str) -> &'a str) -> String {
     }
 }
 
-/// `name(number)`.
 fn name_and_number(field: &str, text: &str) -> (Option<String>, Result<Option<u64>, Reason>) {
     let parts = text
         .strip_suffix(')')

@@ -1,7 +1,7 @@
 //! The documents of `jobcomp/elasticsearch` and `jobcomp/kafka`: one JSON object for each run of a job that ended.
 //!
-//! Invariant: a run has the key and the charge that its line in the file of `jobcomp/filetxt` has. Documents stand alone,
-//! in Elasticsearch's bulk format, or in what a search of it returns. Times are UTC and bear no zone.
+//! Invariant: a run has the key and the charge that its line in the file of `jobcomp/filetxt` has. Documents stand
+//! alone, in Elasticsearch's bulk format, or in what a search of it returns. Times are UTC and bear no zone.
 //!
 //! Source: `jobcomp_common.c`, and `jobcomp_elasticsearch.c` of Slurm 17.02 to 22.05.
 
@@ -132,7 +132,6 @@ fn resources(record: &mut BatchRecord, get: &impl Fn(&str) -> String) -> Result<
     Ok(())
 }
 
-/// `12_7`, `12+1`.
 fn label(job: &str, get: &impl Fn(&str) -> String) -> String {
     let pair = |first: &str, second: &str| {
         let (first, second) = (get(first), get(second));

@@ -121,7 +121,6 @@ fn state(job: &Object<'_>) -> Result<JobState, Reason> {
     last.ok_or_else(|| Reason::missing("state.current"))
 }
 
-/// `12_7`, `12+1`.
 fn label(job: &Object<'_>, id: &str) -> String {
     let pair = |name: &str, first: &str, second: &str| {
         let object = job.object(name);

@@ -1,7 +1,8 @@
 //! A folder of logs, such as PBS's with one for each day, that is followed in the order of the names.
 //!
-//! Invariant: each log is read to its end before the next one, and the last few are read again if they grow. The clock only
-//! decides which logs count: when it is set back and forth, the reader returns to the positions that it had.
+//! Invariant: each log is read to its end before the next one, and the last few are read again if they grow. The
+//! clock only decides which logs count: when it is set back and forth, the reader returns to the positions that it
+//! had.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
@@ -22,7 +23,7 @@ const LEFT_MAX: usize = 7;
 pub struct Listing {
     /// The logs; if some names are days, only these.
     pub logs: BTreeSet<String>,
-    /// The other files.
+    /// Files in the folder that are not records.
     pub strays: BTreeSet<String>,
     /// Logs of days that were packed, by day.
     packed: BTreeMap<String, String>,
@@ -144,8 +145,8 @@ impl Reader<'_> {
     }
 }
 
-/// Leaves a log of a day to come: the clock was ahead when it began, or is behind now. Returns it if logs before it may not
-/// have been read.
+/// Leaves a log of a day to come: the clock was ahead when it began, or is behind now. Returns it if logs before it
+/// may not have been read.
 fn leave_other_day(
     folder: &Path,
     listing: &Listing,

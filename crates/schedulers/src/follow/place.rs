@@ -1,7 +1,8 @@
 //! A place in a file that may be renamed, copied, emptied or replaced meanwhile.
 //!
-//! Invariant: a place fits a file only if that has the same first bytes, and the same last bytes before the place, as the
-//! file in which the place was taken. The inode alone is no proof: the file system reuses it. Deliberately not here: reading.
+//! Invariant: a place fits a file only if that has the same first bytes, and the same last bytes before the place, as
+//! the file in which the place was taken. The inode alone is no proof: the file system reuses it. Deliberately not
+//! here: reading.
 
 use std::cmp::Reverse;
 use std::fs::{self, File, Metadata};
@@ -26,13 +27,13 @@ pub struct FilePosition {
     pub name: Option<String>,
     /// Which file, whatever its name.
     pub inode: u64,
-    /// How far.
+    /// How far the file was read.
     pub position: Position,
     /// How the file begins, as far as it was read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub beginning: Option<Excerpt>,
-    /// The last bytes before the position, if they are beyond the beginning. They differ in a file that was rewritten with
-    /// the same header (`sacct > file`).
+    /// The last bytes before the position, if they are beyond the beginning. They differ in a file that was rewritten
+    /// with the same header (`sacct > file`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub last: Option<Excerpt>,
     /// When the rotated logs before this one were last written to; an earlier release did not store it.
@@ -49,12 +50,12 @@ pub type Written = (i64, i64);
 /// Some bytes of a file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Excerpt {
-    /// Bytes before it.
+    /// Bytes of the file before the excerpt.
     #[serde(default)]
     pub from: u64,
-    /// Their number.
+    /// Bytes of the excerpt.
     pub bytes: u64,
-    /// Their SHA-256.
+    /// SHA-256 of the excerpt, in hexadecimal.
     pub sha256: String,
 }
 

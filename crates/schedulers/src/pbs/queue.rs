@@ -1,8 +1,8 @@
 //! What `qstat -f -F dsv` says of jobs: a line for each, and within it attributes as `name=value`.
 //!
 //! `-F json` is no way: it prints some values that users write without quotation marks, which are no JSON then, or
-//! another value (`Job_Name` up to 20.0; `Variable_List`). With `-F dsv` line ends within values are printed as `\n`, and
-//! attributes are separated by a mark that is drawn for each call.
+//! another value (`Job_Name` up to 20.0; `Variable_List`). With `-F dsv` line ends within values are printed as `\n`,
+//! and attributes are separated by a mark that is drawn for each call.
 //!
 //! Invariant: an attribute is read by its place in a line, so nothing that users write is taken for one.
 
@@ -169,7 +169,6 @@ fn moment(text: &str) -> Option<u64> {
     u64::try_from(seconds).ok()
 }
 
-/// `hh:mm:ss`, or seconds.
 fn seconds(text: &str) -> Option<u64> {
     text.split(':').try_fold(0_u64, |sum, part| {
         sum.checked_mul(60)?.checked_add(part.parse().ok()?)

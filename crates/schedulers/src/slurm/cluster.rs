@@ -23,11 +23,11 @@ pub struct Cluster {
 /// Where finished jobs are read from, once that is decided.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Finished {
-    /// slurmdbd.
+    /// Ended jobs from slurmdbd, by `sacct`.
     Sacct,
     /// The file of `jobcomp/filetxt`.
     File(PathBuf),
-    /// The hook's spool.
+    /// Ended jobs from the folder that the completion hook writes to.
     Spool(PathBuf),
 }
 

@@ -55,7 +55,6 @@ impl Slurm {
     }
 }
 
-/// Rows `user|account`.
 fn pairs(text: &str) -> Vec<Person> {
     let pairs = text.lines().filter_map(|line| line.split_once('|'));
     let pairs = pairs.filter(|(user, _)| !user.is_empty());

@@ -1,7 +1,7 @@
 //! Where one job stands in Slurm's queue, and who is next before it: `fairmesh explain --job`.
 //!
-//! Invariant: the order is Slurm's own, by what it holds now, and what another program prints in the place of a value is
-//! never taken for one. Deliberately not here: why its account stands there, which only the node knows.
+//! Invariant: the order is Slurm's own, by what it holds now, and what another program prints in the place of a value
+//! is never taken for one. Deliberately not here: why its account stands there, which only the node knows.
 
 mod place;
 mod rows;
@@ -19,7 +19,7 @@ pub use rows::Standing;
 /// A job, and the queue before it.
 #[derive(Debug)]
 pub struct InQueue {
-    /// The job.
+    /// The job as the queue lists it.
     pub job: Standing,
     place: Place,
     factors: Option<Factors>,

@@ -9,7 +9,6 @@ use prometheus_client::registry::{Registry, Unit};
 use super::Sample;
 use super::registry::{counter, gauge, signed};
 
-/// Adds the log's.
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     let Some(log) = &sample.record_log else {
         return;

@@ -13,7 +13,6 @@ use crate::serve::Served;
 /// Entries that have series, those with the largest targets of the upper level first.
 const ENTRIES_MAX: usize = 64;
 
-/// An entry.
 #[derive(Debug, Default)]
 pub(crate) struct ShareSample {
     path: String,
@@ -52,7 +51,6 @@ fn sample(snapshot: &Snapshot, entry: EntryId) -> ShareSample {
     }
 }
 
-/// Adds them.
 pub(super) fn register(registry: &mut Registry, sample: &Sample) {
     let of = |value: fn(&ShareSample) -> f64| {
         let entries = sample.shares.iter();

@@ -1,8 +1,8 @@
 //! A segment: marks of jobs in the order of their keys, in a file that is never changed.
 //!
-//! Blocks of 4 KiB, each a CRC, the number of its marks and these; behind them the first key of each block, a filter, how
-//! many marks there are and from when to when they go, and a CRC of that. So a mark is found with one read, that one is not
-//! there is mostly known without, and one takes 43 bytes.
+//! Blocks of 4 KiB, each a CRC, the number of its marks and these; behind them the first key of each block, a filter,
+//! how many marks there are and from when to when they go, and a CRC of that. So a mark is found with one read, that
+//! one is not there is mostly known without, and one takes 43 bytes.
 //!
 //! Invariant: nothing of a block whose CRC is wrong is served, nor is a key in its range said not to be there.
 
@@ -20,10 +20,12 @@ const ENTRIES: usize = (BLOCK_BYTES - HEAD_BYTES) / ENTRY_BYTES;
 /// Blocks, lines of the filter, marks, the earliest and the latest moment, and the CRC.
 const END_BYTES: usize = 5 * 8 + 4;
 
-/// A line of the filter (Bloom, Communications of the ACM 13(7), 1970, in lines of a cache): each mark sets bits in one.
+/// A line of the filter (Bloom, Communications of the ACM 13(7), 1970, in lines of a cache): each mark sets bits in
+/// one.
 type Line = [u8; 64];
 
-/// Bits of the filter for each mark, and how many of them one sets: of keys that are not there one in eighty seems to be.
+/// Bits of the filter for each mark, and how many of them one sets: of keys that are not there one in eighty seems to
+/// be.
 const FILTER_BITS: u64 = 10;
 const FILTER_SET: u32 = 7;
 
@@ -136,7 +138,6 @@ impl Segment {
         Ok(())
     }
 
-    /// Where it is.
     pub(super) fn path(&self) -> &Path {
         &self.path
     }

@@ -1,8 +1,8 @@
 //! Which jobs stand before one in Slurm's order: a pure function of the rows of one moment.
 //!
-//! Slurm tries jobs partition by partition: the highest `PriorityTier` first, then the highest priority, then the lowest
-//! number. A job of several partitions is tried in each of them. So of two jobs that may get the same node the one that
-//! is tried first there stands before the other one.
+//! Slurm tries jobs partition by partition: the highest `PriorityTier` first, then the highest priority, then the
+//! lowest number. A job of several partitions is tried in each of them. So of two jobs that may get the same node the
+//! one that is tried first there stands before the other one.
 //!
 //! Invariant: a job counts only if it waits for nodes alone, in a partition that starts jobs and shares a node with one
 //! of the explained job's; each task of an array counts. Deliberately not here: preemption, what nodes a job asks for
@@ -72,7 +72,6 @@ impl Queue {
         rows.max_by_key(|row| row.priority)
     }
 
-    /// Where `job` stands.
     pub(super) fn place(&self, job: &Standing) -> Place {
         let partitions = Partitions::around(job, &self.nodes);
         let in_turn = job.is_in_turn(self.now_s) && partitions.any_open(job);

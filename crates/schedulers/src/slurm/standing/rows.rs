@@ -50,11 +50,11 @@ const OF_A_PARTITION: [&str; 2] = ["PartitionDown", "PartitionInactive"];
 pub struct Standing {
     /// Slurm's number; `12_[3-9]` for tasks that wait.
     pub job: String,
-    /// The user.
+    /// The local user name.
     pub user: String,
     /// The account; none where none was given.
     pub account: Option<String>,
-    /// The user's group.
+    /// The user's group, as Slurm lists it.
     pub group: Option<String>,
     pub(super) id: u64,
     pub(super) partitions: Vec<String>,
