@@ -14,6 +14,9 @@ macro_rules! note {
 pub mod cli;
 mod manual;
 
+mod attempt;
+mod callout;
+
 pub mod ask;
 pub mod output;
 pub mod top;

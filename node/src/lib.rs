@@ -5,8 +5,8 @@
 
 #![warn(clippy::print_stderr)]
 
-/// A record allocates more than it computes: a report takes a fifth more CPU with glibc's (docs/benchmarks.md). Here and
-/// not in the program, so that benchmarks measure what the program has.
+/// A record allocates more than it computes: a report takes a fifth more CPU with glibc's (docs/benchmarks.md). Here
+/// and not in the program, so that benchmarks measure what the program has.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
@@ -15,7 +15,9 @@ pub mod network;
 pub mod store;
 
 pub mod privacy;
+pub mod projection;
 pub mod sockets;
+pub mod users;
 
 pub mod lookup;
 pub mod record_log;
@@ -23,7 +25,6 @@ pub mod refused;
 pub mod serve;
 
 pub mod control;
-pub mod metrics;
 pub mod page;
 
 pub mod config;

@@ -14,7 +14,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
 use super::HoldArgs;
-use crate::quota_cmd::callout::wall_s;
+use crate::callout::wall_s;
 
 /// What A-REX has written of a job.
 pub(super) struct Files {
@@ -102,7 +102,7 @@ fn word(text: &str, name: &str) -> anyhow::Result<Option<String>> {
 mod tests {
     use super::*;
     use crate::ask::NodeArgs;
-    use crate::quota_cmd::callout::UNLIMITED_S;
+    use crate::callout::UNLIMITED_S;
     use fairmesh_node::config::slurm::OnSilence;
 
     const LOCAL: &str = "globalid=abc\nqueue=fork\nargs=/bin/sh -c sleep\\ 3;\\ queue=x \n\

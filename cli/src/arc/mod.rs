@@ -14,8 +14,8 @@ use clap::{Args, Subcommand};
 use fairmesh_node::config::slurm::OnSilence;
 
 use crate::ask::NodeArgs;
+use crate::callout::{Said, hold};
 use crate::output::Exit;
-use crate::quota_cmd::callout::{Said, hold};
 use crate::quota_cmd::seconds;
 
 /// How a user limits a job's time.

@@ -153,7 +153,7 @@ fn socket(told: Option<&Path>, config: &Path) -> anyhow::Result<PathBuf> {
 /// The user who runs this command: as the shell knows them, or else as the system does.
 pub(crate) fn me() -> Option<String> {
     let name = |variable| std::env::var(variable).ok().filter(|name| !name.is_empty());
-    let by_system = || fairmesh_node::config::name_of(rustix::process::getuid().as_raw());
+    let by_system = || fairmesh_node::users::name_of(rustix::process::getuid().as_raw());
     name("LOGNAME").or_else(|| name("USER")).or_else(by_system)
 }
 

@@ -13,7 +13,7 @@ use fairmesh_model::{
     Placement, Role, ShareEntry, SharePolicy, Signed, SigningKey, SiteId, UsageRecord, VoId,
     WallTime, WindowLength,
 };
-use fairmesh_node::config::{PageSettings, ProjectionName};
+use fairmesh_node::config::PageSettings;
 use fairmesh_node::control::{self, ControlLimits, ControlOptions, ControlSettings};
 use fairmesh_node::driver::{
     Clock, FastClock, NodeHandle, NodeOptions, NodeTask, Observation, start,
@@ -21,6 +21,7 @@ use fairmesh_node::driver::{
 use fairmesh_node::lookup::{LookupConfig, LookupServer};
 use fairmesh_node::network::{Multiaddr, NetworkConfig};
 use fairmesh_node::page::PageServer;
+use fairmesh_node::projection::ProjectionName;
 use fairmesh_node::refused::Refused;
 use fairmesh_node::serve::Serving;
 use fairmesh_policy::{SiteEntry, SitePolicy};

@@ -20,7 +20,8 @@ use fairmesh_api::finding::{Code, DoctorBody, Finding};
 use fairmesh_api::{Answer, StatusBody};
 use fairmesh_model::Severity;
 use fairmesh_model::SigningKey;
-use fairmesh_node::config::{Config, Uids, uids};
+use fairmesh_node::config::Config;
+use fairmesh_node::users::{Uids, uids};
 use fairmesh_schedulers::slurm::SlurmdbdAway;
 
 use crate::ask::AskArgs;

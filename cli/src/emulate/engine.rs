@@ -10,15 +10,14 @@
 
 use ethnum::U256;
 use fairmesh_fairshare::{
-    EntryId, Level, Order, RankedEntry, Reach, Snapshot, TreeReader, TreeSpec, UsageItem,
-    WeightTable,
+    EntryId, Level, Order, RankedEntry, Reach, Snapshot, TreeSpec, UsageItem, WeightTable,
 };
 use fairmesh_model::window::DAY_MS;
 use fairmesh_model::{
     AccountPath, Date, Distance, HistoryRule, Share, ShareRule, Span, Window, WindowLength,
 };
-use fairmesh_node::config::ProjectionName;
 use fairmesh_node::driver::wall_now;
+use fairmesh_node::projection::ProjectionName;
 
 use super::decimal::decimal;
 use super::jobs::{EmulatedJob, Jobs};
@@ -102,7 +101,7 @@ pub fn emulate(
             return Err(UsageError {
                 file: charges.file.clone(),
                 line: charge.line,
-                problem: unknown_path(&reader, path),
+                problem: super::unknown_path(&reader, path),
             });
         }
         items.extend(booked(writer.place(path), charge.amount));
@@ -117,15 +116,6 @@ pub fn emulate(
         entries: report(&order, lists_root),
         jobs: jobs.served(&order, &reader)?,
     })
-}
-
-pub(super) fn unknown_path(reader: &TreeReader, path: &AccountPath) -> String {
-    let deepest = path.ancestors().find(|above| reader.entry(above).is_some());
-    format!(
-        "`{path}` is not in the tree; the deepest entry above it is `{}`: name that, or add \
-         `\"{path}\" = <share>` to the tree",
-        deepest.unwrap_or_else(AccountPath::root)
-    )
 }
 
 fn today() -> Date {

@@ -7,7 +7,7 @@
 use fairmesh_fairshare::{JobPriority, Order, TreeReader};
 use fairmesh_model::{AccountPath, Importance};
 
-use super::engine::unknown_path;
+use super::unknown_path;
 use super::usage::{UsageError, read_csv};
 
 /// The columns of the file.
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use clap::ValueEnum as _;
     use fairmesh_model::Distance;
-    use fairmesh_node::config::ProjectionName;
+    use fairmesh_node::projection::ProjectionName;
 
     fn emulated(jobs: &str, projection: ProjectionName) -> Result<Vec<EmulatedJob>, UsageError> {
         let tree = "[shares]\n\"/a\" = 50\n\"/b\" = 30\n\"/c\" = 20\n";

@@ -21,8 +21,9 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use anyhow::Context as _;
-use fairmesh_model::Distance;
-use fairmesh_node::config::ProjectionName;
+use fairmesh_fairshare::TreeReader;
+use fairmesh_model::{AccountPath, Distance};
+use fairmesh_node::projection::ProjectionName;
 
 pub use engine::{Emulated, EmulatedEntry, Unknown, emulate};
 pub use jobs::{EmulatedJob, Jobs};
@@ -110,6 +111,15 @@ where
     anyhow::Error: From<E>,
 {
     Ok(parse(&read(path)?, &path.display().to_string())?)
+}
+
+fn unknown_path(reader: &TreeReader, path: &AccountPath) -> String {
+    let deepest = path.ancestors().find(|above| reader.entry(above).is_some());
+    format!(
+        "`{path}` is not in the tree; the deepest entry above it is `{}`: name that, or add \
+         `\"{path}\" = <share>` to the tree",
+        deepest.unwrap_or_else(AccountPath::root)
+    )
 }
 
 #[cfg(test)]

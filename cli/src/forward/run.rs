@@ -18,9 +18,10 @@ use fairmesh_broker::queue::Status;
 use fairmesh_model::clean;
 
 use super::RunArgs;
+use crate::attempt::{
+    Asking, Attempt, AttemptState, Life, answer as answer_of, make_private, private_file, status,
+};
 use crate::output::Exit;
-use crate::queue::attempt::{Asking, Attempt, AttemptState, answer as answer_of, status};
-use crate::queue::{Life, make_private, private_file};
 
 /// Commands that run at once: bounds what a burst of jobs costs the host.
 const COMMANDS_MAX: usize = 16;

@@ -15,7 +15,7 @@ use fairmesh_node::config::{FileError, Source};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::{RawRole, by_key, optional, quoted, role_lines};
+use super::fields::{RawRole, by_key, optional, quoted, role_lines};
 
 /// Core-milliseconds of a core-hour.
 pub(crate) const CORE_HOUR_MS: u64 = 3_600_000;

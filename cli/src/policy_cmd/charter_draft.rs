@@ -17,7 +17,7 @@ use fairmesh_node::config::{FileError, Source};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::{EXPIRES, RawRole, optional, quoted, role_lines};
+use super::fields::{EXPIRES, RawRole, optional, quoted, role_lines};
 
 // What a draft says above its lines.
 const WINDOW: &str = "# Windows in which usage is counted; fixed for as long as the VO exists.\n";
@@ -112,7 +112,8 @@ struct RawMember {
     site: Vec<RawSite>,
 }
 
-/// A site, by the lines that its owner sends: whatever else stands there is refused, as it would be part of the charter.
+/// A site, by the lines that its owner sends: whatever else stands there is refused, as it would be part of the
+/// charter.
 pub(super) fn parse_member(source: Source<'_>) -> Result<MemberSite, FileError> {
     let raw: RawMember = source.parse()?;
     match &raw.site[..] {

@@ -14,6 +14,7 @@ mod charter_draft;
 mod clock;
 mod document;
 mod draft;
+mod fields;
 mod lost;
 mod members;
 mod plan;

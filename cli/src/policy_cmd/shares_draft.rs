@@ -14,7 +14,7 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use toml::Spanned;
 
-use super::draft::{EXPIRES, optional, quoted};
+use super::fields::{EXPIRES, optional, quoted};
 
 // What a draft says above its lines.
 const PATH: &str =

@@ -13,7 +13,7 @@ use fairmesh_node::config::{FileError, Source};
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::draft::{by_key, quoted};
+use super::fields::{by_key, quoted};
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]

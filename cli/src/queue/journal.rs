@@ -13,7 +13,7 @@ use anyhow::{Context as _, bail};
 use fairmesh_broker::queue::Record;
 use serde::{Deserialize, Serialize};
 
-use super::Life;
+use crate::attempt::Life;
 
 /// Name and version of the file, in its first line.
 const SCHEMA: &str = "fairmesh.queue/1";

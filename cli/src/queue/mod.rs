@@ -7,19 +7,15 @@
 //! and the files of attempts are all that a start needs.
 //! Deliberately not here: batch systems. They are behind the user's commands.
 
-pub(crate) mod attempt;
 mod jobs;
 mod journal;
 mod run;
 mod sites;
 mod status;
 
-use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::Write;
-use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use anyhow::Context as _;
 use fairmesh_broker::{Engine, Selector};
 
 use crate::ask::NodeArgs;
@@ -117,7 +113,7 @@ pub struct StatusArgs {
     pub output: OutputArgs,
 }
 
-/// Runs a subcommand of `fairmesh queue`.
+/// Runs the command.
 pub fn run(args: &QueueArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         QueueCommand::Run(args) => run::run(args, out),
@@ -130,44 +126,6 @@ fn folder(jobs: &Path) -> PathBuf {
     let mut name = jobs.as_os_str().to_owned();
     name.push(".queue");
     name.into()
-}
-
-/// A life that ends after so many steps: a kill, as far as the disk and other processes can tell. For tests; one
-/// that nobody ends has no end.
-#[derive(Debug, Clone, Copy, Default)]
-pub(crate) struct Life {
-    left: Option<u32>,
-}
-
-/// What a life that has ended says.
-const KILLED: &str = "killed";
-
-impl Life {
-    /// One step on: a moment in which a kill could come.
-    fn step(&mut self) -> anyhow::Result<()> {
-        match &mut self.left {
-            Some(0) => anyhow::bail!(KILLED),
-            Some(left) => *left -= 1,
-            None => {}
-        }
-        Ok(())
-    }
-}
-
-/// Makes a folder that is nobody else's, where it is not there: what jobs run lies in it.
-pub(crate) fn make_private(folder: &Path) -> anyhow::Result<()> {
-    let mut made = DirBuilder::new();
-    let made = made.recursive(true).mode(0o700).create(folder);
-    made.with_context(|| format!("cannot make {}", folder.display()))
-}
-
-/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could
-/// lock it.
-pub(crate) fn private_file(path: &Path) -> anyhow::Result<File> {
-    let mut made = OpenOptions::new();
-    let made = made.write(true).create(true).truncate(true).mode(0o600);
-    let made = made.open(path);
-    made.with_context(|| format!("cannot write {}", path.display()))
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use fairmesh_broker::queue::{
 use fairmesh_cluster::{Seed, Stream};
 use fairmesh_node::driver::wall_now;
 
-use super::attempt::{Asking, Attempt, answer, status};
 use super::journal::Journal;
 use super::sites::Sites;
-use super::{Life, RunArgs, folder, jobs, make_private};
+use super::{RunArgs, folder, jobs};
+use crate::attempt::{Asking, Attempt, Life, answer, make_private, status};
 use crate::emulate::read_as;
 use crate::output::Exit;
 

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::run::Runner;
 use super::*;
+use crate::attempt::{KILLED, Life};
 
 /// Two sites of four CPUs; all jobs go to `a` first.
 const GRID: &str = r#"{"sites": [
@@ -231,9 +232,9 @@ fn limits_are_kept_and_what_fails_for_ever_is_given_up() {
 
 #[test]
 fn an_answer_that_does_not_come_is_no_answer_and_keeps_nobody_waiting() {
-    let hangs = super::attempt::answer("sleep 1000", &[], 1).expect("runs");
+    let hangs = crate::attempt::answer("sleep 1000", &[], 1).expect("runs");
     assert_eq!(hangs, None);
-    let in_time = super::attempt::answer("echo running", &[], 60).expect("runs");
+    let in_time = crate::attempt::answer("echo running", &[], 60).expect("runs");
     assert_eq!(in_time.as_deref(), Some("running"));
     // Somebody else goes on with its output, or there is no end of that.
     let began = std::time::Instant::now();
@@ -241,7 +242,7 @@ fn an_answer_that_does_not_come_is_no_answer_and_keeps_nobody_waiting() {
         "sleep 30 2> /dev/null & echo running",
         "echo running; yes | head -c 1000000",
     ] {
-        let left = super::attempt::answer(command, &[], 5).expect("runs");
+        let left = crate::attempt::answer(command, &[], 5).expect("runs");
         assert_eq!(left.as_deref(), Some("running"), "{command}");
     }
     assert!(began.elapsed().as_secs() < 20);

@@ -5,8 +5,6 @@
 //! error. So it can stand in any scheduler's script before a job.
 //! Deliberately not here: drafts (`fairmesh policy new allocation`), and the node's side (`control::quota`).
 
-pub mod callout;
-
 mod authority;
 mod calls;
 mod history;

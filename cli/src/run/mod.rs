@@ -23,7 +23,7 @@ use anyhow::{Context as _, anyhow};
 use clap::Args;
 use fairmesh_api::finding::Finding;
 use fairmesh_model::SiteId;
-use fairmesh_node::config::{Config, Uids, uids};
+use fairmesh_node::config::Config;
 use fairmesh_node::control::{ControlLimits, ControlOptions, ControlSettings};
 use fairmesh_node::driver::{
     NodeHandle, NodeOptions, NodeTask, Running, Starting, SystemClock, start_or_show,
@@ -32,12 +32,13 @@ use fairmesh_node::log::say;
 use fairmesh_node::lookup::{LookupConfig, LookupServer};
 use fairmesh_node::network::NetworkConfig;
 use fairmesh_node::page::PageServer;
-use fairmesh_node::privacy::VisibilityResolver;
+use fairmesh_node::privacy::{Access, VisibilityResolver};
 use fairmesh_node::record_log::RecordLog;
 use fairmesh_node::refused::Refused;
 use fairmesh_node::serve::Serving;
 use fairmesh_node::sockets::TURNS;
 use fairmesh_node::store::StoreError;
+use fairmesh_node::users::{Uids, uids};
 use fairmesh_node::{control, log};
 use futures::FutureExt as _;
 use tokio::runtime::Runtime;
@@ -142,6 +143,7 @@ impl Signals {
     }
 }
 
+/// Runs a node.
 pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config.config)?;
     // Before anybody can be told that the node is there: a reload right behind that would end it.
@@ -307,7 +309,7 @@ async fn start_servers(
         mode: config.sockets.lookup_mode,
         slots: config.sockets.lookup_slots,
         trusted: control::trusted(&settings),
-        resolver: Some(VisibilityResolver::new(settings.clone())),
+        resolver: Some(VisibilityResolver::new(control::current_access(&settings))),
         ..LookupConfig::default()
     };
     let (threads, socket) = (lookup_threads()?, config.sockets.lookup.clone());
@@ -426,9 +428,11 @@ async fn settings_of(config: &Config, known: [Uids; 2]) -> anyhow::Result<Contro
     }
     Ok(ControlSettings {
         name: config.name.clone(),
-        writers,
-        readers,
-        privacy: Arc::new(config.privacy.clone()),
+        access: Arc::new(Access {
+            writers,
+            readers,
+            privacy: Arc::new(config.privacy.clone()),
+        }),
         timing: config.timing,
         vos: config
             .vos

@@ -16,6 +16,7 @@ use clap::Args;
 use fairmesh_api::client::Control;
 use fairmesh_model::Millis;
 use fairmesh_node::config::Config;
+use fairmesh_node::config::slurm::SlurmTable;
 use fairmesh_schedulers::feed::Feed;
 use fairmesh_schedulers::loops::LoopSet;
 use fairmesh_schedulers::slurm::Slurm;
@@ -58,6 +59,7 @@ pub(crate) struct FeedArgs {
     dry_run: bool,
 }
 
+/// The node's sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct Sockets {
     pub(crate) lookup: PathBuf,
@@ -97,6 +99,7 @@ impl<S: Scheduler + Clone> Pair<S> {
         Feed::new(scheduler, settings, self.sockets.control())
     }
 
+    /// Starts the loops.
     pub(crate) fn start(&self, sync: bool, feed: bool, loops: &mut LoopSet) {
         if sync {
             loops.start(self.sync_loop());
@@ -120,6 +123,7 @@ impl<S: Scheduler + Clone> Pair<S> {
         Ok(Exit::Success)
     }
 
+    /// `sync`.
     pub(crate) async fn sync(&self, args: &SyncArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         let mut sync = self.sync_loop();
         let round = match (args.reset, args.once || args.dry_run) {
@@ -131,6 +135,7 @@ impl<S: Scheduler + Clone> Pair<S> {
         Ok(Exit::of(round.refused.is_empty()))
     }
 
+    /// `feed`.
     pub(crate) async fn feed(&self, args: &FeedArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         if args.dry_run {
             let (finished, running) = self.feed_loop().look().await?;
@@ -193,11 +198,20 @@ fn show<S: Scheduler>(round: &Round, dry: bool, out: &mut dyn Write) -> anyhow::
     Ok(())
 }
 
+/// Slurm beside the node of a configuration.
+pub(crate) fn slurm_pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
+    Pair {
+        scheduler: Slurm::new(table.slurm.clone()),
+        settings: table.slurm.common.clone(),
+        sockets: Sockets::of(config),
+    }
+}
+
 /// Starts the loops that the configuration of a node asks for.
 pub fn loops(config: &Config) -> LoopSet {
     let mut loops = LoopSet::default();
     if let Some(table) = config.slurm.as_ref().filter(|table| table.with_node) {
-        crate::slurm::pair(table, config).start(true, true, &mut loops);
+        slurm_pair(table, config).start(true, true, &mut loops);
     }
     let with_node = |system: &&Known| (system.with_node)(config) == Some(true);
     for system in KNOWN.iter().filter(with_node) {

@@ -20,7 +20,7 @@ use fairmesh_schedulers::slurm::{PLUGIN_SETS_FACTORS, SPOOL_DEFAULT, Slurm, spoo
 
 use crate::output::Exit;
 use crate::schedulers::check::{self, CheckArgs, Lack};
-use crate::schedulers::{FeedArgs, Pair, Sockets, SyncArgs};
+use crate::schedulers::{FeedArgs, Pair, SyncArgs, slurm_pair};
 
 /// Where a node's configuration is unless told otherwise.
 const CONFIG_DEFAULT: &str = "/etc/fairmesh/fairmesh.toml";
@@ -85,17 +85,8 @@ impl Place {
     fn of(config: &Config) -> Self {
         let table = config.slurm.clone();
         let table = table.unwrap_or_else(|| SlurmTable::defaults(&config.data_dir));
-        let pair = pair(&table, config);
+        let pair = slurm_pair(&table, config);
         Self { table, pair }
-    }
-}
-
-/// Slurm beside the node of a configuration.
-pub(crate) fn pair(table: &SlurmTable, config: &Config) -> Pair<Slurm> {
-    Pair {
-        scheduler: Slurm::new(table.slurm.clone()),
-        settings: table.slurm.common.clone(),
-        sockets: Sockets::of(config),
     }
 }
 

@@ -12,8 +12,8 @@ use fairmesh_node::config::slurm::OnSilence;
 use serde_json::Value;
 
 use super::Place;
+use crate::callout::{Said, hold};
 use crate::output::Exit;
-use crate::quota_cmd::callout::{Said, hold};
 
 /// How a user limits a job's time.
 const LIMIT_BY: &str = "sbatch --time";

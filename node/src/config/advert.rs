@@ -9,12 +9,12 @@ use fairmesh_broker::Sla;
 use fairmesh_model::VoId;
 use fairmesh_site::AdvertRules;
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use toml::Spanned;
 
+use super::names::vo_of;
 use super::quantity::{RawDuration, RawPercent};
-use super::raw::RawConfig;
-use super::sections::vo_of;
-use super::shares::only_table;
+use super::tables::only_table;
 use super::text::Source;
 
 /// `[advert]` as it is written.
@@ -30,11 +30,11 @@ pub(super) struct RawAdvert {
 /// What is told, if anything is.
 pub(super) fn checked(
     source: Source<'_>,
-    raw: &RawConfig,
+    (raw, sla): (Option<&RawAdvert>, Option<&Spanned<IgnoredAny>>),
     vos: &BTreeMap<String, VoId>,
 ) -> anyhow::Result<Option<AdvertRules>> {
-    let Some(advert) = &raw.advert else {
-        return match &raw.sla {
+    let Some(advert) = raw else {
+        return match sla {
             None => Ok(None),
             Some(sla) => {
                 let problem =
@@ -62,7 +62,7 @@ pub(super) fn checked(
             .as_ref()
             .map(|disk| source.mebibytes("advert.disk", disk))
             .transpose()?,
-        sla: raw.sla.as_ref().map(|_| sla(source, vos)).transpose()?,
+        sla: sla.map(|_| self::sla(source, vos)).transpose()?,
         interval: interval.map_or(Ok(default.interval), |of| {
             source.duration("advert.interval", of)
         })?,

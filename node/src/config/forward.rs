@@ -10,8 +10,7 @@ use fairmesh_site::ForwardRules;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::raw::RawConfig;
-use super::sections::vo_of;
+use super::names::vo_of;
 use super::text::Source;
 
 /// Most jobs of one member that may wait, or come in a minute: what one disk takes.
@@ -31,10 +30,11 @@ pub(super) struct RawForward {
 /// What the owner agrees to, if to anything.
 pub(super) fn checked(
     source: Source<'_>,
-    raw: &RawConfig,
+    raw: Option<&RawForward>,
+    has_advert: bool,
     vos: &BTreeMap<String, VoId>,
 ) -> anyhow::Result<Option<ForwardRules>> {
-    let Some(forward) = &raw.forward else {
+    let Some(forward) = raw else {
         return Ok(None);
     };
     let default = ForwardRules::default();
@@ -48,7 +48,7 @@ pub(super) fn checked(
         )
     });
     let accept = accept.collect::<Result<_, _>>()?;
-    if let (Some(first), None) = (forward.accept_forwarded.first(), &raw.advert) {
+    if let (Some(first), false) = (forward.accept_forwarded.first(), has_advert) {
         let problem = "members send jobs to sites that say what is free there";
         let error = source.wrong("forward.accept_forwarded", first, problem);
         return Err(error

@@ -1,7 +1,7 @@
 //! `[[identity]]`: the rules that say whose a job is, checked and compiled once, with the people of their map.
 //!
-//! Invariant: every path that a rule can make is a path, and every VO that a rule or a person names has an id in `[vos]`.
-//! Deliberately not here: how a job finds its rule (`fairmesh_site`), and the file of the people (`people`).
+//! Invariant: every path that a rule can make is a path, and every VO that a rule or a person names has an id in
+//! `[vos]`. Deliberately not here: how a job finds its rule (`fairmesh_site`), and the file of the people (`people`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,8 @@ use fairmesh_site::{IdentityMap, Pattern, People, Rule};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::names::vo_of;
 use super::people;
-use super::raw::RawConfig;
-use super::sections::vo_of;
 use super::text::{FileError, Source};
 
 /// Stands for the site's name in a path.
@@ -39,16 +38,15 @@ pub(super) struct RawRule {
 /// The rules and the people, and the file that the people were read from.
 pub(super) fn checked(
     source: Source<'_>,
-    raw: &RawConfig,
+    site: &str,
+    (rules, people): (&[RawRule], Option<&Spanned<String>>),
     base: &Path,
     vos: &BTreeMap<String, VoId>,
     read_file: &dyn Fn(&Path) -> anyhow::Result<String>,
 ) -> anyhow::Result<(IdentityMap, Option<PathBuf>)> {
-    let site = raw.site.name.get_ref();
-    let rules = raw.identity.iter();
-    let rules = rules.map(|rule| self::rule(source, rule, vos, site));
+    let rules = rules.iter().map(|rule| self::rule(source, rule, vos, site));
     let rules = rules.collect::<Result<_, _>>()?;
-    let Some(file) = &raw.people else {
+    let Some(file) = people else {
         return Ok((IdentityMap::with_people(rules, People::default()), None));
     };
     let path = base.join(file.get_ref());

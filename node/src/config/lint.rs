@@ -10,8 +10,9 @@ use fairmesh_api::finding::{Code, Finding};
 use fairmesh_model::{Factor, HistoryRule, Severity, VoId};
 use fairmesh_site::Rule;
 
-use super::{Config, Writer};
+use super::Config;
 use crate::privacy::PrivateData;
+use crate::users::Writer;
 
 impl Config {
     /// Each such thing, in the order of the file's tables.

@@ -26,16 +26,16 @@ mod forward;
 mod identity;
 mod lint;
 mod lint_shares;
+mod names;
 mod people;
 mod privacy;
-mod projection;
 mod raw;
 mod records;
 mod reload;
 mod sections;
 mod shares;
 mod sums;
-mod writers;
+mod tables;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -49,11 +49,9 @@ use fairmesh_site::{AdvertRules, Charging, ForwardRules, IdentityMap, OwnerQuota
 use libp2p::Multiaddr;
 
 pub use fairmesh_site::Timing;
-pub use projection::ProjectionName;
 pub use reload::Reload;
 pub use sums::OtherSums;
 pub use text::{FileError, Source};
-pub use writers::{Uids, Writer, name_of, uids};
 
 use crate::config::condor::CondorTable;
 use crate::config::gridengine::GridEngineTable;
@@ -62,8 +60,10 @@ use crate::config::pbs::PbsTable;
 use crate::config::schedulers::Place;
 use crate::config::slurm::SlurmTable;
 use crate::privacy::Privacy;
+use crate::projection::ProjectionName;
 use crate::record_log::Keep;
 use crate::sockets::SlotLimits;
+use crate::users::Writer;
 
 /// Where a node listens unless told otherwise.
 pub const LISTEN_DEFAULT: &str = "/ip4/0.0.0.0/tcp/7600";
@@ -210,7 +210,10 @@ impl Config {
         let window = sections::window(source, &raw.history)?;
         let charge_rule = charging::charge_rule(source, &raw.charging)?;
         let charging = charging::charging(source, &raw.charging, &raw.machine)?;
-        let (identity, people_file) = identity::checked(source, &raw, base, &vos, read)?;
+        let (identity, people_file) = {
+            let rules = (raw.identity.as_slice(), raw.people.as_ref());
+            identity::checked(source, raw.site.name.get_ref(), rules, base, &vos, read)?
+        };
         let (policy, policy_file) = shares::read(source, &raw, base, &vos, read)?;
         let (privacy, readers) = privacy::checked(source, &raw.privacy)?;
         let place = Place {
@@ -239,8 +242,8 @@ impl Config {
                 !vos.is_empty(),
             ),
             charging,
-            advert: advert::checked(source, &raw, &vos)?,
-            forward: forward::checked(source, &raw, &vos)?,
+            advert: advert::checked(source, (raw.advert.as_ref(), raw.sla.as_ref()), &vos)?,
+            forward: forward::checked(source, raw.forward.as_ref(), raw.advert.is_some(), &vos)?,
             quotas: quota::checked(source, &raw.quota, &vos)?,
             timing: sections::timing(source, &raw.timing)?,
             records: records::checked(source, &raw.records)?,

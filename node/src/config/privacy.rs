@@ -9,11 +9,10 @@ use fairmesh_model::AccountPath;
 use serde::Deserialize;
 use toml::Spanned;
 
-use super::raw::RawWriter;
-use super::sections::{is_user_name, users};
+use super::names::{RawWriter, is_user_name, users};
 use super::text::{FileError, Source};
-use super::writers::Writer;
 use crate::privacy::{Privacy, PrivateData};
+use crate::users::Writer;
 
 /// `[privacy]` as it is written.
 #[derive(Debug, Default, Deserialize)]
@@ -56,9 +55,9 @@ pub(super) fn checked(
 
 #[cfg(test)]
 mod tests {
-    use crate::config::Writer;
     use crate::config::tests::with_physics;
     use crate::privacy::PrivateData;
+    use crate::users::Writer;
 
     #[test]
     fn what_is_hidden_from_whom_is_read_with_its_mistakes() {

@@ -10,8 +10,8 @@ use fairmesh_site::{IdleRules, OwnerQuota, Pattern};
 use serde::Deserialize;
 use toml::Spanned;
 
+use super::names::vo_of;
 use super::quantity::{RawDuration, RawFactor, RawPercent};
-use super::sections::vo_of;
 use super::text::{FileError, Source};
 
 /// Days of a week, as they are written.

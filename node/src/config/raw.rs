@@ -15,16 +15,17 @@ use super::charging::{RawCharging, RawMachine};
 use super::forward::RawForward;
 use super::history::RawHistory;
 use super::identity::RawRule;
+use super::names::RawWriter;
 use super::privacy::RawPrivacy;
 use super::quantity::RawDuration;
 use super::quota::RawQuota;
 use super::records::RawRecords;
-use crate::config::ProjectionName;
 use crate::config::condor::RawCondor;
 use crate::config::gridengine::RawGridEngine;
 use crate::config::lsf::RawLsf;
 use crate::config::pbs::RawPbs;
 use crate::config::slurm::RawSlurm;
+use crate::projection::ProjectionName;
 
 /// The whole file.
 #[derive(Debug, Deserialize)]
@@ -124,14 +125,6 @@ pub(super) struct RawPage {
 pub(super) struct RawOrder {
     #[serde(default)]
     pub(super) projection: ProjectionName,
-}
-
-/// A user by name or number.
-#[derive(Debug, Clone, Deserialize)]
-#[serde(untagged)]
-pub(super) enum RawWriter {
-    Uid(u32),
-    Name(String),
 }
 
 #[derive(Debug, Default, Deserialize)]

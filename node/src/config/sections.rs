@@ -12,14 +12,15 @@ use libp2p::Multiaddr;
 use toml::Spanned;
 
 use super::history::RawHistory;
+use super::names::users;
 use super::quantity::RawDuration;
-use super::raw::{RawPage, RawSockets, RawTiming, RawWriter};
+use super::raw::{RawPage, RawSockets, RawTiming};
 use super::text::{FileError, Source};
-use super::{LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing, Writer};
-use crate::control::ControlLimits;
+use super::{LISTEN_DEFAULT, PageSettings, Peer, Sockets, Timing};
 use crate::lookup::LookupConfig;
 use crate::network::check_address;
 use crate::sockets::SlotLimits;
+use crate::users::Writer;
 
 type Checked<T> = Result<T, FileError>;
 
@@ -124,7 +125,7 @@ pub(super) fn sockets(
             source,
             "sockets.control_connections",
             raw.control_connections.as_ref(),
-            ControlLimits::default().slots,
+            SlotLimits::CONTROL,
         )?,
     })
 }
@@ -188,30 +189,6 @@ fn octal(source: Source<'_>, mode: &Spanned<String>) -> Checked<u32> {
     })
 }
 
-/// Users by name or number, as `key` lists them.
-pub(super) fn users(
-    source: Source<'_>,
-    key: &str,
-    raw: &[Spanned<RawWriter>],
-) -> Checked<Vec<Writer>> {
-    raw.iter()
-        .map(|writer| match writer.get_ref() {
-            RawWriter::Uid(uid) => Ok(Writer::Uid(*uid)),
-            RawWriter::Name(name) if is_user_name(name) => Ok(Writer::Name(name.clone())),
-            RawWriter::Name(name) => {
-                let problem = format!("`{}` is not a user name", name.escape_debug());
-                let help = "write names or numbers of users: [\"root\", \"slurm\", 990]";
-                Err(source.wrong(key, writer, problem).with_help(help))
-            }
-        })
-        .collect()
-}
-
-pub(super) fn is_user_name(name: &str) -> bool {
-    let good = |c: char| is_visible(c) && !c.is_whitespace() && !matches!(c, ':' | '/' | ',');
-    !name.is_empty() && !name.starts_with('-') && name.chars().all(good)
-}
-
 pub(super) fn vos(
     source: Source<'_>,
     raw: &BTreeMap<String, Spanned<String>>,
@@ -240,22 +217,6 @@ pub(super) fn window(source: Source<'_>, raw: &RawHistory) -> Checked<WindowLeng
     let given = raw.window.as_ref();
     given.map_or(Ok(WindowLength::HOUR), |window| {
         source.window("history.window", window)
-    })
-}
-
-/// The VO of that alias, which is written at `place` as (a part of) the value of `key`.
-pub(super) fn vo_of(
-    source: Source<'_>,
-    vos: &BTreeMap<String, VoId>,
-    alias: &str,
-    place: Option<Range<usize>>,
-    key: &str,
-) -> Checked<VoId> {
-    vos.get(alias).copied().ok_or_else(|| {
-        let known: Vec<&str> = vos.keys().map(String::as_str).collect();
-        let problem = format!("no VO has the alias `{alias}`");
-        let help = format!("add it to [vos]; known there: {}", known.join(", "));
-        source.error(place, Some(key), problem).with_help(help)
     })
 }
 

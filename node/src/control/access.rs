@@ -1,9 +1,8 @@
 //! Who may write, who sees what, what is addressed to the node, and how long an answer may take.
 //!
-//! Invariant: a writer is root, the node's own user, or a user that the owner named; whoever the
-//! system cannot name reads only. The decision is made for each request, so a reload counts at once.
-//! [`Visibility`] decides which part of an answer a reader sees; each handler that reports about users takes one.
-//! Deliberately not here: names of users (`config` turns them into numbers).
+//! Invariant: each request is judged by the configuration in force, so a reload counts at once. What a reader sees of
+//! an answer, [`Visibility`] decides; each handler whose answer names users takes one.
+//! Deliberately not here: the rule ([`Access`](crate::privacy::Access)), and names of users (`users`).
 
 use std::sync::Arc;
 
@@ -14,14 +13,13 @@ use axum::http::{StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use fairmesh_api::client::HOST;
-use rustix::process::geteuid;
 use tokio::sync::watch;
 
 use super::error::ApiError;
 use super::extract::whole;
 use super::unread::until_read;
 use super::{ControlSettings, Shared};
-use crate::privacy::Visibility;
+use crate::privacy::{CurrentAccess, Visibility};
 use crate::sockets::{Slot, Trusted};
 
 /// Largest body of a question: a job with what it requires, or a quote for one.
@@ -32,19 +30,6 @@ const QUESTION_BYTES_MAX: usize = 1 << 20;
 pub(super) struct Peer {
     /// Its user, if the system says.
     pub(super) uid: Option<u32>,
-}
-
-/// Whether `peer` may write.
-pub(super) fn may_write(peer: Peer, own_uid: u32, settings: &ControlSettings) -> bool {
-    peer.uid.is_some_and(|uid| {
-        uid == 0 || uid == own_uid || settings.writers.values().any(|writer| *writer == uid)
-    })
-}
-
-/// Whether a user sees all that is hidden from others.
-pub(crate) fn may_read_all(uid: Option<u32>, settings: &ControlSettings) -> bool {
-    let is_named = |uid| settings.readers.values().any(|reader| *reader == uid);
-    uid.is_some_and(is_named) || may_write(Peer { uid }, geteuid().as_raw(), settings)
 }
 
 /// What whoever asks sees of the tree that he is answered from.
@@ -84,14 +69,20 @@ pub(super) fn hidden(whose: impl std::fmt::Display) -> ApiError {
 /// Whom the node's sockets trust: those who may write, and those who see all.
 pub fn trusted(settings: &watch::Receiver<ControlSettings>) -> Trusted {
     let settings = settings.clone();
-    Trusted::new(move |uid| may_read_all(Some(uid), &settings.borrow()))
+    Trusted::new(move |uid| settings.borrow().access.may_read_all(Some(uid)))
+}
+
+/// What the owner's configuration grants at each moment.
+pub fn current(settings: &watch::Receiver<ControlSettings>) -> CurrentAccess {
+    let settings = settings.clone();
+    CurrentAccess::new(move || Arc::clone(&settings.borrow().access))
 }
 
 /// Lets through what is addressed to the node.
 ///
-/// Where a user has the socket carried to a port (`ssh -L`, a proxy), the kernel names him, whatever web page his browser
-/// shows while it asks there. A page chooses all but the `Host` (a forbidden header of the Fetch standard), which is what
-/// it asks for: an address, or a name that somebody could point there. Neither is [`HOST`].
+/// Where a user has the socket carried to a port (`ssh -L`, a proxy), the kernel names him, whatever web page his
+/// browser shows while it asks there. A page chooses all but the `Host` (a forbidden header of the Fetch standard),
+/// which is what it asks for: an address, or a name that somebody could point there. Neither is [`HOST`].
 pub(super) async fn require_host(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.map_or("nobody".into(), |host| {
@@ -121,8 +112,7 @@ pub(super) async fn require_writer(
 
 /// Whether the peer may write.
 pub(super) fn is_writer(shared: &Shared, peer: Peer) -> bool {
-    let settings = shared.options.settings.borrow();
-    may_write(peer, geteuid().as_raw(), &settings)
+    shared.options.settings.borrow().access.may_write(peer.uid)
 }
 
 /// Whether the peer may do at `path` what only writers may.
@@ -181,33 +171,5 @@ pub(super) async fn answer_in_turn(
             "the node is busy, its disk is slow, or another answer of yours is not read yet: try again",
         )
         .into_response(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fairmesh_site::Timing;
-
-    use super::*;
-    use crate::config::{Uids, Writer};
-
-    #[test]
-    fn root_the_node_and_the_named_write_and_others_read() {
-        let settings = ControlSettings {
-            name: "site".to_owned(),
-            writers: Uids::from([(Writer::Uid(990), 990)]),
-            timing: Timing::default(),
-            ..ControlSettings::default()
-        };
-        for (uid, expected) in [
-            (Some(0), true),
-            (Some(500), true),
-            (Some(990), true),
-            (Some(1000), false),
-            (Some(u32::MAX), false),
-            (None, false),
-        ] {
-            assert_eq!(may_write(Peer { uid }, 500, &settings), expected, "{uid:?}");
-        }
     }
 }

@@ -93,7 +93,7 @@ impl ControlServer {
                 }
             })
         };
-        let retry = tokio::spawn(super::refused::retry(Arc::clone(&shared)).boxed());
+        let retry = tokio::spawn(super::accounting::retry::retry(Arc::clone(&shared)).boxed());
         serve_all(socket, "control.sock", grace, stop, take).await;
         retry.abort();
     }

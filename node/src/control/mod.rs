@@ -20,6 +20,8 @@ mod lines;
 mod log;
 mod loop_states;
 mod loops;
+pub(crate) mod metrics;
+mod moment;
 mod rests_on;
 mod text;
 mod unread;
@@ -62,16 +64,15 @@ use fairmesh_schedulers::NAMES;
 use fairmesh_site::Timing;
 use tokio::sync::watch;
 
-pub(crate) use access::may_read_all;
-pub use access::trusted;
+pub use access::{current as current_access, trusted};
 pub use connections::ControlServer;
 pub use rests_on::rests_on;
 
-use crate::config::{ProjectionName, Uids};
 use crate::driver::NodeHandle;
 use crate::lookup::LookupStats;
 use crate::network::Throttle;
-use crate::privacy::{Privacy, VisibilityResolver};
+use crate::privacy::{Access, VisibilityResolver};
+use crate::projection::ProjectionName;
 use crate::record_log::RecordLog;
 use crate::refused::Refused;
 use crate::serve::Serving;
@@ -82,9 +83,8 @@ pub(crate) use error::ApiError;
 pub(crate) use explain::explained;
 pub(crate) use extract::Params;
 use loops::Loops;
-pub(crate) use priority::fraction;
+pub(crate) use moment::{Moment, fraction};
 pub(crate) use quota::accounts_with_credit;
-pub(crate) use shares::Moment;
 pub(crate) use status::status;
 pub(crate) use wish::requirements;
 pub use wish::{wish, wishes};
@@ -94,12 +94,8 @@ pub use wish::{wish, wishes};
 pub struct ControlSettings {
     /// What people call the site.
     pub name: String,
-    /// Who may write, beside root and the node's own user.
-    pub writers: Uids,
-    /// Who else sees all that is hidden.
-    pub readers: Uids,
-    /// What is hidden from others.
-    pub privacy: Arc<Privacy>,
+    /// Who may write, and who sees what.
+    pub access: Arc<Access>,
     /// The site's intervals, to judge what is late.
     pub timing: Timing,
     /// What the owner calls the VOs: in the record log.
@@ -136,11 +132,7 @@ pub struct ControlLimits {
 impl Default for ControlLimits {
     fn default() -> Self {
         Self {
-            slots: SlotLimits {
-                all: 128,
-                reserved: 32,
-                of_one: 32,
-            },
+            slots: SlotLimits::CONTROL,
             head_deadline: Duration::from_secs(30),
             body_idle_max: Duration::from_secs(30),
             answer_deadline: Duration::from_secs(60),
@@ -191,7 +183,7 @@ pub(crate) type State = axum::extract::State<Arc<Shared>>;
 impl Shared {
     pub(crate) fn new(options: ControlOptions) -> Self {
         Self {
-            resolver: VisibilityResolver::new(options.settings.clone()),
+            resolver: VisibilityResolver::new(access::current(&options.settings)),
             options,
             started: Instant::now(),
             loops: Loops::default(),
@@ -287,7 +279,7 @@ fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/unmapped", get(usage::get_unmapped))
         .route("/v1/namesakes", get(namesakes::get))
         .route("/v1/documents", get(documents::get))
-        .route("/v1/metrics", get(crate::metrics::get))
+        .route("/v1/metrics", get(metrics::get))
         .route_layer(axum::middleware::from_fn_with_state(
             Arc::clone(&shared),
             access::answer_in_turn,

@@ -29,7 +29,7 @@ use fairmesh_site::{
 
 use super::error::ApiError;
 use super::extract::json;
-use super::priority::fraction;
+use super::moment::fraction;
 use super::rests_on::answer;
 use super::usage::find_vo;
 use super::{Shared, State};

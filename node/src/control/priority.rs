@@ -5,7 +5,7 @@
 use axum::response::IntoResponse;
 use fairmesh_api::PriorityBody;
 use fairmesh_fairshare::{EntryId, EntryKind, Order};
-use fairmesh_model::{AccountPath, Origin, Share};
+use fairmesh_model::{AccountPath, Origin};
 use fairmesh_site::{Account, View, Words};
 use serde::Deserialize;
 
@@ -13,8 +13,8 @@ use super::State;
 use super::access::hidden;
 use super::error::ApiError;
 use super::extract::{Params, Wanted, parse_path};
+use super::moment::{Moment, fraction};
 use super::rests_on::answer;
-use super::shares::Moment;
 use crate::privacy::{PrivateData, Visibility, account_at};
 
 #[derive(Debug, Deserialize)]
@@ -190,10 +190,4 @@ fn words(words: Words<'_>) -> String {
         .iter()
         .filter_map(|(name, word)| Some(format!("{name} `{}`", (*word)?)));
     given.collect::<Vec<_>>().join(", ")
-}
-
-/// A factor as a decimal fraction, to the last digit.
-pub(crate) fn fraction(factor: Share) -> String {
-    let (units, one) = (factor.units(), Share::ONE);
-    format!("{}.{:09}", units / one, units % one)
 }

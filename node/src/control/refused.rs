@@ -9,19 +9,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
 use axum::routing::{get, post};
 use fairmesh_api::{RefusedJobBody, RefusedJobsBody, RejectsBody, WaitingBody};
-use fairmesh_model::{JobKey, UsageRecord, VoId, WallTime, clean};
-use fairmesh_records::{BatchRecord, RECORD_BYTES_MAX};
+use fairmesh_model::{JobKey, UsageRecord, WallTime, clean};
+use fairmesh_records::BatchRecord;
 use fairmesh_site::Reported;
 use serde::Deserialize;
 
-use super::accounting;
 use super::error::ApiError;
 use super::extract::{Params, json};
 use super::feed::Feed;
@@ -33,12 +31,6 @@ const LIMIT: (u32, u32) = (1_000, 100_000);
 
 /// A path and a reason.
 const REJECTS_BYTES_MAX: usize = 16 << 10;
-
-/// Between two checks whether the charters or the configuration have changed, or files of rejects were removed.
-const RETRY_PAUSE: Duration = Duration::from_secs(10);
-
-/// Records that are tried again at once.
-const RETRIED: u32 = 500;
 
 /// What is here, for those who may write.
 pub(super) fn routes() -> Router<Arc<Shared>> {
@@ -219,74 +211,5 @@ pub(super) async fn accepted(shared: &Shared, jobs: Option<Vec<JobKey>>, reporte
         .collect();
     if !jobs.is_empty() {
         forget(shared, jobs).await;
-    }
-}
-
-/// Tries what was refused again whenever a charter or the configuration has changed, and takes files of rejects out of
-/// the list that were removed, for as long as it is polled.
-pub(super) async fn retry(shared: Arc<Shared>) {
-    let mut settings = shared.options.settings.clone();
-    let mut tried = None;
-    loop {
-        tokio::time::sleep(RETRY_PAUSE).await;
-        if let Err(error) = stored(&shared, Refused::forget_removed).await {
-            tracing::warn!(
-                ?error,
-                "files of rejects that were removed are still listed"
-            );
-        }
-        let charters = shared.node().ask(|site, now| {
-            let versions = site.vo_status(now).into_iter();
-            versions
-                .map(|vo| (vo.vo, vo.held.charter_version))
-                .collect::<Vec<(VoId, u64)>>()
-        });
-        let Ok(charters) = charters.await else { return };
-        let is_other = settings.has_changed().unwrap_or(false) || tried.as_ref() != Some(&charters);
-        if !is_other {
-            continue;
-        }
-        settings.mark_unchanged();
-        match again(&shared).await {
-            Ok(0) => tried = Some(charters),
-            Ok(counted) => {
-                tracing::info!(
-                    counted,
-                    "jobs that were refused before count by the new charter or configuration"
-                );
-                tried = Some(charters);
-            }
-            Err(error) => tracing::warn!(?error, "refused jobs could not be tried again"),
-        }
-    }
-}
-
-/// Tries all of them; gives how many count now.
-pub(super) async fn again(shared: &Shared) -> Result<u64, ApiError> {
-    let (mut counted, mut after) = (0, 0);
-    loop {
-        let records = stored(shared, move |store| store.records(after, RETRIED)).await?;
-        let Some((last, _)) = records.last() else {
-            return Ok(counted);
-        };
-        after = *last;
-        let records = records
-            .iter()
-            .filter_map(|(_, text)| serde_json::from_str::<BatchRecord>(text).ok());
-        let records: Vec<(u64, BatchRecord)> = (1..).zip(records).collect();
-        // A run that two sources name differently is listed twice, and counts under one of the keys.
-        let listed: Vec<(u64, JobKey)> = records
-            .iter()
-            .map(|(line, record)| (*line, record.key.clone()))
-            .collect();
-        let mut feed = Feed::<BatchRecord>::new(shared, Body::empty(), RECORD_BYTES_MAX);
-        accounting::count(shared, records, &mut feed).await?;
-        counted += feed.report.counted;
-        let refusals = feed.report.refusals.iter();
-        let refused: BTreeSet<u64> = refusals.map(|refusal| refusal.line).collect();
-        let gone = listed
-            .into_iter()
-            .filter(|(line, _)| !refused.contains(line));
-        forget(shared, gone.map(|(_, job)| job).collect()).await;
     }
 }

@@ -7,25 +7,22 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroUsize;
-use std::sync::Arc;
 
 use axum::http::StatusCode;
 use axum::response::Response;
-use fairmesh_api::{LevelBody, RestsOn, ShareBody, SharesBody};
+use fairmesh_api::{ShareBody, SharesBody};
 use fairmesh_fairshare::explain::{LevelExplanation, levels};
-use fairmesh_fairshare::{EntryId, EntryKind, Order, Snapshot};
+use fairmesh_fairshare::{EntryId, EntryKind};
 use fairmesh_model::{AccountPath, Origin, Share, VoId};
-use fairmesh_site::View;
 use serde::Deserialize;
 
+use super::State;
 use super::blocking::{BlockingAnswer, CancelFlag};
 use super::error::ApiError;
 use super::extract::{Page, Params, Wanted as Whom, parse_path};
-use super::priority::{fraction, places};
-use super::rests_on::rests_on;
-use super::{Shared, State};
+use super::moment::{Moment, fraction};
+use super::priority::places;
 use crate::privacy::{PrivateData, Visibility};
-use crate::serve::Served;
 
 /// Most entries of one answer: some 100 MB of JSON.
 const ENTRIES_MAX: usize = 200_000;
@@ -94,58 +91,7 @@ async fn paths_of_user(moment: &Moment, user: String) -> Result<BTreeSet<Account
     Ok(places.into_iter().map(|place| place.path).collect())
 }
 
-/// The tree at one moment, in the order in which it is served.
-pub(crate) struct Moment {
-    pub(crate) order: Arc<Order>,
-    pub(crate) view: Arc<View>,
-    pub(crate) rests_on: RestsOn,
-}
-
 impl Moment {
-    /// All that the node knew when it was asked; of a large tree that changes, the newest order there is.
-    pub(super) async fn take(shared: &Shared) -> Result<Self, ApiError> {
-        if let Some((served, rests_on)) = shared.options.serving.outdated() {
-            return Ok(Self::of(&served, rests_on));
-        }
-        // What is said to be known is in the order, which is made behind it.
-        let rests_on = shared.node().ask(rests_on).await?;
-        let served = shared.options.serving.fresh().await?;
-        Ok(Self::of(&served, rests_on))
-    }
-
-    /// What there is now: nobody is asked, and no order is made for it.
-    pub(crate) fn of(served: &Served, rests_on: RestsOn) -> Self {
-        Self {
-            order: served.order.clone(),
-            view: served.view.clone(),
-            rests_on,
-        }
-    }
-
-    pub(crate) fn snapshot(&self) -> &Snapshot {
-        self.order.snapshot()
-    }
-
-    /// The entry of exactly this path.
-    pub(super) fn entry(&self, path: &AccountPath) -> Result<EntryId, ApiError> {
-        self.snapshot().entry(path).ok_or_else(|| {
-            ApiError::not_found(format!("the share tree has no entry `{path}`"))
-                .hint("GET /v1/shares lists all entries")
-        })
-    }
-
-    /// The levels of an entry, from the root down.
-    pub(super) fn levels(&self, entry: EntryId) -> Vec<LevelBody> {
-        let levels = levels(self.snapshot(), entry);
-        self.level_bodies(levels)
-    }
-
-    /// Levels, for the wire.
-    pub(crate) fn level_bodies(&self, levels: Vec<LevelExplanation>) -> Vec<LevelBody> {
-        let levels = levels.into_iter();
-        levels.map(|level| self.level_body(level)).collect()
-    }
-
     fn entries(
         &self,
         below: &AccountPath,
@@ -263,27 +209,6 @@ impl Moment {
             parent_usage_core_ms: level.parent_usage_core_ms,
             factor: fraction(self.order.factor(entry)),
             rank: self.order.ranking().rank(entry),
-        }
-    }
-
-    fn level_body(&self, level: LevelExplanation) -> LevelBody {
-        let above = level.path.parent();
-        let divided = above.and_then(|above| self.view.divided_by(&above).cloned());
-        LevelBody {
-            by_policy_of: divided.map(|divided| divided.name),
-            path: level.path.to_string(),
-            global: level.global,
-            distance: level.distance.to_string(),
-            target: level.target.to_string(),
-            actual: level.actual.to_string(),
-            at_most: level.at_most.map(|most| most.to_string()),
-            over: level.over,
-            last: level.last,
-            among: level.among.map(|others| others.to_string()),
-            since: level.since.map(|since| since.to_string()),
-            deviation: level.deviation.to_string(),
-            usage_core_ms: level.usage.to_string(),
-            parent_usage_core_ms: level.parent_usage.to_string(),
         }
     }
 }

@@ -18,7 +18,6 @@ use hyper_util::service::TowerToHyperService;
 use tokio::task::JoinHandle;
 
 use super::*;
-use crate::config::ProjectionName;
 use crate::driver::{NodeOptions, SystemClock, start};
 use crate::network::NetworkConfig;
 use crate::record_log::Keep;
@@ -603,7 +602,7 @@ async fn a_job_that_is_refused_for_good_is_listed_until_it_counts() {
         .find(|notice| notice.code == "records-refused");
     assert!(notice.expect("one").text.contains("refused 1 job since"));
     assert_eq!(
-        refused::again(&Shared::new(world.options.clone()))
+        accounting::retry::again(&Shared::new(world.options.clone()))
             .await
             .expect("tries"),
         0

@@ -12,6 +12,7 @@
 //! (`crate::privacy`) others' factors are answered as those of nobody.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use fairmesh_client::protocol::{View, Who};
@@ -23,7 +24,24 @@ pub(crate) mod connection;
 mod memo;
 mod server;
 
-pub use server::{LookupServer, LookupStats};
+pub use server::LookupServer;
+
+/// Counters for the metrics; they only grow.
+#[derive(Debug, Default)]
+pub struct LookupStats {
+    /// Requests answered with factors.
+    pub answered: AtomicU64,
+    /// Rows in those answers.
+    pub rows: AtomicU64,
+    /// Requests answered with an error.
+    pub refused: AtomicU64,
+    /// Connections taken.
+    pub connections: AtomicU64,
+    /// Connections refused because there were too many.
+    pub connections_refused: AtomicU64,
+    /// Connections ended for a stuck frame or for being idle.
+    pub timed_out: AtomicU64,
+}
 
 /// Where look-ups are answered from.
 pub trait LookupSource: Send + Sync + 'static {

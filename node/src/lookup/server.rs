@@ -5,32 +5,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 
 use fairmesh_client::protocol::{Status, encode_error};
 use tokio::net::UnixStream;
 use tokio::sync::watch;
 
 use super::connection::Connection;
-use super::{End, LookupConfig, LookupSource};
+use super::{End, LookupConfig, LookupSource, LookupStats};
 use crate::sockets::{BindError, Slots, Socket, serve_all};
-
-/// Counters for the metrics; they only grow.
-#[derive(Debug, Default)]
-pub struct LookupStats {
-    /// Requests answered with factors.
-    pub answered: AtomicU64,
-    /// Rows in those answers.
-    pub rows: AtomicU64,
-    /// Requests answered with an error.
-    pub refused: AtomicU64,
-    /// Connections accepted since the start.
-    pub connections: AtomicU64,
-    /// Connections refused because there were too many.
-    pub connections_refused: AtomicU64,
-    /// Connections ended for a stuck frame or for being idle.
-    pub timed_out: AtomicU64,
-}
 
 /// A server that is bound and not yet running.
 #[derive(Debug)]

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use fairmesh_model::SiteId;
 use libp2p::request_response::{
-    OutboundFailure, OutboundRequestId, InboundRequestId, ResponseChannel,
+    InboundRequestId, OutboundFailure, OutboundRequestId, ResponseChannel,
 };
 
 use crate::network::RequestFailure;

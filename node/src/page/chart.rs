@@ -2,7 +2,6 @@
 //!
 //! Positions are percentages and heights are pixels, as in the icicle.
 
-use fairmesh_model::WallTime;
 use maud::{Markup, html};
 
 use super::figures::{hours, percent};
@@ -127,9 +126,4 @@ pub(super) fn balance(used: f64, target: f64, class: &str) -> Markup {
 #[expect(clippy::cast_precision_loss, reason = "for people")]
 pub(super) fn of(amount: u64) -> f64 {
     amount as f64
-}
-
-/// Days and hours, for people.
-pub(super) fn is_day(at: WallTime) -> bool {
-    at.0.is_multiple_of(DAY_MS)
 }

@@ -1,9 +1,9 @@
 //! What pages are made of: one moment of the tree, and what the node says of itself, each for many requests.
 //!
-//! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small (and for the metrics, as often), and for
-//! lists of tables only after a pause that is [`PAUSES`] times as long as the last asking took, whatever is requested. Few
-//! pages and pieces of tables are made at a time, on threads of their own; who waits too long is told, and a turn is over when
-//! its thread has ended.
+//! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small (and for the metrics, as often), and
+//! for lists of tables only after a pause that is [`PAUSES`] times as long as the last asking took, whatever is
+//! requested. Few pages and pieces of tables are made at a time, on threads of their own; who waits too long is told,
+//! and a turn is over when its thread has ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,14 +11,14 @@ use std::time::{Duration, Instant};
 use axum::body::Bytes;
 use axum::http::StatusCode;
 use fairmesh_api::finding::Finding;
-use fairmesh_api::{RestsOn, StatusBody};
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::Refused;
-use super::documents::Document;
+use super::data::{Gathered, PageData};
+use super::document::Document;
 use super::usage::Usage;
 use crate::control::namesakes::{self, Held};
-use crate::control::{Moment, Shared, status};
+use crate::control::{Moment, Shared, metrics, status};
 use crate::privacy::PrivateData;
 
 /// How long what the node says of itself is shown as now.
@@ -66,24 +66,6 @@ struct Namesakes {
     finding: Option<Finding>,
 }
 
-/// What the node said of itself.
-pub(super) struct Gathered {
-    taken: Instant,
-    pub(super) rests_on: RestsOn,
-    pub(super) status: StatusBody,
-    pub(super) documents: Arc<Vec<Document>>,
-    /// What documents these are of.
-    held: Vec<Option<String>>,
-}
-
-/// The data that one page shows.
-pub(super) struct PageData {
-    pub(super) moment: Moment,
-    pub(super) said: Arc<Gathered>,
-    /// A finding about users with one name, which needs all usage and so is not made by the node itself.
-    pub(super) namesakes: Option<Finding>,
-}
-
 impl Page {
     pub(super) fn new(shared: Arc<Shared>, hosts: Vec<String>) -> Self {
         Self {
@@ -100,7 +82,7 @@ impl Page {
     /// Whether what pages show is hidden from some of those who may read them.
     pub(super) fn is_private(&self) -> bool {
         let settings = self.shared.options.settings.borrow();
-        let hide = &settings.privacy.hide;
+        let hide = &settings.access.privacy.hide;
         hide.contains(&PrivateData::Usage) || hide.contains(&PrivateData::Priority)
     }
 
@@ -208,8 +190,8 @@ impl Page {
     pub(super) async fn metrics(&self, sites: bool) -> Result<Bytes, Refused> {
         let measured = async {
             let mut last = self.metrics.lock().await;
-            let hide = self.shared.options.settings.borrow().privacy.hide.clone();
-            let hides_usage = hide.contains(&PrivateData::Usage);
+            let access = Arc::clone(&self.shared.options.settings.borrow().access);
+            let hides_usage = access.privacy.hide.contains(&PrivateData::Usage);
             let is_fresh = |of: &&Metrics| {
                 let is_same = (of.hides_usage, of.sites) == (hides_usage, sites);
                 of.taken.elapsed() < FRESH_FOR && is_same
@@ -218,7 +200,7 @@ impl Page {
                 return Ok(fresh.text.clone());
             }
             let _turn = self.turns.acquire().await;
-            let text = crate::metrics::text(&self.shared, hides_usage, sites).await;
+            let text = metrics::text(&self.shared, hides_usage, sites).await;
             let text = Bytes::from(text.map_err(|_| Refused::from(crate::driver::Gone))?);
             *last = Some(Metrics {
                 taken: Instant::now(),

@@ -10,7 +10,9 @@ use fairmesh_api::words::{age, timestamp};
 use fairmesh_model::{Millis, WallTime};
 use maud::{DOCTYPE, Markup, html};
 
-use super::gather::PageData;
+use super::data::PageData;
+
+const DAY_MS: u64 = 86_400_000;
 
 /// A page as an answer.
 pub(super) fn answer(page: Markup) -> impl IntoResponse {
@@ -103,13 +105,14 @@ pub(super) fn csv_link(address: &str, what: &str) -> Markup {
     html! { p.csv { a href=(address) download { "CSV" span.hidden { " of " (what) } } } }
 }
 
+/// A day.
 pub(super) fn date(at: WallTime) -> String {
     timestamp(at).chars().take(10).collect()
 }
 
 /// A day, and the hour where it is not the first.
 pub(super) fn moment(at: WallTime) -> String {
-    match super::chart::is_day(at) {
+    match at.0.is_multiple_of(DAY_MS) {
         true => date(at),
         false => date_time(at),
     }

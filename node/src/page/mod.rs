@@ -12,6 +12,8 @@
 
 mod chart;
 mod csv;
+mod data;
+mod document;
 mod documents;
 mod entry;
 mod figures;
@@ -43,9 +45,12 @@ use serde::de::DeserializeOwned;
 
 pub use server::{CONNECTIONS_MAX, PageServer};
 
-use gather::{Page, PageData};
+use crate::control::metrics;
+use data::PageData;
+use gather::Page;
 use usage::EntryUsage;
 
+/// The style sheet.
 const STYLE: &str = include_str!("page.css");
 
 /// The mark in a browser's tab: two shares of a bar.
@@ -120,6 +125,7 @@ impl IntoResponse for Refused {
 
 type Answer = Result<Response, Refused>;
 
+/// All there is.
 fn router(page: Arc<Page>) -> Router {
     let text = |kind: &'static str, text: &'static str| {
         let headers = [
@@ -242,12 +248,9 @@ async fn documents_csv(State(page): State<Arc<Page>>) -> Answer {
     page.made(|data| Ok(csv::documents(data))).await
 }
 
-async fn metrics(
-    State(page): State<Arc<Page>>,
-    Params(wanted): Params<crate::metrics::Wanted>,
-) -> Answer {
+async fn metrics(State(page): State<Arc<Page>>, Params(wanted): Params<metrics::Wanted>) -> Answer {
     let text = page.metrics(wanted.sites).await?;
-    Ok(crate::metrics::answer(text).into_response())
+    Ok(metrics::answer(text).into_response())
 }
 
 /// A page in HTML, made on a thread of its own.

@@ -9,8 +9,8 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::chart;
+use super::data::PageData;
 use super::figures::{Figures, hours, percent};
-use super::gather::PageData;
 use super::html::entry_link;
 
 /// Rows of one page.
@@ -23,6 +23,7 @@ pub(super) enum Sort {
     /// Who is served first.
     #[default]
     Rank,
+    /// By name.
     Name,
     /// Who should have the most.
     Target,

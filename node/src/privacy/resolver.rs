@@ -1,8 +1,8 @@
 //! Who asks on a connection, and what the owner says he sees.
 //!
 //! Invariant: the system is asked for a name only where it matters, off the task that asks, and not again within
-//! [`NAMES_FRESH_FOR`]; what of a tree is a user's own is worked out once for him and that tree, however often and on however
-//! many connections he asks; a reload counts at the next question.
+//! [`NAMES_FRESH_FOR`]; what of a tree is a user's own is worked out once for him and that tree, however often and on
+//! however many connections he asks; a reload counts at the next question.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -10,11 +10,9 @@ use std::time::{Duration, Instant};
 
 use fairmesh_model::AccountPath;
 use fairmesh_site::View;
-use tokio::sync::watch;
 
-use super::{Privacy, PrivateData, Reader, Visibility, own_entries};
-use crate::config::name_of;
-use crate::control::{ControlSettings, may_read_all};
+use super::{CurrentAccess, Privacy, PrivateData, Reader, Visibility, own_entries};
+use crate::users::name_of;
 
 /// How long a name of a user is remembered: a directory may be slow, and he may ask a thousand times a second.
 const NAMES_FRESH_FOR: Duration = Duration::from_secs(60);
@@ -25,7 +23,8 @@ const NAMES_MAX: usize = 4_096;
 /// Names of users by number, and when the directory was asked for each.
 type Names = BTreeMap<u32, (Instant, Option<String>)>;
 
-/// Entries of users that are remembered at most; with more all are forgotten. Of most users it is a handful, of some 100 bytes.
+/// Entries of users that are remembered at most; with more all are forgotten. Of most users it is a handful, of some
+/// 100 bytes.
 const ENTRIES_MAX: usize = 200_000;
 
 /// What of one tree is each user's own.
@@ -39,7 +38,7 @@ struct Owned {
 /// What a socket knows of those who ask.
 #[derive(Debug, Clone)]
 pub struct VisibilityResolver {
-    settings: watch::Receiver<ControlSettings>,
+    access: CurrentAccess,
     names: Arc<Mutex<Names>>,
     owned: Arc<Mutex<Owned>>,
     directory: fn(u32) -> Option<String>,
@@ -47,17 +46,14 @@ pub struct VisibilityResolver {
 
 impl VisibilityResolver {
     /// By what the owner says at each time.
-    pub fn new(settings: watch::Receiver<ControlSettings>) -> Self {
-        Self::asking(settings, name_of)
+    pub fn new(access: CurrentAccess) -> Self {
+        Self::asking(access, name_of)
     }
 
     /// The same, where names are asked of this directory.
-    pub(super) fn asking(
-        settings: watch::Receiver<ControlSettings>,
-        directory: fn(u32) -> Option<String>,
-    ) -> Self {
+    pub(super) fn asking(access: CurrentAccess, directory: fn(u32) -> Option<String>) -> Self {
         Self {
-            settings,
+            access,
             names: Arc::default(),
             owned: Arc::default(),
             directory,
@@ -66,14 +62,14 @@ impl VisibilityResolver {
 
     /// The owner's word, where it hides `what` from `uid`.
     pub(crate) fn hidden(&self, uid: Option<u32>, what: PrivateData) -> Option<Arc<Privacy>> {
-        let settings = self.settings.borrow();
-        let is_hidden = settings.privacy.hide.contains(&what) && !may_read_all(uid, &settings);
-        is_hidden.then(|| Arc::clone(&settings.privacy))
+        let access = self.access.get();
+        let is_hidden = access.privacy.hide.contains(&what) && !access.may_read_all(uid);
+        is_hidden.then(|| Arc::clone(&access.privacy))
     }
 
     /// What `uid` sees of a tree. Where nothing is hidden nobody is asked for his name.
     pub(crate) async fn visibility(&self, uid: Option<u32>, view: Arc<View>) -> Visibility {
-        let is_open = self.settings.borrow().privacy.hide.is_empty();
+        let is_open = self.access.get().privacy.hide.is_empty();
         self.looking(uid.filter(|_| !is_open), uid, view).await
     }
 
@@ -83,12 +79,9 @@ impl VisibilityResolver {
     }
 
     async fn looking(&self, named: Option<u32>, uid: Option<u32>, view: Arc<View>) -> Visibility {
-        let (privacy, sees_all) = {
-            let settings = self.settings.borrow();
-            let sees_all = may_read_all(uid, &settings);
-            (Arc::clone(&settings.privacy), sees_all)
-        };
-        let reader = match (sees_all, named) {
+        let access = self.access.get();
+        let privacy = Arc::clone(&access.privacy);
+        let reader = match (access.may_read_all(uid), named) {
             (true, _) => Reader::All,
             (false, Some(uid)) => self.name(uid).await.map_or(Reader::Unknown, Reader::User),
             (false, None) => Reader::Unknown,
@@ -114,13 +107,11 @@ impl VisibilityResolver {
         listed.await.expect("paths are compared without a panic")
     }
 
-    /// Asks for the name of whoever is about to wait for his turn, where it will matter: a directory that takes its time
-    /// then keeps nobody else waiting.
+    /// Asks for the name of whoever is about to wait for his turn, where it will matter: a directory that takes its
+    /// time then keeps nobody else waiting.
     pub(crate) async fn meet(&self, uid: Option<u32>) {
-        let matters = {
-            let settings = self.settings.borrow();
-            !settings.privacy.hide.is_empty() && !may_read_all(uid, &settings)
-        };
+        let access = self.access.get();
+        let matters = !access.privacy.hide.is_empty() && !access.may_read_all(uid);
         if let Some(uid) = uid.filter(|_| matters) {
             self.name(uid).await;
         }

@@ -7,7 +7,6 @@ use fairmesh_site::Site;
 
 use super::*;
 use crate::config::Config;
-use crate::control::ControlSettings;
 
 const SHARES: &str = "[site]\nname = \"s\"\n\
     [[identity]]\naccount = \"p1\"\npath = \"/lab/p1/{user}\"\n\
@@ -100,8 +99,8 @@ fn usage_without_an_entry_is_its_users_own() {
         path: AccountPath::parse(&format!("/lab/p1/{user}")).expect("a path"),
     };
     let dave = Reader::User("dave".to_owned());
-    let visibility_of = |reader| visibility(&[PrivateData::Usage], reader, view());
-    let visibility = visibility_of(dave);
+    let sight_of = |reader| visibility(&[PrivateData::Usage], reader, view());
+    let visibility = sight_of(dave);
     assert!(visibility.sees(PrivateData::Usage, &of("dave")));
     assert!(!visibility.sees(PrivateData::Usage, &of("eve")));
     assert!(!visibility.sees_entry(
@@ -110,7 +109,7 @@ fn usage_without_an_entry_is_its_users_own() {
     ));
     // What is charged at a group itself is nobody's below it.
     let ann = Reader::User("ann".to_owned());
-    let visibility = visibility_of(ann);
+    let visibility = sight_of(ann);
     let group = Account {
         vo: None,
         path: AccountPath::parse("/lab/p1").expect("a path"),
@@ -127,12 +126,12 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
         (uid == 4_001).then(|| "ann".to_owned())
     };
     for (hide, asked) in [(&[][..], 0), (&[PrivateData::Usage], 1)] {
-        let settings = ControlSettings {
+        let access = Arc::new(Access {
             privacy: privacy(hide),
-            ..ControlSettings::default()
-        };
+            ..Access::default()
+        });
         let resolver =
-            VisibilityResolver::asking(tokio::sync::watch::channel(settings).1, directory);
+            VisibilityResolver::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
         // Who sees all, and whom the kernel does not name, need no name.
         for uid in [Some(0), None, Some(4_001)] {
             resolver.meet(uid).await;
@@ -147,11 +146,12 @@ async fn whoever_has_been_met_is_not_asked_for_while_others_wait() {
 #[tokio::test]
 async fn what_is_a_users_own_is_worked_out_once_for_each_tree() {
     let directory = |uid: u32| Some(format!("user-{uid}")).filter(|_| uid > 4_000);
-    let settings = ControlSettings {
+    let access = Arc::new(Access {
         privacy: privacy(&[PrivateData::Usage]),
-        ..ControlSettings::default()
-    };
-    let resolver = VisibilityResolver::asking(tokio::sync::watch::channel(settings).1, directory);
+        ..Access::default()
+    });
+    let resolver =
+        VisibilityResolver::asking(CurrentAccess::new(move || Arc::clone(&access)), directory);
     let own =
         async |uid, view: &Arc<View>| resolver.visibility(Some(uid), Arc::clone(view)).await.own;
     let (view, next) = (view(), view());

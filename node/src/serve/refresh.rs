@@ -20,8 +20,8 @@ use tokio::sync::{mpsc, oneshot, watch};
 use tokio::time::{Instant, sleep_until};
 
 use super::{Ask, Served};
-use crate::config::ProjectionName;
 use crate::driver::{Gone, NodeHandle};
+use crate::projection::ProjectionName;
 
 /// How often ages and coverage are refreshed, and the order where it has changed: well below the second
 /// in which ages are shown.

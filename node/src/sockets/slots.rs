@@ -52,6 +52,13 @@ pub struct SlotLimits {
 }
 
 impl SlotLimits {
+    /// Of `control.sock`, unless the owner configures a number.
+    pub const CONTROL: Self = Self {
+        all: 128,
+        reserved: 32,
+        of_one: 32,
+    };
+
     /// As many in all, divided as these are.
     pub fn scaled_to(self, all: usize) -> Self {
         let part = |of: usize| (all * of / self.all).max(1);

@@ -9,9 +9,9 @@ use std::path::{Path, PathBuf};
 
 use fairmesh_round::{FileName, JOURNAL, JOURNAL_OLD, SIDE};
 
-use super::data_dir::{STORE, bytes_below};
 use super::recovery::io_error;
 use super::{Room, StoreError};
+use super::{STORE, bytes_below};
 
 /// A copy is made where it leaves as much room again: sockets, and more of memory, may be there.
 const ROOM_TIMES: u64 = 2;

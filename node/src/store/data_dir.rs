@@ -4,7 +4,6 @@
 //!
 //! Deliberately not here: which operations, and what the files hold.
 
-use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::fs::{self, File};
 use std::io;
@@ -19,10 +18,7 @@ use fairmesh_round::{
 
 use super::copy::Copy;
 use super::recovery::{io_error, sync_dir};
-use super::{Recovery, Room, Store, StoreError, Table};
-
-/// The folder of the store.
-pub(super) const STORE: FileName = Cow::Borrowed("store");
+use super::{Recovery, Room, STORE, Store, StoreError, Table, bytes_below};
 
 /// The files beside the store.
 #[derive(Debug)]
@@ -274,18 +270,4 @@ impl DataDir {
         self.store = Some(store);
         Ok(())
     }
-}
-
-pub(super) fn bytes_below(folder: &Path) -> io::Result<u64> {
-    let mut bytes = 0;
-    for entry in fs::read_dir(folder)? {
-        let entry = entry?;
-        // A file that goes meanwhile takes nothing.
-        bytes += match entry.metadata() {
-            Ok(metadata) if metadata.is_dir() => bytes_below(&entry.path())?,
-            Ok(metadata) => metadata.len(),
-            Err(_) => 0,
-        };
-    }
-    Ok(bytes)
 }

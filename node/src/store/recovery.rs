@@ -16,10 +16,10 @@ use std::time::Duration;
 
 use fairmesh_model::WallTime;
 
-use super::StoreError;
 use super::jobs::Jobs;
 use super::mark::Mark;
 use super::tally::{Counts, Tally};
+use super::{StoreError, sync_names};
 
 /// Memory for sled's cache of pages. Its default of 1 GiB is more than a whole node needs.
 const CACHE_BYTES: u64 = 64 << 20;
@@ -155,11 +155,6 @@ fn open_whole(dir: &Path) -> Result<Opened, Refusal> {
 /// Makes a rename or a new file in `dir` durable.
 pub(super) fn sync_dir(dir: &Path) -> Result<(), StoreError> {
     sync_names(dir).map_err(io_error("syncing", dir))
-}
-
-/// The same, for whoever has words of his own.
-pub(super) fn sync_names(dir: &Path) -> io::Result<()> {
-    File::open(dir)?.sync_all()
 }
 
 /// The folder that holds `path`.

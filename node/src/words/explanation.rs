@@ -10,7 +10,7 @@ use fairmesh_api::{CauseBody, ComparisonBody, ExplainBody, LevelBody};
 use fairmesh_model::clean;
 
 use super::number::{amount, core_hours, number, percent};
-use crate::config::ProjectionName;
+use crate::projection::ProjectionName;
 
 /// What the top entries share.
 const THIS_SITE: &str = "this site";

@@ -26,7 +26,6 @@ pub(super) struct Chosen {
 }
 
 impl Chosen {
-    /// Whose draws.
     pub(super) fn seeds(&self) -> anyhow::Result<Vec<u64>> {
         let seeds: Vec<u64> = self.seeds.from(1).collect();
         anyhow::ensure!(!seeds.is_empty(), "--seeds takes at least one seed");

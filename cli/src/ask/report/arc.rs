@@ -17,7 +17,7 @@ use fairmesh_records::{BatchRecord, Exit, Format, JobState};
 use fairmesh_schedulers::feed::BATCH_RECORDS;
 use rusqlite::{Connection, OpenFlags, Row};
 
-use super::source::{Bad, Entry, Item};
+use super::item::{Bad, Entry, Item};
 
 /// How a SQLite database begins.
 const MAGIC: &[u8; 16] = b"SQLite format 3\0";
@@ -78,7 +78,8 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// `cluster` is what the jobs' cluster is called: the archive does not know. Of a folder, what an A-REX writes there.
+    /// `cluster` is what the jobs' cluster is called: the archive does not know. Of a folder, what an A-REX writes
+    /// there.
     pub(super) fn open(path: &Path, cluster: &str) -> rusqlite::Result<Self> {
         let in_folder = NAMES.map(|name| path.join(name));
         let path = in_folder

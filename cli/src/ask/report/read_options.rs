@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use fairmesh_records::{Options, Zone};
 use serde::{Deserialize, Serialize};
 
-use super::source::Kind;
+use super::item::Kind;
 
 /// How a line of options begins.
 pub(super) const OPTIONS_MARK: &[u8] = b"# fairmesh report: ";

@@ -15,9 +15,9 @@ use fairmesh_schedulers::feed::BATCH_RECORDS;
 
 use super::super::no_member;
 use super::dry_run::{DryRun, Sifted};
+use super::item::{Batch, Entry};
 use super::read_options::ReadOptions;
 use super::rejects::Rejects;
-use super::source::Entry;
 use super::tally::Tally;
 use super::waiting::Waiting;
 
@@ -76,9 +76,6 @@ impl<'a> Origin<'a> {
 #[derive(Debug, thiserror::Error)]
 #[error("the node refuses records for now: {0}")]
 pub(super) struct RefusedForNow(String);
-
-/// Records, each with its line.
-pub(super) type Batch = Vec<(u64, Box<Entry>)>;
 
 impl Way {
     /// Sends a batch, or says what it would do.

@@ -4,7 +4,7 @@ mod oracle;
 
 use std::collections::BTreeMap;
 
-use fairmesh_node::config::ProjectionName;
+use fairmesh_node::projection::ProjectionName;
 
 use super::rules::Rule;
 use super::*;

@@ -7,20 +7,17 @@
 use std::fs::File;
 use std::path::Path;
 
+use fairmesh_node::config::Config;
 use fairmesh_node::config::slurm::SlurmTable;
-use fairmesh_node::config::{Config, Uids, uids};
+use fairmesh_node::users::{Uids, uids};
 use fairmesh_schedulers::command::CommandError;
 use fairmesh_schedulers::slurm::SlurmSettings;
 use fairmesh_schedulers::slurm::cluster::{Cluster, Finished};
 
 use super::super::Place;
+use super::finding;
 use super::quota::QuotaFiles;
 use crate::schedulers::command::silent_sockets;
-
-/// What is missing, and what to do about it.
-pub(super) fn finding(problem: impl Into<String>, mend: impl Into<String>) -> (String, String) {
-    (problem.into(), mend.into())
-}
 
 /// Everything that is missing.
 pub(super) fn of(
@@ -93,8 +90,8 @@ fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<(String, String)>
     findings
 }
 
-/// The weights of the list `PriorityWeightTRES`, such as `CPU=2000,GRES/gpu=3000`: each is the most that its TRES adds to
-/// a priority.
+/// The weights of the list `PriorityWeightTRES`, such as `CPU=2000,GRES/gpu=3000`: each is the most that its TRES
+/// adds to a priority.
 fn weights_of_tres(cluster: &Cluster) -> impl Iterator<Item = u64> {
     let list = cluster.value("PriorityWeightTRES").unwrap_or_default();
     let weights = list.split(',').filter_map(|entry| entry.rsplit_once('='));

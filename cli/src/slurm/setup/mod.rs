@@ -232,6 +232,11 @@ fn slurm_conf(place: &Place, cluster: Option<&Cluster>, hook: Option<&str>) -> S
     text
 }
 
+/// What is missing, and what to do about it.
+fn finding(problem: impl Into<String>, mend: impl Into<String>) -> (String, String) {
+    (problem.into(), mend.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,7 @@ use fairmesh_node::config::slurm::OnSilence;
 use fairmesh_schedulers::slurm::cluster::Cluster;
 
 use super::super::Place;
-use super::{absolute, findings::finding};
+use super::{absolute, finding};
 
 /// Where Lua's modules lie, below which there is a folder for each version of Lua.
 const LUA_FOLDERS: [&str; 4] = [

@@ -22,7 +22,6 @@ use crate::time::Standing;
 /// Requests under way to one member: more wait until some are answered.
 const ASKS_OF_ONE_MAX: usize = 16;
 
-/// Passes jobs on.
 pub(crate) struct ForwardHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,
@@ -130,15 +129,14 @@ impl ForwardHandler<'_> {
             tried: take.tried,
         };
         let is_taken = refuse.is_none() && self.forward.machine.takes(&routed);
-        // Of no other it is asked where it could go, which takes long where it has many wishes.
-        let places = match is_taken && !self.is_withdrawn(job) {
-            true => self.places(now, &offer.job),
-            false => Vec::new(),
-        };
+        // Places are computed only for a job that is taken: with many wishes that takes long, and anyone can send jobs.
+        let needs_place = is_taken && !self.is_withdrawn(job);
+        let places = needs_place
+            .then(|| self.places(now, &offer.job))
+            .unwrap_or_default();
         let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
         if !is_known {
-            let first = Some(from);
-            let entry = Entry::of(&offer);
+            let (first, entry) = (Some(from), Entry::of(&offer));
             self.forward.insert(job, Entry { first, ..entry });
         }
         if let Some(entry) = self.forward.jobs.get_mut(&job).filter(|_| is_taken) {

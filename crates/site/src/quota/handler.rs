@@ -1,4 +1,4 @@
-//! What time brings to quotas, and what members ask for and answer.
+//! Quotas in time, and requests of members for rights.
 
 use std::collections::BTreeSet;
 
@@ -15,10 +15,10 @@ use crate::quota::rounds::Round;
 use crate::requests::{WANT, numbered};
 use crate::tickets::Channel;
 
-/// How often a ledger looks at the time, and at what it lacks.
+/// Time between two ticks of a ledger: expiry, settlement, and requests for rights.
 const TICK: Millis = Millis::from_secs(1);
 
-/// Shortest time between two transfers to one member: each is a write and a head.
+/// Shortest time between two transfers to one member: each costs a write and a head for all members.
 const GIVE_AGAIN: Millis = Millis(250);
 
 /// Decides holds, asks members for rights and gives them rights.
@@ -46,7 +46,8 @@ impl QuotaHandler<'_> {
         }
     }
 
-    /// Whatever is due: holds that expire, rights that thaw, requests, and calls that have waited.
+    /// Does what is due: expiry, thaw, requests, witnesses, and waiting calls. Calls come last, because the steps
+    /// before may bring their rights.
     pub(crate) fn advance_quotas(&mut self, now: Now) {
         for vo in self.vos.ids() {
             let held = &self.vos[&vo];
@@ -66,6 +67,7 @@ impl QuotaHandler<'_> {
         let held = self.vos.listed(vo);
         let quota = &mut held.quota;
         let before = quota.ticked_at.replace(now.mono).unwrap_or(now.mono);
+        // A clock that is not confirmed must not expire holds or end slices: they go on with the monotonic clock.
         quota.wall = match self.cx.clock.standing.may_forget() || mutated!(WrongClockExpires) {
             true => now.wall,
             false => quota.wall.after(now.mono.since(before)),
@@ -80,6 +82,7 @@ impl QuotaHandler<'_> {
             quota.burns.look(wall, &quota.ledger);
             quota.asked.retain(|_, at| now.mono < at.after(ASK_AGAIN));
             quota.given.retain(|_, at| now.mono < at.after(GIVE_AGAIN));
+            // A frozen site probes the members that it must hear, instead of waiting for the random probes.
             for site in quota
                 .ledger
                 .unheard()
@@ -110,7 +113,7 @@ impl QuotaHandler<'_> {
         }
     }
 
-    /// A member asks for rights: it gets what can be spared, which the next head says.
+    /// Answers a member's request for rights. The reply only states the amount; the rights are sent by the next head.
     pub(crate) fn answer_want(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
         let given = wire::read_want(bytes).map_or(CoreMillis(0), |(vo, want)| {
             self.give_rights(now, from, vo, &want)
@@ -133,6 +136,7 @@ impl QuotaHandler<'_> {
             return given;
         }
         held.quota.given.insert(to, now.mono);
+        // The head goes out at once: a job at the other site waits for the rights.
         held.quota.is_urgent = true;
         self.quotas.stats.transfers += 1;
         self.quotas.stats.sent = self.quotas.stats.sent.saturating_add(given.0);
@@ -142,8 +146,7 @@ impl QuotaHandler<'_> {
 }
 
 impl Vos {
-    /// When a call has waited for long enough, a member is to be asked, or a look at the time is due where there are
-    /// quotas.
+    /// When the next waiting call, question to a witness, or tick is due.
     pub(crate) fn quota_wakeup(&self) -> Option<MonoTime> {
         let due = self.values().filter_map(|held| {
             let waits = held.quota.waiting.iter().map(|call| call.until);
@@ -157,7 +160,8 @@ impl Vos {
         due.min()
     }
 
-    /// A member has answered a request for rights: where it had none to spare, others are asked.
+    /// Takes a member's reply to a request for rights. If it sends none, waiting calls are decided again and ask
+    /// others.
     pub(crate) fn take_given(&mut self, bytes: Option<&[u8]>) {
         let given = bytes.and_then(wire::read_given).unwrap_or_default();
         if given.0 == 0 {

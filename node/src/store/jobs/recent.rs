@@ -12,7 +12,7 @@ use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use super::super::recovery::sync_names;
+use super::super::sync_names;
 use super::{ENTRY_BYTES, Entry, Key, Value, parse};
 
 /// Its name, and that of one that is being begun.

@@ -16,12 +16,10 @@ use crate::invariants::{LIVENESS, TABLE};
 pub(in crate::cli) struct Time {
     /// By the clock; of several parts, the sum.
     pub(in crate::cli) wall_ms: u64,
-    /// Of all threads.
     pub(in crate::cli) cpu_ms: u64,
 }
 
 impl Time {
-    /// Of a shard.
     pub(in crate::cli) fn of(shard: &Shard) -> Self {
         let (wall_ms, cpu_ms) = (shard.wall_ms, shard.cpu_ms);
         Self { wall_ms, cpu_ms }

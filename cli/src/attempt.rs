@@ -10,16 +10,14 @@
 //! Deliberately not here: the loss of files when the machine loses power. A batch system that can be asked
 //! (`--ask`) is asked then.
 
-use std::fs::{File, TryLockError};
+use std::fs::{DirBuilder, File, OpenOptions, TryLockError};
 use std::io::{Read as _, Write as _};
-use std::os::unix::fs::FileExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::Context as _;
 use fairmesh_broker::queue::Status;
-
-use super::{Life, private_file};
 
 /// What the shell runs: its marks around the user's command.
 const AROUND: &str = r#": > "$FAIRMESH_FILES.began" || exit 1
@@ -272,4 +270,42 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
     let mut bytes = Vec::new();
     file.take(OUTPUT_BYTES_MAX as u64).read_to_end(&mut bytes)?;
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
+}
+
+/// A life that ends after so many steps: a kill, as far as the disk and other processes can tell. For tests; one
+/// that nobody ends has no end.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Life {
+    pub(crate) left: Option<u32>,
+}
+
+/// What a life that has ended says.
+pub(crate) const KILLED: &str = "killed";
+
+impl Life {
+    /// One step on: a moment in which a kill could come.
+    pub(crate) fn step(&mut self) -> anyhow::Result<()> {
+        match &mut self.left {
+            Some(0) => anyhow::bail!(KILLED),
+            Some(left) => *left -= 1,
+            None => {}
+        }
+        Ok(())
+    }
+}
+
+/// Makes a folder that is nobody else's, where it is not there: what jobs run lies in it.
+pub(crate) fn make_private(folder: &Path) -> anyhow::Result<()> {
+    let mut made = DirBuilder::new();
+    let made = made.recursive(true).mode(0o700).create(folder);
+    made.with_context(|| format!("cannot make {}", folder.display()))
+}
+
+/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could
+/// lock it.
+pub(crate) fn private_file(path: &Path) -> anyhow::Result<File> {
+    let mut made = OpenOptions::new();
+    let made = made.write(true).create(true).truncate(true).mode(0o600);
+    let made = made.open(path);
+    made.with_context(|| format!("cannot write {}", path.display()))
 }

@@ -102,7 +102,7 @@ fn age(registry: &mut Registry, name: &str, help: &str, since_ms: Option<u64>, n
 mod tests {
     use fairmesh_api::loops::RoundsReport;
 
-    use super::super::registry::render;
+    use super::super::render;
     use super::*;
 
     #[test]

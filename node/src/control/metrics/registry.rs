@@ -1,9 +1,7 @@
 //! A sample as text.
 
-use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -18,22 +16,12 @@ pub(super) type Labels = Vec<(&'static str, String)>;
 /// A time or a ratio.
 pub(super) type FloatGauge = Gauge<f64, AtomicU64>;
 
-/// Writes `sample` as OpenMetrics.
-pub(super) fn render(sample: &Sample) -> Result<String, fmt::Error> {
-    let mut registry = Registry::with_prefix("fairmesh");
-    site(&mut registry, sample);
-    gossip(&mut registry, sample);
-    network(&mut registry, sample);
-    vos(&mut registry, sample);
-    super::health::register(&mut registry, sample);
-    super::shares::register(&mut registry, sample);
-    super::quota::register(&mut registry, sample);
-    super::forward::register(&mut registry, sample);
-    super::loops::register(&mut registry, sample);
-    super::record_log::register(&mut registry, sample);
-    let mut text = String::new();
-    encode(&mut text, &registry)?;
-    Ok(text)
+/// Registers what the site, its gossip, the network and the VOs count.
+pub(super) fn register(registry: &mut Registry, sample: &Sample) {
+    site(registry, sample);
+    gossip(registry, sample);
+    network(registry, sample);
+    vos(registry, sample);
 }
 
 fn site(registry: &mut Registry, sample: &Sample) {
@@ -252,6 +240,7 @@ fn count(value: usize) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use super::super::render;
     use super::*;
 
     #[test]

@@ -14,6 +14,7 @@ mod registry;
 mod shares;
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use axum::extract::State;
@@ -23,6 +24,8 @@ use fairmesh_api::loops::LoopsReport;
 use fairmesh_gossip::GossipStats;
 use fairmesh_model::{Now, VoId};
 use fairmesh_site::{Coverage, ForwardStats, QuotaStats, Site, SiteStats};
+use prometheus_client::encoding::text::encode;
+use prometheus_client::registry::Registry;
 use serde::Deserialize;
 
 use crate::control::{ApiError, Params, Shared};
@@ -32,7 +35,6 @@ use crate::network::NetworkStats;
 use crate::privacy::{PrivateData, Visibility};
 use crate::record_log::LogStats;
 use quota::QuotaSample;
-use registry::render;
 
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -50,12 +52,13 @@ pub(crate) struct Sample {
     pub(crate) unmapped: u64,
     pub(crate) entries: u64,
     pub(crate) lookups: Option<Arc<LookupStats>>,
-    /// Reports of the loops, by batch system.
+    /// By batch system.
     pub(crate) loops: BTreeMap<&'static str, LoopsReport>,
     /// None where no log is kept.
     pub(crate) record_log: Option<LogStats>,
     /// What is to be looked at.
     pub(crate) health: health::HealthSample,
+    /// The largest entries.
     pub(crate) shares: Vec<shares::ShareSample>,
     /// The disk of the data folder.
     pub(crate) disk: Disk,
@@ -67,6 +70,7 @@ pub(crate) struct Sample {
     pub(crate) now_ms: u64,
 }
 
+/// A VO.
 #[derive(Debug, Default)]
 pub(crate) struct VoSample {
     pub(crate) name: String,
@@ -98,6 +102,25 @@ pub(crate) async fn get(
 /// The answer to a scrape.
 pub(crate) fn answer(text: impl IntoResponse) -> impl IntoResponse {
     ([(CONTENT_TYPE, OPEN_METRICS)], text)
+}
+
+/// Writes `sample` as OpenMetrics.
+fn render(sample: &Sample) -> Result<String, fmt::Error> {
+    let mut registry = Registry::with_prefix("fairmesh");
+    for register in [
+        registry::register,
+        health::register,
+        shares::register,
+        quota::register,
+        forward::register,
+        loops::register,
+        record_log::register,
+    ] {
+        register(&mut registry, sample);
+    }
+    let mut text = String::new();
+    encode(&mut text, &registry)?;
+    Ok(text)
 }
 
 /// All that is measured, without entries of the share tree where usage is hidden; with `sites` the counters of each

@@ -29,7 +29,7 @@ pub(super) fn register(registry: &mut Registry, sample: &Sample) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::registry::render;
+    use super::super::render;
     use super::*;
     use crate::record_log::LogStats;
 
