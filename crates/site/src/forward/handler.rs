@@ -104,10 +104,9 @@ impl ForwardHandler<'_> {
             return declined("its origin has not signed it");
         };
         let (job, vo, offer) = (offer.hash(), offer.vo(), offer.body().clone());
-        let held = self.vos.get(&vo);
-        // A charter that is on its way may make them members.
-        if !held.is_some_and(|held| held.replica.is_member(from) && held.replica.is_member(origin))
-        {
+        let held = self.vos.get(&vo).map(|held| &held.replica);
+        // Later, not never: a charter that has not arrived yet may make both of them members.
+        if !held.is_some_and(|replica| replica.is_member(from) && replica.is_member(origin)) {
             return Some(HandOffReply::Later);
         }
         let is_known = self.forward.jobs.contains_key(&job);
@@ -130,10 +129,10 @@ impl ForwardHandler<'_> {
         };
         let is_taken = refuse.is_none() && self.forward.machine.takes(&routed);
         // Places are computed only for a job that is taken: with many wishes that takes long, and anyone can send jobs.
-        let needs_place = is_taken && !self.is_withdrawn(job);
-        let places = needs_place
-            .then(|| self.places(now, &offer.job))
-            .unwrap_or_default();
+        let places = match is_taken && !self.is_withdrawn(job) {
+            true => self.places(now, &offer.job),
+            false => Vec::new(),
+        };
         let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
         if !is_known {
             let (first, entry) = (Some(from), Entry::of(&offer));
