@@ -301,7 +301,8 @@ pub(crate) fn make_private(folder: &Path) -> anyhow::Result<()> {
     made.with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could lock it.
+/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could
+/// lock it.
 pub(crate) fn private_file(path: &Path) -> anyhow::Result<File> {
     let mut made = OpenOptions::new();
     let made = made.write(true).create(true).truncate(true).mode(0o600);

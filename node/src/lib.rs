@@ -5,8 +5,8 @@
 
 #![warn(clippy::print_stderr)]
 
-/// A record allocates more than it computes: a report takes a fifth more CPU with glibc's (docs/benchmarks.md). Here and
-/// not in the program, so that benchmarks measure what the program has.
+/// A record allocates more than it computes: a report takes a fifth more CPU with glibc's (docs/benchmarks.md). Here
+/// and not in the program, so that benchmarks measure what the program has.
 #[global_allocator]
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 

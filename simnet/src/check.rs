@@ -111,7 +111,6 @@ pub struct Run {
     told_again: bool,
     /// Who is who at each site.
     relabels: Vec<Relabel>,
-    /// Members that lie.
     liars: BTreeSet<usize>,
     /// Of these, those whose nodes may see other things than honest ones.
     blinded: BTreeSet<usize>,

@@ -9,7 +9,7 @@ use fairmesh_model::Millis;
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-/// Units, longest first.
+/// Units of time in the order in which they are tried, longest first.
 const UNITS: [(&str, i64); 5] = [
     ("d", 86_400_000),
     ("h", 3_600_000),
@@ -88,7 +88,6 @@ where
     millis.map(T::from).map_err(D::Error::custom)
 }
 
-/// The other direction.
 pub(crate) fn serialize<S, T>(time: &T, serializer: S) -> Result<S::Ok, S::Error>
 where
     S: Serializer,

@@ -58,14 +58,12 @@ pub enum Named {
     Nothing,
 }
 
-/// By what means.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum How {
     /// Its own node is told.
     Told(Told),
     /// Its messages are changed.
     Sent(Sent),
-    /// Statements are forged.
     Forged(Forged),
 }
 
@@ -92,7 +90,6 @@ pub(crate) enum Sent {
     Unasked,
 }
 
-/// What is forged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Forged {
     Contradiction,

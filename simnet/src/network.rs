@@ -88,15 +88,21 @@ impl Payload {
     }
 }
 
-/// What travels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Content {
     /// Of a topic, by its number.
-    Push { topic: usize },
+    Push {
+        topic: usize,
+    },
     /// A request by its number in the asker's life.
-    Ask { id: u64, life: u32 },
-    /// Its answer.
-    Answer { id: u64, life: u32 },
+    Ask {
+        id: u64,
+        life: u32,
+    },
+    Answer {
+        id: u64,
+        life: u32,
+    },
     /// The sender has some pushes, whose names are the payload, and they need not be sent (IDONTWANT).
     DontWant,
 }
@@ -127,7 +133,6 @@ pub(crate) struct Change {
     pub(crate) in_ms: u64,
 }
 
-/// The network's state.
 #[derive(Debug)]
 pub(crate) struct Network {
     pub(crate) spec: NetworkSpec,

@@ -1,8 +1,8 @@
 //! The names of users that a node knows, and texts without them.
 //!
-//! Invariant: a name is replaced wherever it stands as a word, the same name by the same number. What names a VO, a site
-//! or nobody (a number) stays, or nothing could be read.
-//! Deliberately not here: names that neither the node nor its configuration knows.
+//! Invariant: a name is replaced wherever it stands as a word, the same name by the same number. What names a VO, a
+//! site or nobody (a number) stays, or nothing could be read. Deliberately not here: names that neither the node nor
+//! its configuration knows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -120,7 +120,8 @@ fn is_of_word(c: char) -> bool {
     c.is_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
-/// Words of the rules and exemptions that may be users, who is let in or coordinates, and the leaves of the owner's tree.
+/// Words of the rules and exemptions that may be users, who is let in or coordinates, and the leaves of the owner's
+/// tree.
 fn of_config(config: &Config) -> BTreeSet<String> {
     let rules = config.identity.rules().iter();
     let words = rules.flat_map(|rule| [&rule.user, &rule.group, &rule.subject]);

@@ -112,7 +112,8 @@ struct RawMember {
     site: Vec<RawSite>,
 }
 
-/// A site, by the lines that its owner sends: whatever else stands there is refused, as it would be part of the charter.
+/// A site, by the lines that its owner sends: whatever else stands there is refused, as it would be part of the
+/// charter.
 pub(super) fn parse_member(source: Source<'_>) -> Result<MemberSite, FileError> {
     let raw: RawMember = source.parse()?;
     match &raw.site[..] {

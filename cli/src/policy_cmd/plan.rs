@@ -151,8 +151,8 @@ pub(super) async fn run(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<
     Ok(Exit::Success)
 }
 
-/// What the VO's accounts were charged, as the node has it; nothing where it does not answer or has no such VO, or where no
-/// file says of which VO the tree is.
+/// What the VO's accounts were charged, as the node has it; nothing where it does not answer or has no such VO, or
+/// where no file says of which VO the tree is.
 async fn charges_at(
     control: &Control,
     files: &[PathBuf],
@@ -177,8 +177,8 @@ pub fn read_tree(files: &[PathBuf]) -> anyhow::Result<ShareTree> {
     Ok(judged_tree(files, || {})?.0)
 }
 
-/// That tree, and which signed policies are left out of it, and why, where there are charters among the files. `has_read` hears
-/// of each file.
+/// That tree, and which signed policies are left out of it, and why, where there are charters among the files.
+/// `has_read` hears of each file.
 fn judged_tree(files: &[PathBuf], has_read: impl Fn()) -> anyhow::Result<(ShareTree, Vec<String>)> {
     let (mut signed, mut others, mut has_charter) = (Vec::new(), Vec::new(), false);
     for file in files {

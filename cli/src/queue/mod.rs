@@ -113,7 +113,7 @@ pub struct StatusArgs {
     pub output: OutputArgs,
 }
 
-/// Runs a subcommand of `fairmesh queue`.
+/// Runs the command.
 pub fn run(args: &QueueArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     match &args.command {
         QueueCommand::Run(args) => run::run(args, out),

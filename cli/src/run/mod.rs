@@ -143,6 +143,7 @@ impl Signals {
     }
 }
 
+/// Runs a node.
 pub(crate) async fn run(args: &RunArgs) -> anyhow::Result<Exit> {
     let config = Config::load(&args.config.config)?;
     // Before anybody can be told that the node is there: a reload right behind that would end it.

@@ -1,8 +1,8 @@
 //! SIGHUP: the configuration, the share tree and the people map, read again while the node runs.
 //!
-//! Invariant: the files are read and compared on a thread of their own, so the watchdog is fed however large they are; a
-//! configuration that is rejected changes nothing, and `status` reports it until one is taken.
-//! Deliberately not here: which changes need a restart (`Config::diff`).
+//! Invariant: the files are read and compared on a thread of their own, so the watchdog is fed however large they
+//! are; a configuration that is rejected changes nothing, and `status` reports it until one is taken. Deliberately
+//! not here: which changes need a restart (`Config::diff`).
 
 use std::sync::Arc;
 
@@ -58,8 +58,8 @@ pub(super) async fn run(
     Ok(config)
 }
 
-/// Reports a configuration that was rejected: whole to whoever reads the log, and to readers of `status` without the line
-/// that is wrong.
+/// Reports a configuration that was rejected: whole to whoever reads the log, and to readers of `status` without the
+/// line that is wrong.
 pub(super) fn reject(error: &anyhow::Error, settings: &watch::Sender<ControlSettings>) {
     let text = format!("{error:#}");
     say(&format!("reload: rejected, nothing changed: {text}"));

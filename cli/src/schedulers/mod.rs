@@ -59,6 +59,7 @@ pub(crate) struct FeedArgs {
     dry_run: bool,
 }
 
+/// The node's sockets.
 #[derive(Debug, Clone)]
 pub(crate) struct Sockets {
     pub(crate) lookup: PathBuf,
@@ -98,6 +99,7 @@ impl<S: Scheduler + Clone> Pair<S> {
         Feed::new(scheduler, settings, self.sockets.control())
     }
 
+    /// Starts the loops.
     pub(crate) fn start(&self, sync: bool, feed: bool, loops: &mut LoopSet) {
         if sync {
             loops.start(self.sync_loop());
@@ -121,6 +123,7 @@ impl<S: Scheduler + Clone> Pair<S> {
         Ok(Exit::Success)
     }
 
+    /// `sync`.
     pub(crate) async fn sync(&self, args: &SyncArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         let mut sync = self.sync_loop();
         let round = match (args.reset, args.once || args.dry_run) {
@@ -132,6 +135,7 @@ impl<S: Scheduler + Clone> Pair<S> {
         Ok(Exit::of(round.refused.is_empty()))
     }
 
+    /// `feed`.
     pub(crate) async fn feed(&self, args: &FeedArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
         if args.dry_run {
             let (finished, running) = self.feed_loop().look().await?;

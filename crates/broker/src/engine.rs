@@ -25,7 +25,7 @@ pub use refusal::Refusal;
 use crate::selector::Selector;
 use crate::view::SiteView;
 
-/// Which reading decides.
+/// The reading of the published algorithm that decides.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Engine {
     /// The pseudo-code as printed.
@@ -40,7 +40,7 @@ pub enum Engine {
 /// A job that asks for a place: what is charged, placed and quoted is the same [`Job`].
 #[derive(Debug, Clone, Default)]
 pub struct Request<'a> {
-    /// Whose it is.
+    /// The VO of the job's user.
     pub vo: &'a str,
     /// What it would hold; `held.cores` are the CPUs that it asks for.
     pub job: Job<'a>,

@@ -34,9 +34,9 @@ pub const RESEND: Millis = Millis::from_secs(5);
 pub struct RoutedJob {
     /// Its key; a key is never used for a second job.
     pub job: String,
-    /// Whose it is.
+    /// The VO that the job's user is a member of.
     pub vo: String,
-    /// Hops left.
+    /// Number of further sites that may pass it on.
     pub ttl: u8,
     /// Sites that it has been to or that have declined it, in order.
     pub tried: Vec<Tried>,
@@ -45,7 +45,7 @@ pub struct RoutedJob {
 /// What came of a job at a site.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Tried {
-    /// The site.
+    /// Name of the site.
     pub site: String,
     /// Why it did not take the job, and is not asked again; `None` where it took the job and sent it on.
     pub said: Option<String>,
@@ -66,9 +66,9 @@ impl RoutedJob {
 /// A class of machines that is worth something to a job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Place {
-    /// The site.
+    /// Name of the site.
     pub site: String,
-    /// The class.
+    /// Name of the machine class.
     pub class: String,
     /// What it is worth to the job, in millionths.
     pub utility: u32,
@@ -83,14 +83,14 @@ pub struct Place {
 pub enum Event {
     /// A user hands in a job. `places` is what the site knows: its own classes as they are now, others' as told.
     FromUser {
-        /// The job.
+        /// The job as its user handed it in.
         job: RoutedJob,
         /// Where it could go.
         places: Vec<Place>,
     },
     /// Another site hands on a job.
     FromSite {
-        /// The sender.
+        /// The site that sends the job.
         from: String,
         /// The job, with the hops that it had when it was sent.
         job: RoutedJob,
@@ -113,7 +113,7 @@ pub enum Event {
     Expired(String),
     /// What was to be done with a job here is done for good: it is with the batch system, or its user knows.
     Settled(String),
-    /// Time has passed.
+    /// Time has passed: resend and give up what is due.
     Tick,
 }
 
@@ -122,7 +122,7 @@ pub enum Event {
 pub struct Answer {
     /// The receiver of the message.
     pub from: String,
-    /// The job.
+    /// The job's key.
     pub job: String,
     /// The hops that it had when it was sent.
     pub ttl: u8,
@@ -136,27 +136,27 @@ pub enum Effect {
     Keep(String, Kept),
     /// Start the job here on a class.
     Assign {
-        /// The job.
+        /// The job's key.
         job: String,
-        /// The class.
+        /// The machine class that is reserved for it.
         class: String,
     },
     /// Send the job to a site for a class.
     Send(Sending),
     /// Tell a site that its message was taken; `from` is this site.
     Acknowledge {
-        /// The sender.
+        /// The site that sent the job.
         to: String,
-        /// What it sent.
+        /// Identifies the message that is answered.
         answer: Answer,
     },
     /// Tell a site that the job is not taken.
     Decline {
-        /// The sender.
+        /// The site that sent the job.
         to: String,
-        /// What it sent.
+        /// Identifies the message that is answered.
         answer: Answer,
-        /// Why.
+        /// The reason for the sender, and for the user in the end.
         why: String,
     },
     /// Tell the user that the job runs nowhere, and what was tried.
@@ -185,7 +185,7 @@ pub const UNTAKEN: u8 = u8::MAX;
 pub struct Kept {
     /// The fewest hops that it was taken with; [`UNTAKEN`] where it was declined only.
     pub ttl: u8,
-    /// Where it is.
+    /// The job's state at this site.
     pub state: State,
     /// With how many hops it came and was declined. A repeat of such a message is declined again, of any other
     /// acknowledged: a job that has fewer hops was taken with more by whoever was asked.
@@ -201,7 +201,7 @@ pub enum State {
     Sent(Sending),
     /// To be told to its user as failed.
     Failed(RoutedJob, Failure),
-    /// Done with here.
+    /// Nothing more is to be done here.
     #[default]
     Gone,
 }
@@ -211,9 +211,9 @@ pub enum State {
 pub struct Sending {
     /// The job as it is sent.
     pub job: RoutedJob,
-    /// To whom.
+    /// The receiving site.
     pub to: String,
-    /// For which class.
+    /// The class that the sender wants for it there.
     pub class: String,
 }
 

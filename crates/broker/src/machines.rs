@@ -1,11 +1,12 @@
-//! A site's machines as a placement looks at them: laid out once, when the site says what it has, and read for each job.
+//! A site's machines as a placement looks at them: laid out once, when the site says what it has, and read for each
+//! job.
 //!
-//! For every amount that some class has, and every name, there is the set of the classes that have it: a bit a class. So
-//! what a job asks for is looked up once a site, and not once a class.
+//! For every amount that some class has, and every name, there is the set of the classes that have it: a bit a class.
+//! So what a job asks for is looked up once a site, and not once a class.
 //!
-//! Invariant: classes keep the order of the list, and those that suit a job are those of `suitable`, with GPUs and disk.
-//! What is laid out is as large as the list, but for a constant.
-//! Deliberately not here: which class is worth most (`utility::search`).
+//! Invariant: classes keep the order of the list, and those that suit a job are those of `suitable`, with GPUs and
+//! disk. What is laid out is as large as the list, but for a constant. Deliberately not here: which class is worth
+//! most (`utility::search`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,8 +31,8 @@ pub struct Machines {
 pub(crate) struct Block {
     /// By [`Amount`]: each amount that a class has, and the classes that have at least so much.
     amounts: [Vec<(u64, Classes)>; 5],
-    /// The first letters of each name that a class has, in order. They stand by themselves, for they tell most names apart
-    /// without a look at the text, which lies elsewhere in memory.
+    /// The first letters of each name that a class has, in order. They stand by themselves, for they tell most names
+    /// apart without a look at the text, which lies elsewhere in memory.
     letters: Vec<u64>,
     /// Each of these names, and the classes that have it.
     named: Vec<(Wish, Classes)>,
@@ -63,7 +64,6 @@ pub(crate) enum Amount {
     MemMib,
     DiskMib,
     Gpus,
-    /// In millionths.
     Spec,
 }
 

@@ -75,7 +75,7 @@ pub enum Status {
     Nowhere,
     /// It waits. The batch system's own name for it, if that is told.
     Waiting(Option<String>),
-    /// It runs.
+    /// It has started at the site.
     Running,
     /// It has ended well.
     Ended,
@@ -86,33 +86,33 @@ pub enum Status {
 /// What the driver must do, in order.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Effect {
-    /// Make this durable.
+    /// Make this record durable before the effects after it.
     Write(Record),
     /// Submit an attempt to a site, under its [`attempt_name`].
     Submit {
-        /// The job.
+        /// The job to submit.
         job: QueuedJob,
         /// Which attempt, from 1.
         attempt: u32,
-        /// Where.
+        /// The site to submit it to.
         site: String,
     },
     /// Ask a site's batch system what it knows of an attempt.
     Ask {
         /// The job's key.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
-        /// Where.
+        /// The site of the attempt.
         site: String,
     },
     /// Take an attempt back from a site's batch system, and tell its status when it is surely not running.
     Withdraw {
         /// The job's key.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
-        /// Where.
+        /// The site of the attempt.
         site: String,
     },
 }
@@ -129,13 +129,13 @@ pub enum AddError {
     /// More CPUs than a limit.
     #[error("job `{job}` asks for {cpus} CPUs, and `{account}` may never hold more than {limit}")]
     AboveLimit {
-        /// Its key.
+        /// The key that is in use.
         job: String,
         /// CPUs that it asks for.
         cpus: u64,
-        /// Whose limit.
+        /// The account whose limit it is.
         account: fairmesh_model::AccountPath,
-        /// CPUs.
+        /// The limit in CPUs.
         limit: u64,
     },
     /// The queue is full.
@@ -156,7 +156,7 @@ pub struct Manager {
 }
 
 impl Manager {
-    /// An empty queue.
+    /// A queue without jobs.
     pub fn new(limits: Limits, selector: Selector) -> Self {
         Self {
             limits,

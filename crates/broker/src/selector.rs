@@ -31,33 +31,33 @@ pub type Draw<'a> = &'a mut dyn FnMut(u64) -> u64;
 /// How sites are ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Selector {
-    /// RA.
+    /// RA: a site at random.
     Random,
-    /// RR.
+    /// RR: the sites in turn.
     RoundRobin,
-    /// LRU.
+    /// LRU: the site that was chosen longest ago.
     LeastRecentlyUsed,
     /// LU, by what all jobs hold and wait for.
     #[default]
     LeastUsed,
     /// LU, by what this broker has sent there and has not ended.
     LeastUsedByUs,
-    /// OBS.
+    /// OBS: a site where all jobs that this broker sent have started.
     Observant,
-    /// S-RA.
+    /// S-RA: a site at random, without asking what is free.
     Naive,
     /// By the submitter's fairshare factor, and the wait.
     Fair,
     /// By the estimated end.
     Eta,
-    /// By partial utility.
+    /// The site with the highest partial utility.
     Utility,
 }
 
 /// A site that may have a job, as selectors see it.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Candidate<'a> {
-    /// Its name.
+    /// Name of the site.
     pub site: &'a str,
     /// Whether the job can start now.
     pub now: bool,
@@ -102,7 +102,7 @@ impl<'a> Candidate<'a> {
 /// A broker's memory of what it sent where.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Chooser {
-    /// How it chooses.
+    /// The method of choice.
     pub selector: Selector,
     sent: BTreeMap<String, Sent>,
     last: Option<String>,

@@ -40,7 +40,7 @@ pub const ENTRIES_MAX: usize = 10_000;
 /// What is agreed for consumers, by path.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Sla {
-    /// The entries.
+    /// Entries by path in the VO.
     pub entries: BTreeMap<AccountPath, SlaEntry>,
 }
 
@@ -52,13 +52,13 @@ pub struct Sla {
     expecting = "a table such as { cpu = \"10%\" }"
 )]
 pub struct SlaEntry {
-    /// CPUs.
+    /// The grant of CPUs; `None` for no rule.
     #[serde(deserialize_with = "read::cpu")]
     pub cpu: Option<Grant>,
-    /// Disk.
+    /// The grant of disk space; `None` for no rule.
     #[serde(deserialize_with = "read::disk")]
     pub disk: Option<Grant>,
-    /// Network.
+    /// The grant of network bandwidth; `None` for no rule.
     #[serde(deserialize_with = "read::net")]
     pub net: Option<Grant>,
     /// CPUs that may never be passed, whatever the shares come to.

@@ -28,7 +28,7 @@ pub const OPTIONS_MAX: usize = 64;
 /// Most classes of a site that a broker looks at: bounds the work of one placement and what a site publishes.
 pub const CLASSES_MAX: usize = 64;
 
-/// Millionths in 1.
+/// Utilities are integers in millionths of this.
 pub const ONE: u32 = Factor::UNITS;
 
 /// One way to meet a requirement, and what it is worth.
@@ -83,7 +83,7 @@ pub enum WishesError {
     /// More requirements or options than a job may have.
     #[error("more than {most} {what}")]
     TooMany {
-        /// Of what.
+        /// The wish that is wrong.
         what: &'static str,
         /// How many it may have.
         most: usize,

@@ -11,11 +11,11 @@ use serde::{Deserialize, Serialize};
 /// looked at for one job.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Class<'a> {
-    /// Its name.
+    /// Name of the class.
     pub name: &'a str,
-    /// Operating system.
+    /// Operating system, compared as text.
     pub os: &'a str,
-    /// Architecture.
+    /// Architecture, compared as text.
     pub arch: &'a str,
     /// Whatever else it has by name.
     pub tags: Option<&'a BTreeSet<String>>,
@@ -27,7 +27,7 @@ pub struct Class<'a> {
     pub disk_mib: u64,
     /// Speed relative to the reference machine.
     pub spec: Factor,
-    /// Machines.
+    /// Number of machines of the class.
     pub count: u64,
     /// Machines that are free.
     pub free: u64,
@@ -72,9 +72,9 @@ impl<'a> Class<'a> {
 /// What an option asks for. Names are equal or not; amounts are at least there; time is at most taken.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Wish {
-    /// An operating system.
+    /// The machine must have this operating system.
     Os(String),
-    /// An architecture.
+    /// The machine must have this architecture.
     Arch(String),
     /// Something else by name.
     Tag(String),
@@ -84,7 +84,7 @@ pub enum Wish {
     MemMib(u64),
     /// MiB of disk of one machine.
     DiskMib(u64),
-    /// A speed.
+    /// The least speed, as a factor of the reference machine.
     Spec(Factor),
     /// The job's time on that machine.
     Time(Millis),

@@ -27,9 +27,9 @@ pub use suitable::{Counted, suitable};
 /// What a job held, all the time it ran, of all its nodes together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Resources {
-    /// Cores.
+    /// Number of cores.
     pub cores: u64,
-    /// GPUs.
+    /// Number of GPUs.
     pub gpus: u64,
     /// Memory in MiB.
     pub mem_mib: u64,
@@ -66,7 +66,7 @@ impl From<&Chunk> for Resources {
 /// What a job held, and where and on which terms.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Job<'a> {
-    /// What it held.
+    /// Cores, GPUs and memory that it occupied.
     pub held: Resources,
     /// Its queue or partition.
     pub queue: Option<&'a str>,
@@ -127,11 +127,11 @@ impl<'a> Job<'a> {
 /// What charges are made by: a VO's rule and discounts, and the price list of the site.
 #[derive(Debug, Clone, Copy)]
 pub struct Tariff<'a> {
-    /// The rule.
+    /// The charging rule of the charter.
     pub rule: &'a ChargingRule,
     /// What use on other than the usual terms is charged.
     pub discounts: &'a Discounts,
-    /// Machines and queues.
+    /// The owner's prices of machine classes and queues.
     pub prices: &'a PriceList,
 }
 
@@ -166,7 +166,7 @@ pub enum ChargeError {
         queue: Factor,
         /// Factor of its quality of service.
         qos: Factor,
-        /// The charter's limit.
+        /// The charter's limit on the product of factors.
         factor_max: Factor,
     },
 }

@@ -46,7 +46,7 @@ pub enum Class {
     Last,
     /// More than it may have at most: after all that have not.
     Over,
-    /// All others.
+    /// Neither last nor over its limit: the distance decides.
     Within,
 }
 
@@ -180,7 +180,7 @@ impl Level {
 }
 
 impl Deviation {
-    /// On target.
+    /// No deviation: the entry is on target.
     pub const ZERO: Self = Self {
         class: Class::Within,
         negative: false,
@@ -257,7 +257,6 @@ impl fmt::Display for Deviation {
 }
 
 impl Serialize for Deviation {
-    /// As it prints.
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         serializer.collect_str(self)
     }

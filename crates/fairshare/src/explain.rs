@@ -56,7 +56,7 @@ pub struct LevelExplanation {
 /// How an entry compares with another.
 #[derive(Debug, Clone, Serialize)]
 pub struct Comparison {
-    /// The other entry.
+    /// The entry that it is compared with.
     pub versus: AccountPath,
     /// The deepest entry that both lie below (or are).
     pub common_ancestor: AccountPath,
@@ -66,7 +66,7 @@ pub struct Comparison {
     pub level: Option<usize>,
     /// The explained entry's deviation there, 0 where it has no such level.
     pub deviation: Option<Deviation>,
-    /// The other's.
+    /// The deviation of the other entry on this level; `None` if it has none.
     pub versus_deviation: Option<Deviation>,
     /// What would have to be charged, now and at this site, to the one that is served first until
     /// the other stands no worse; `None` in a tie, where no amount would do, and in an order that is not
@@ -78,18 +78,18 @@ pub struct Comparison {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Standing {
-    /// The explained entry.
+    /// The explained entry ranks first.
     Before,
     /// Neither: an exact tie.
     Tied,
-    /// The other.
+    /// The other entry ranks first.
     After,
 }
 
 /// Everything there is to say about an entry's place.
 #[derive(Debug, Clone, Serialize)]
 pub struct Explanation {
-    /// The entry.
+    /// The explained entry.
     pub path: AccountPath,
     /// Its levels, from the root down.
     pub levels: Vec<LevelExplanation>,

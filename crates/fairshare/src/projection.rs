@@ -90,7 +90,7 @@ pub struct JobPriority {
 }
 
 impl Priority {
-    /// A whole number.
+    /// A priority without a fraction.
     pub fn whole(value: u64) -> Self {
         Self {
             decimals: 0,

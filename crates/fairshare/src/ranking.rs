@@ -26,7 +26,7 @@ pub struct Ranking {
 /// An entry and its place.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RankedEntry {
-    /// The entry.
+    /// The ranked entry.
     pub entry: EntryId,
     /// 1 is served first; equal ranks are exact ties.
     pub rank: u32,

@@ -91,7 +91,7 @@ impl NextHead {
         patches + self.6.iter().map(|key| key.as_bytes().len()).sum::<usize>()
     }
 
-    /// The delta from `before`, encoded as [`Content`](crate::content::Content) logs it.
+    /// The delta from `before`, encoded as a replica logs it.
     pub fn delta(&self, before: &Head) -> Vec<u8> {
         cbor::to_vec(&Delta {
             base: (before.incarnation, before.seq),

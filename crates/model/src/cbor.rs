@@ -25,7 +25,7 @@ pub enum CborError {
     TooLarge {
         /// Size of the input.
         bytes: usize,
-        /// Largest size taken.
+        /// The limit in bytes.
         limit: usize,
     },
     /// Nested deeper than [`DEPTH_MAX`].

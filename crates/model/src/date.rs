@@ -19,13 +19,11 @@ pub struct Date(pub u32);
 #[error("write a date from 1970-01-01 on, such as 2026-07-01")]
 pub struct DateError;
 
-/// The first day.
 const EPOCH: civil::Date = civil::date(1970, 1, 1);
 
 impl FromStr for Date {
     type Err = DateError;
 
-    /// Reads `2026-07-01`.
     fn from_str(text: &str) -> Result<Self, DateError> {
         let is_plain = text.len() == 10 && text.is_ascii();
         let date: civil::Date = text.parse().map_err(|_| DateError)?;

@@ -19,7 +19,7 @@ pub enum FactorError {
     /// Not a decimal number.
     #[error("`{0}` is not a factor: write digits with at most one decimal point")]
     NotDecimal(String),
-    /// Above [`Factor::MAX`].
+    /// The number is above [`Factor::MAX`].
     #[error("a factor of {0} is above {max}", max = Factor::MAX)]
     OutOfRange(String),
     /// More decimals than can be kept exactly.
@@ -31,11 +31,11 @@ pub enum FactorError {
 const DECIMALS: usize = 6;
 
 impl Factor {
-    /// Millionths in 1.
+    /// Factors are integers in millionths.
     pub const UNITS: u32 = 1_000_000;
-    /// 1: changes nothing.
+    /// The factor that changes nothing.
     pub const ONE: Self = Self(Self::UNITS);
-    /// The largest.
+    /// The largest factor, about 4,294.
     pub const MAX: Self = Self(u32::MAX);
 
     /// A factor of so many millionths.
@@ -43,7 +43,7 @@ impl Factor {
         Self(millionths)
     }
 
-    /// Its millionths.
+    /// The factor in millionths.
     pub const fn millionths(self) -> u32 {
         self.0
     }

@@ -14,22 +14,22 @@ use sha2::{Digest, Sha256};
 /// Why a textual id was refused. State is unchanged; the text is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum IdError {
-    /// Its form.
+    /// The text has another form than an id.
     #[error(
         "`{text}` is not a {kind}: expected 64 hexadecimal digits, perhaps with `-` and four check digits"
     )]
     Form {
-        /// What was expected.
+        /// The kind of id that was expected.
         kind: &'static str,
-        /// The text.
+        /// The text as it was given.
         text: String,
     },
     /// Its check digits are of another id.
     #[error("`{text}` is not a {kind}: its check digits do not fit, so one of its digits is wrong")]
     Check {
-        /// What was expected.
+        /// The kind of id that was expected.
         kind: &'static str,
-        /// The text.
+        /// The text as it was given.
         text: String,
     },
 }
@@ -67,12 +67,12 @@ macro_rules! id32 {
         }
 
         impl $name {
-            /// Wraps raw bytes.
+            /// An id from its 32 raw bytes.
             pub const fn from_bytes(bytes: [u8; 32]) -> Self {
                 Self(bytes)
             }
 
-            /// The raw bytes.
+            /// The 32 bytes of the id.
             pub const fn as_bytes(&self) -> &[u8; 32] {
                 &self.0
             }

@@ -24,12 +24,12 @@ pub struct ImportanceError(u8);
 const WORD: &str = "fairmesh:importance=";
 
 impl Importance {
-    /// The least important.
+    /// The lowest importance, 0.
     pub const MIN: Self = Self(0);
     /// Most important a user can call one of his jobs.
     pub const MAX: Self = Self(200);
 
-    /// The number.
+    /// The importance, 0 to 200.
     pub const fn get(self) -> u8 {
         self.0
     }

@@ -47,7 +47,7 @@ pub enum PathError {
 }
 
 impl AccountPath {
-    /// The root, `/`.
+    /// The root path, `/`.
     pub fn root() -> Self {
         Self(Arc::from("/"))
     }

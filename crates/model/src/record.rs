@@ -50,7 +50,7 @@ pub struct JobKey {
 )]
 #[serde(rename_all = "snake_case")]
 pub enum Terms {
-    /// The usual ones.
+    /// The usual terms: neither preemptible nor on idle machines.
     #[default]
     Regular,
     /// It could be stopped for others' sake, or was started in a gap before their turn.
@@ -104,8 +104,8 @@ fn marked_byte(c: char) -> Option<u8> {
     (byte >= 0x80).then_some(byte)
 }
 
-/// Bytes of a batch system as text. Each byte that is no UTF-8 becomes a character that stands for it, so that two names
-/// stay two; [`numbered`] shows it.
+/// Bytes of a batch system as text. Each byte that is no UTF-8 becomes a character that stands for it, so that two
+/// names stay two; [`numbered`] shows it.
 pub fn text(bytes: &[u8]) -> Cow<'_, str> {
     let is_marked = |c| marked_byte(c).is_some();
     if let Ok(text) = std::str::from_utf8(bytes)
@@ -153,8 +153,8 @@ fn push_numbers(text: &mut String, bytes: &[u8]) {
 }
 
 /// A name that users choose, as a report may bear it, so that none makes a job free: of what is not visible each byte
-/// becomes U+FFFD and its number, and what is behind [`NAME_BYTES_MAX`] bytes becomes U+FFFD and a digest. No account is
-/// called so, hence none is charged for another's name; and two names stay two.
+/// becomes U+FFFD and its number, and what is behind [`NAME_BYTES_MAX`] bytes becomes U+FFFD and a digest. No account
+/// is called so, hence none is charged for another's name; and two names stay two.
 pub fn fitting(name: impl Into<String>) -> String {
     let name = name.into();
     if let Cow::Owned(changed) = fit(&name) {
@@ -193,8 +193,8 @@ pub fn cut(mut name: String, most: usize) -> String {
     name
 }
 
-/// A word of a batch system as (a part of) one name of a path. A slash, of which a certificate's subject is full, becomes
-/// `|`, and `|` becomes U+FFFD and its number.
+/// A word of a batch system as (a part of) one name of a path. A slash, of which a certificate's subject is full,
+/// becomes `|`, and `|` becomes U+FFFD and its number.
 pub fn element(word: &str) -> String {
     word.replace('|', "\u{fffd}7c").replace('/', "|")
 }
@@ -215,13 +215,13 @@ fn is_fitting(name: &str) -> bool {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct UsageRecord {
-    /// Which job.
+    /// Cluster, id and submit time: they identify the job for ever.
     #[serde(flatten)]
     pub key: JobKey,
-    /// Whose.
+    /// The names by which rules map it to an account.
     #[serde(flatten)]
     pub origin: Origin,
-    /// When it started.
+    /// When it started, by the batch system's clock.
     #[serde(rename = "start_ms")]
     pub start: WallTime,
     /// Until when it has run: its end, or the moment of this report if it still runs.
@@ -266,7 +266,7 @@ pub struct Placement {
     /// The machine that it ran on, or the class of it, as the site's price list names it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub machine: Option<String>,
-    /// On which terms.
+    /// The terms that the job ran on.
     #[serde(default, skip_serializing_if = "Terms::is_regular")]
     pub terms: Terms,
     /// What it asked of machines by name.
@@ -324,7 +324,7 @@ pub enum RecordError {
     Name {
         /// Job id, for the message.
         job: String,
-        /// Which name.
+        /// The name of the field.
         field: &'static str,
     },
     /// No user, account, group or subject.
@@ -333,11 +333,11 @@ pub enum RecordError {
     /// It ends before it starts.
     #[error("job `{job}` ends at {end} before it starts at {start}")]
     Backwards {
-        /// Job id.
+        /// The job's id.
         job: String,
-        /// Start.
+        /// The reported start.
         start: WallTime,
-        /// End.
+        /// The reported end.
         end: WallTime,
     },
     /// It ran longer than [`RUN_MAX`].
@@ -346,9 +346,9 @@ pub enum RecordError {
     /// More properties or chunks than a job may have.
     #[error("job `{job}` has more than {most} {what}")]
     TooMany {
-        /// Job id.
+        /// The job's id.
         job: String,
-        /// Of what.
+        /// What there are too many of: properties or chunks.
         what: &'static str,
         /// How many it may have.
         most: usize,
@@ -356,7 +356,7 @@ pub enum RecordError {
     /// A chunk without nodes, or chunks that are not the job.
     #[error("job `{job}`: the {what} of its chunks are not those of the job")]
     Chunks {
-        /// Job id.
+        /// The job's id.
         job: String,
         /// What does not add up.
         what: &'static str,

@@ -3,7 +3,7 @@
 /// How much it matters.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Good to know.
+    /// For information; nothing to do.
     Info,
     /// Look at it this week.
     Warning,

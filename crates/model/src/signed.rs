@@ -59,31 +59,31 @@ pub enum DocumentError {
     /// The envelope or the payload is not canonical CBOR of the right shape and size.
     #[error("{kind}: {error}")]
     Encoding {
-        /// Kind of document.
+        /// The kind of document.
         kind: &'static str,
-        /// What is wrong.
+        /// The CBOR error.
         error: CborError,
     },
     /// The envelope is not the COSE that we write.
     #[error("{kind}: {what}")]
     Envelope {
-        /// Kind of document.
+        /// The kind of document.
         kind: &'static str,
-        /// What is wrong.
+        /// The rule that it breaks.
         what: String,
     },
     /// The content contradicts itself.
     #[error("{kind}: {what}")]
     Invalid {
-        /// Kind of document.
+        /// The kind of document.
         kind: &'static str,
-        /// What is wrong.
+        /// The rule that it breaks.
         what: String,
     },
     /// Too few of the role's keys have signed.
     #[error("{kind}: {valid} valid signatures of the {threshold} that are needed")]
     Threshold {
-        /// Kind of document.
+        /// The kind of document.
         kind: &'static str,
         /// Distinct keys of the role with a valid signature.
         valid: usize,
@@ -106,7 +106,7 @@ impl SigningKey {
         self.0.to_bytes()
     }
 
-    /// Its public half.
+    /// The public key, which is the id of the signer.
     pub fn key_id(&self) -> KeyId {
         KeyId::from_bytes(self.0.verifying_key().to_bytes())
     }
@@ -340,7 +340,7 @@ impl<T> Verified<T> {
         self.vo
     }
 
-    /// What it says.
+    /// The signed content.
     pub fn body(&self) -> &T {
         &self.body
     }

@@ -114,7 +114,7 @@ impl fmt::Display for WallTime {
 /// What the driver knows of time when it hands in an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Now {
-    /// For timers.
+    /// The monotonic clock, for timers.
     pub mono: MonoTime,
     /// For windows and validity periods.
     pub wall: WallTime,

@@ -64,7 +64,7 @@ fn is_zero(value: &u64) -> bool {
     *value == 0
 }
 
-/// Columns of [`Counters`].
+/// Number of columns of [`Counters`].
 pub const COLUMNS: usize = 6;
 
 impl Counters {
@@ -188,7 +188,7 @@ impl Share {
     pub const ONE: u32 = 1_000_000_000;
     /// The whole of the parent.
     pub const WHOLE: Self = Self(Self::ONE);
-    /// Nothing.
+    /// The share of nothing.
     pub const ZERO: Self = Self(0);
 
     /// A share in units of 10^-9 of the parent; `None` above the whole.

@@ -70,7 +70,7 @@ impl Weight {
         }
     }
 
-    /// A whole number.
+    /// A weight without a fraction.
     pub const fn whole(number: u32) -> Self {
         // `From` is not const.
         Self(number as u64 * Self::ONE)
@@ -105,7 +105,7 @@ impl Weight {
         Ok(weight)
     }
 
-    /// Units of 10^-7.
+    /// The weight in units of 10^-7.
     pub const fn units(self) -> u64 {
         self.0
     }

@@ -33,7 +33,7 @@ impl WindowLength {
         }
     }
 
-    /// The length.
+    /// The length of one window in milliseconds.
     pub const fn millis(self) -> Millis {
         Millis(self.0)
     }
@@ -105,7 +105,7 @@ impl Window {
 /// The order is by kind and then by time; it is used for iteration only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Span {
-    /// One window.
+    /// One window of the VO's length.
     #[serde(rename = "w")]
     Window(Window),
     /// All windows of one day since the Unix epoch.

@@ -23,7 +23,7 @@ use crate::weights::weights;
 /// places. Ten times what one policy may have.
 pub const MOUNTED_ENTRIES_MAX: usize = 1_000_000;
 
-/// Who says so.
+/// The document, or the owner's tree, that an entry comes from.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Origin {
@@ -58,16 +58,16 @@ pub struct CompiledEntry {
     pub policy_of: Option<VoId>,
     /// Usage before this date does not count for it and the entries below it.
     pub since: Option<Date>,
-    /// Who says so.
+    /// The document that the entry comes from.
     pub from: Origin,
 }
 
 /// A former path of an entry. Usage there, and below it, counts at the entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FormerPath {
-    /// The former path.
+    /// The path that the entry had before.
     pub was: AccountPath,
-    /// The entry.
+    /// The path of the entry now.
     pub now: AccountPath,
 }
 
@@ -92,27 +92,27 @@ pub enum CompileWarning {
     /// A mount names a VO that this node does not know (yet). It stays as an undivided entry.
     #[error("`{path}` mounts `{alias}`, of which nothing is known (yet): it stays undivided")]
     UnknownMount {
-        /// The mount.
+        /// The path of the mount.
         path: AccountPath,
-        /// The VO's alias.
+        /// The alias of the VO that is not known.
         alias: String,
     },
     /// An entry that another VO's policy divides stays undivided.
     #[error("`{path}` mounts `{}` of VO {}: {why}; it stays undivided", .of.path, .of.vo.short())]
     Undivided {
-        /// The entry.
+        /// The path of the mount.
         path: AccountPath,
-        /// What it mounts.
+        /// The policy that it mounts.
         of: PolicyMount,
-        /// Why.
+        /// Why the policy cannot be mounted.
         why: &'static str,
     },
     /// A former path is an entry of another document, or another document's former path.
     #[error("`{now}` was `{was}`, {why}: usage at `{was}` does not count at `{now}`")]
     NotMoved {
-        /// The entry.
+        /// The path of the entry.
         now: AccountPath,
-        /// Its former path.
+        /// The former path of the entry.
         was: AccountPath,
         /// What is in the way.
         why: &'static str,
@@ -120,7 +120,7 @@ pub enum CompileWarning {
     /// Under its mount an entry is too long or too deep; it is left out with what lies below it.
     #[error("`{vo_path}` does not fit below `{mount}` and is left out: {reason}")]
     DoesNotFit {
-        /// The mount.
+        /// The path of the mount.
         mount: AccountPath,
         /// The entry, in the VO's tree.
         vo_path: AccountPath,

@@ -46,7 +46,7 @@ pub enum PolicyError {
     /// It belongs to another VO. The sender is at fault.
     #[error("{kind} is of VO {got}, not of {expected}")]
     WrongVo {
-        /// What it is.
+        /// The kind of document.
         kind: DocumentKind,
         /// The VO whose documents are kept here.
         expected: VoId,
@@ -58,7 +58,7 @@ pub enum PolicyError {
     Missing {
         /// The version in force; 0 for none.
         have: u64,
-        /// The version offered.
+        /// The version of the refused document.
         got: u64,
     },
     /// The document that would say who may sign it is not here. Nobody is at fault, or the sender
@@ -72,7 +72,7 @@ pub enum PolicyError {
     /// document that delegates this to them is on its way.
     #[error("{kind} of `{path}` is signed by who divides `{own}` and nothing beside it")]
     Widens {
-        /// What it is.
+        /// The kind of document.
         kind: DocumentKind,
         /// What it is about.
         path: AccountPath,
@@ -82,7 +82,7 @@ pub enum PolicyError {
     /// A charter builds on one that is not known. Perhaps that one is still on its way.
     #[error("charter {version} builds on {previous}, which is not known (yet)")]
     UnknownPredecessor {
-        /// Its version.
+        /// The version of the refused document.
         version: u64,
         /// What it names as its predecessor.
         previous: ContentHash,
@@ -91,7 +91,7 @@ pub enum PolicyError {
     /// keys. Its signers are at fault, or hold keys that were taken out of office.
     #[error("charter {version} builds on {previous}, a rival of a charter that rotated the keys")]
     Outranked {
-        /// Its version.
+        /// The version of the refused document.
         version: u64,
         /// The charter that it builds on.
         previous: ContentHash,
@@ -100,42 +100,42 @@ pub enum PolicyError {
     /// out of date, or replays.
     #[error("{kind} {got} of `{path}` is older than version {have}, which was seen before")]
     Rollback {
-        /// What it is.
+        /// The kind of document.
         kind: DocumentKind,
         /// The path that it divides; `/` for a charter.
         path: AccountPath,
         /// The highest version seen.
         have: u64,
-        /// The version offered.
+        /// The version of the refused document.
         got: u64,
     },
     /// A later charter changes what is fixed for as long as a VO exists. Its signers are at fault.
     #[error("charter {version} changes {what}, which is fixed for as long as the VO exists")]
     Fixed {
-        /// Its version.
+        /// The version of the refused document.
         version: u64,
-        /// What it changes.
+        /// The field that may not change.
         what: &'static str,
     },
     /// A later version of an allocation whose first is not here. Nobody is at fault: it is on its way.
     #[error("version {version} of allocation {id}: the first version is not known (yet)")]
     NoFirst {
-        /// Which.
+        /// The allocation.
         id: AllocationId,
-        /// Its version.
+        /// The version of the refused document.
         version: u64,
     },
     /// A part of an allocation that is not in force here, or that names no leaders. Nobody is at fault: it is on its
     /// way; or its signers are.
     #[error("it is a part of allocation {id}, which is not in force here (yet) or has no leaders")]
     NoWhole {
-        /// Which.
+        /// The allocation.
         id: AllocationId,
     },
     /// A part does not fit what it is a part of. Its signers are at fault.
     #[error("it is a part of allocation {id}: {what}")]
     Misfit {
-        /// Which.
+        /// The allocation.
         id: AllocationId,
         /// What does not fit.
         what: &'static str,
@@ -145,17 +145,17 @@ pub enum PolicyError {
         "version {version} of allocation {id}: {what} may not change; grant another allocation"
     )]
     Regrant {
-        /// Which.
+        /// The allocation.
         id: AllocationId,
-        /// Its version.
+        /// The version of the refused document.
         version: u64,
-        /// What it changes.
+        /// The field that may not change.
         what: &'static str,
     },
     /// Another form of the same version is in force. Its signers are at fault.
     #[error("another version {version} of allocation {id} is in force: sign a higher one")]
     Rival {
-        /// Which.
+        /// The allocation.
         id: AllocationId,
         /// The version of both.
         version: u64,
@@ -188,7 +188,7 @@ pub enum PolicyError {
     Full {
         /// What they would take.
         bytes: usize,
-        /// The limit.
+        /// The highest number that is allowed.
         limit: usize,
     },
 }

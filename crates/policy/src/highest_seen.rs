@@ -28,7 +28,7 @@ pub struct HighestSeen {
 pub struct SeenSnapshot {
     /// Hash of the role.
     pub role: ContentHash,
-    /// The version.
+    /// The highest version seen.
     pub version: u64,
 }
 
@@ -41,7 +41,7 @@ pub struct SeenVersion {
     pub keys: ContentHash,
     /// How many of the keys had signed.
     pub signatures: u32,
-    /// The version.
+    /// The highest version seen.
     pub version: u64,
 }
 

@@ -20,11 +20,11 @@ pub const CLOCK_TOLERANCE: Millis = Millis::from_secs(300);
 /// The name of a document in answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, serde::Serialize)]
 pub struct DocumentRef {
-    /// What it is.
+    /// The kind of document.
     pub kind: DocumentKind,
     /// The path that it divides; `/` for a charter.
     pub path: AccountPath,
-    /// Its version.
+    /// The version, by which the newer of two is in force.
     pub version: u64,
     /// Hash of its payload.
     pub hash: ContentHash,
@@ -68,7 +68,7 @@ pub struct VoEntry {
 /// A VO's tree at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct InForce {
-    /// The VO.
+    /// The VO of all the documents.
     pub vo: VoId,
     /// The charter in force; `None` where not even the first one has arrived.
     pub charter: Option<DocumentRef>,
@@ -92,11 +92,11 @@ pub enum Alarm {
         .hashes[0].short()
     )]
     Equivocation {
-        /// What they are.
+        /// The kind of the two documents.
         kind: DocumentKind,
         /// The path that they divide; `/` for charters.
         path: AccountPath,
-        /// Their version.
+        /// The version that both have.
         version: u64,
         /// Their hashes; the one in force first.
         hashes: Vec<ContentHash>,
@@ -120,7 +120,7 @@ pub enum Warning {
     /// A newer version was seen once and is not here, as after a restored backup.
     #[error("version {seen} of the {kind} of `{path}` was seen before; only {have} is here")]
     Behind {
-        /// What it is.
+        /// The kind of the document.
         kind: DocumentKind,
         /// The path that it divides; `/` for a charter.
         path: AccountPath,
@@ -135,23 +135,23 @@ pub enum Warning {
     /// The last good document stays in force after its time.
     #[error("{document} expired at {} and stays in force", utc(*since))]
     Expired {
-        /// Which.
+        /// The document that has expired.
         document: DocumentRef,
-        /// When.
+        /// The end of its validity.
         since: WallTime,
     },
     /// Issued in the future by this node's clock: one of the clocks is wrong.
     #[error("{document} claims to be issued at {}, which lies ahead of this node's clock", utc(*issued))]
     NotYetValid {
-        /// Which.
+        /// The document from the future.
         document: DocumentRef,
-        /// When.
+        /// When it was issued, by its signer's clock.
         issued: WallTime,
     },
     /// A path was delegated, and no policy of its signers has arrived; it stays undivided.
     #[error("`{path}` is delegated, and no policy for it has arrived")]
     NoPolicy {
-        /// Which.
+        /// The path that is delegated.
         path: AccountPath,
     },
     /// Whoever signed it may no longer: an older version is in force, and with it what this one took back.
@@ -170,15 +170,15 @@ pub enum Warning {
     /// The snapshot's time is over.
     #[error("{snapshot} expired at {}: since then nobody vouches that what is in force here is the newest", utc(*since))]
     Unvouched {
-        /// The snapshot.
+        /// The last snapshot that arrived.
         snapshot: DocumentRef,
-        /// When.
+        /// The end of its validity.
         since: WallTime,
     },
     /// The snapshot names documents that are not here: somebody holds them back, or they are on their way.
     #[error("{snapshot} names {document}, which has not arrived; {} is here{}", version_here(*have), and_more(*more))]
     Lacking {
-        /// The snapshot.
+        /// The last snapshot that arrived.
         snapshot: DocumentRef,
         /// The first of the documents.
         document: DocumentRef,

@@ -11,7 +11,7 @@ use fairmesh_model::{AccountPath, Distance, Scope, mutant};
 /// How the entries of one level are compared with each other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LevelRule {
-    /// By whose usage.
+    /// Whether usage of this site or of all sites counts.
     pub scope: Scope,
     /// How far they are from their targets.
     pub distance: Distance,

@@ -33,7 +33,7 @@ pub struct PlanShare {
 /// One entry that a change touches.
 #[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
 pub struct PlanLine {
-    /// The entry.
+    /// The path of the entry.
     pub path: AccountPath,
     /// Before; `None` where it is new.
     pub before: Option<PlanShare>,
@@ -45,9 +45,9 @@ pub struct PlanLine {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum PlanKind {
-    /// It is new.
+    /// The entry is new.
     Added,
-    /// It goes away.
+    /// The entry is removed.
     Removed,
     /// Its own share changes.
     Share,

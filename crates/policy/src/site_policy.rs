@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 
 use fairmesh_model::{AccountPath, Date, Distance, Scope, Share, Weight};
 
-/// The owner's tree.
+/// The owner's part of the share tree.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct SitePolicy {
     entries: BTreeMap<AccountPath, SiteEntry>,
@@ -57,9 +57,9 @@ pub enum SitePolicyError {
     /// An entry without the one above it.
     #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <share>`")]
     MissingParent {
-        /// The entry.
+        /// The path of the entry.
         path: AccountPath,
-        /// What is missing.
+        /// The parent that is missing.
         parent: AccountPath,
     },
     /// An entry of the owner's in a VO's tree.
@@ -67,7 +67,7 @@ pub enum SitePolicyError {
         "it lies below `{mount}`, which is divided by a VO: remove it, or ask the VO's signers"
     )]
     BelowMount {
-        /// The entry.
+        /// The path of the entry.
         path: AccountPath,
         /// The mount above it.
         mount: AccountPath,
@@ -75,11 +75,11 @@ pub enum SitePolicyError {
     /// One alias in two places.
     #[error("`{alias}` is mounted at `{first}` already: mount a VO once")]
     MountedTwice {
-        /// The second place.
+        /// The path of the second mount.
         path: AccountPath,
-        /// The VO.
+        /// The alias of the VO.
         alias: String,
-        /// The first place.
+        /// The path of the first mount.
         first: AccountPath,
     },
     /// Whose usage counts below a mount is not the owner's to say.
@@ -87,9 +87,9 @@ pub enum SitePolicyError {
         "below a mount the VO says by whose usage and how entries are compared: remove `{what}`"
     )]
     OfMount {
-        /// The mount.
+        /// The path of the mount.
         path: AccountPath,
-        /// What it says.
+        /// The key that a mount may not have.
         what: &'static str,
     },
     /// A local entry beside others that are compared by usage of all members: nobody else could check that.
@@ -97,7 +97,7 @@ pub enum SitePolicyError {
         "`{parent}` has `usage = \"global\"`, and this entry is no VO's: mount VOs right below, and nothing else"
     )]
     GlobalWithoutVo {
-        /// The entry.
+        /// The path of the entry.
         path: AccountPath,
         /// The entry above it.
         parent: AccountPath,
@@ -107,7 +107,7 @@ pub enum SitePolicyError {
         "`/` is the whole site: it is 100, and may have a plain `mount`, or `usage` and `distance`, and nothing else"
     )]
     Root {
-        /// The root.
+        /// The path of the root.
         path: AccountPath,
     },
 }
@@ -178,7 +178,7 @@ impl SiteEntry {
         }
     }
 
-    /// A VO's place.
+    /// An entry at which the VO with this alias is mounted.
     pub fn mounted(share: Weight, alias: &str) -> Self {
         let mount = Mount {
             alias: alias.to_owned(),

@@ -166,7 +166,7 @@ impl VoPolicies {
         self.forget();
         Ok(adopted)
     }
-    /// The VO.
+    /// The VO of these policies.
     pub fn vo(&self) -> VoId {
         self.vo
     }
@@ -267,7 +267,6 @@ impl VoPolicies {
     }
 }
 
-/// The parts.
 impl VoPolicies {
     /// As [`Self::adopt`], while a restart is under way: most roles are not in force yet, and nothing is forgotten of
     /// them. What is refused may be adopted when others have been.

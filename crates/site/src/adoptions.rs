@@ -33,17 +33,17 @@ pub enum BroughtBy {
 /// A document that came into force.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Adoption {
-    /// What it is.
+    /// The kind of the adopted document.
     pub kind: DocumentKind,
     /// What it divides or grants; `/` for a charter.
     pub path: AccountPath,
-    /// Its version.
+    /// The version of the adopted document.
     pub version: u64,
     /// Hash of its payload.
     pub hash: ContentHash,
     /// When it came into force here, by this site's clock.
     pub at: WallTime,
-    /// Who brought it.
+    /// The peer or the user of the machine that brought it.
     pub by: BroughtBy,
 }
 

@@ -74,9 +74,9 @@ pub enum AdvertCall {
     Report(Occupancy),
     /// What these sites would say now: each is asked itself.
     Confirm {
-        /// In which VO.
+        /// The VO whose members are asked.
         vo: VoId,
-        /// Which.
+        /// The members to ask; each answers for itself.
         sites: Vec<SiteId>,
     },
 }
@@ -109,7 +109,6 @@ impl OwnAdvert {
         self.over = earlier.and_then(|of| of.over());
     }
 
-    /// How things stand.
     pub(crate) fn live(&self) -> Option<&Advert> {
         self.live.as_ref()
     }

@@ -23,13 +23,13 @@ const PIECES_MAX: u8 = 4;
 /// Jobs of one account that were taken back on one day by one person for one reason.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct AuditEntry {
-    /// The account.
+    /// The account whose jobs were taken back.
     #[serde(rename = "p")]
     pub path: AccountPath,
-    /// Who did it.
+    /// The user of the site who did it, by name.
     #[serde(rename = "b")]
     pub by: String,
-    /// Why.
+    /// The user's reason, as it was given.
     #[serde(rename = "w")]
     pub why: String,
     /// The incarnation of the site that did it.
@@ -38,7 +38,7 @@ pub struct AuditEntry {
     /// When the last of them was taken back, by the site's clock.
     #[serde(rename = "a")]
     pub at: WallTime,
-    /// How many jobs.
+    /// Number of jobs that were taken back.
     #[serde(rename = "j")]
     pub jobs: u64,
     /// What was taken back, core-milliseconds.
@@ -54,7 +54,6 @@ type Key = (u32, AccountPath, String, String, Incarnation);
 pub(crate) struct Audit(BTreeMap<Key, AuditEntry>);
 
 impl Audit {
-    /// Adds a job.
     pub(crate) fn add(&mut self, refund: &Refund) {
         let entry = AuditEntry {
             path: refund.path.clone(),
@@ -68,7 +67,6 @@ impl Audit {
         self.add_entry(entry);
     }
 
-    /// Adds jobs.
     pub(crate) fn add_entry(&mut self, entry: AuditEntry) {
         self.put(entry, u64::saturating_add);
     }
@@ -97,7 +95,6 @@ impl Audit {
         self.0.retain(|(day, ..), _| *day >= first);
     }
 
-    /// Its parts.
     pub(crate) fn parts(&self) -> BTreeMap<PartKey, Vec<u8>> {
         let mut days: BTreeMap<u32, Vec<&AuditEntry>> = BTreeMap::new();
         for ((day, ..), entry) in &self.0 {

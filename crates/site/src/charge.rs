@@ -132,9 +132,9 @@ pub(crate) fn spread(
     parts
 }
 
-/// A time cut at the ends of the spans that it is counted in: each span, and from when until when. What
-/// is later than now counts as of now; all that is too old to count is one piece, in the span that it begins in, so there
-/// are no more pieces than the history has spans, however long a job says that it ran.
+/// A time cut at the ends of the spans that it is counted in: each span, and from when until when. What is later than
+/// now counts as of now; all that is too old to count is one piece, in the span that it begins in, so there are no
+/// more pieces than the history has spans, however long a job says that it ran.
 fn pieces(
     from: WallTime,
     until: WallTime,

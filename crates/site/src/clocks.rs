@@ -1,4 +1,4 @@
-//! Judging the local clock by those of connected members, and reporting the members' that are off.
+//! Checking the local clock against those of connected members, and reporting members with wrong clocks.
 
 use fairmesh_gossip::{Gossip, Shared as _};
 use fairmesh_model::window::DAY_MS;
@@ -9,11 +9,11 @@ use crate::parts::{Cx, Own, Vos};
 use crate::time::{Standing, has_leapt, standing};
 use crate::vo::Vo;
 
-/// Longest time between the last head that a site has signed and a start at which its clock is believed without a word
-/// of others: a week is the least history that may be lost by that.
+/// Longest time between a site's last head and its start for which its clock is trusted without confirmation by
+/// members. A clock that is ahead makes the site forget history; a week is the shortest history that a VO may have.
 const OFF_MAX: Millis = Millis(7 * DAY_MS);
 
-/// What our own clock is worth, by the members that are connected. Named while it is off.
+/// Updates the standing of the own clock by the clocks of connected members, and its notice.
 pub(crate) fn watch_own_clock(
     cx: &mut Cx,
     own: &mut Own,
@@ -23,6 +23,7 @@ pub(crate) fn watch_own_clock(
 ) {
     let tolerance = cx.config.timing.clock_tolerance;
     let before = std::mem::replace(&mut cx.clock.own, now);
+    // Remembered until a member confirms the clock: after a leap both the old and the new time may be the wrong one.
     cx.clock.has_leapt |= has_leapt(before, now, tolerance);
     let median = median_clock(vos, gossip, now);
     cx.clock.members = median;
@@ -38,6 +39,7 @@ pub(crate) fn watch_own_clock(
     if stood == now_stands {
         return;
     }
+    // Members list the site while its clock is off, so they should see at once that it has been set.
     if stood.is_off() != now_stands.is_off() {
         gossip.show_clock();
     }
@@ -64,8 +66,9 @@ pub(crate) fn median_clock(vos: &Vos, gossip: &Gossip, now: Now) -> Option<WallT
     mutant!(OwnClockBelieved, median, Some(now.wall))
 }
 
-/// A start long after this site has signed last: it was off, or its clock has leapt since, and no other member has said
-/// which yet. Where there is none nobody ever would.
+/// Doubts the clock at a start long after the site's last head: the site was off, or its clock has leapt, and only
+/// another member can tell which. A site without other members trusts its clock, because nobody would ever confirm
+/// it.
 pub(crate) fn doubt_clock(cx: &mut Cx, vos: &Vos, now: WallTime) {
     let last = cx.clock.last_head_at;
     let has_others = |vo: &Vo| vo.members().iter().any(|member| *member != cx.id);
@@ -74,7 +77,7 @@ pub(crate) fn doubt_clock(cx: &mut Cx, vos: &Vos, now: WallTime) {
 }
 
 impl Cx {
-    /// Names a peer whose clock is off from ours, while it is.
+    /// Sets or clears the notice about a peer whose clock differs from ours by more than the tolerance.
     pub(crate) fn watch_peer(&mut self, gossip: &Gossip, now: Now, site: SiteId) {
         let Some(theirs) = gossip.clock_of(site, now.mono) else {
             return;
@@ -87,17 +90,17 @@ impl Cx {
         }
     }
 
-    /// Names a site whose clock is off.
+    /// Sets the notice about a site's clock.
     pub(crate) fn notice_clock(&mut self, now: Now, site: SiteId, by: Millis, ahead: bool) {
-        // In whole tolerances, so that it is not news whenever it has moved a little.
+        // Rounded to whole tolerances, so that a drifting clock does not make a new notice with every probe.
         let tolerance = self.config.timing.clock_tolerance.0;
         let by = Millis(by.0 / tolerance.max(1) * tolerance);
         self.notice(now.mono, Notice::ClockOff { site, by, ahead });
     }
 
-    /// A site's clock is not known to be off.
-    pub(crate) fn clear_clock(&mut self, of: SiteId) {
+    /// Clears the notice about a site's clock.
+    pub(crate) fn clear_clock(&mut self, peer: SiteId) {
         self.notices
-            .clear(|notice| !matches!(notice, Notice::ClockOff { site, .. } if *site == of));
+            .clear(|notice| !matches!(notice, Notice::ClockOff { site, .. } if *site == peer));
     }
 }

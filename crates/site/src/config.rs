@@ -15,7 +15,7 @@ use crate::advert::AdvertRules;
 use crate::forward::ForwardRules;
 use crate::identity::{IdentityMap, Pattern};
 
-/// A site's configuration.
+/// The owner's configuration of a site, checked.
 #[derive(Debug, Clone)]
 pub struct SiteConfig {
     /// The owner's share tree.
@@ -24,7 +24,7 @@ pub struct SiteConfig {
     pub share_rule: ShareRule,
     /// The VOs that the site takes part in, by the alias that the tree mounts them under.
     pub vos: BTreeMap<String, VoId>,
-    /// Who is who.
+    /// The rules that map jobs to accounts.
     pub identity: IdentityMap,
     /// Peers that may speak although no charter that we hold names them: how a newcomer, which
     /// holds no charter, gets its first one.
@@ -41,7 +41,7 @@ pub struct SiteConfig {
     pub forward: Option<ForwardRules>,
     /// What the owner says of VOs' quotas.
     pub quotas: BTreeMap<VoId, OwnerQuota>,
-    /// How often.
+    /// The intervals of periodic work, and the tolerance of clocks.
     pub timing: Timing,
 }
 

@@ -1,11 +1,11 @@
-//! Corrections: jobs that were reported in error are taken back, by whom and why.
+//! Corrections: jobs that were reported in error are taken back, with the user and the reason.
 //!
-//! What a job was charged goes into the cells that it was charged in, as refunds: a counter beside the
-//! charge that only grows, too. What is known of the job is its mark (until when, how much, whom), so a
-//! refund is what was charged then, whatever rules and identities say now.
+//! The charge of a job is added to the refunds of the cells that it was charged in. Refunds are a counter that only
+//! grows, like the charge. The job's mark says until when, how much and to whom it was charged, so the refund is the
+//! original charge, whatever rules and identities say now.
 //!
-//! Invariant: what a job was charged is taken back at most once; its refunds, its mark and who did it are
-//! one durable change; and no refund is more than what is left of its cell.
+//! Invariant: a charge is taken back at most once. The refunds, the mark and the audit entry are one durable change. A
+//! refund is never more than what is left of its cell.
 //! Deliberately not here: a job that is reported again (`again`), usage that moves to another account (`remap`).
 
 use std::collections::BTreeSet;
@@ -24,7 +24,7 @@ use crate::terms::no_charter;
 use crate::tickets::Ticket;
 
 impl JobHandler<'_> {
-    /// Takes jobs back that were reported in error, and answers once it is durable.
+    /// Takes jobs back that were reported in error, and replies after that is durable.
     pub(crate) fn take_correction(&mut self, now: Now, ticket: Ticket, correction: &Correction) {
         let mut report = Reporting::default();
         let words = (&*correction.by, &*correction.why);
@@ -114,8 +114,9 @@ impl JobHandler<'_> {
             .refund_parts(account, parts.collect(), &rules, &mut report.writes)
     }
 
-    /// Who was charged for a job. Where its origin maps elsewhere by now, the account is looked for among
-    /// those of the spans that the job ran in.
+    /// The account that was charged for a job. If its origin maps elsewhere by now, the account is searched among
+    /// those with usage while the job ran, by the digest in the mark: a refund must not reach an account that was
+    /// never charged.
     fn payer_of_mark(&self, record: &UsageRecord, mark: JobMark) -> Result<Account, String> {
         let mapped = self.cx.config.identity.resolve(record);
         let mapped = mapped.unwrap_or_else(IdentityMap::nowhere);
@@ -136,7 +137,7 @@ impl JobHandler<'_> {
         }
     }
 
-    /// Why a job without a mark cannot be taken back: it was not counted, or its mark is lost.
+    /// The message for a job without a mark: it was not counted, or its mark is lost.
     fn without_mark(&self, record: &UsageRecord) -> String {
         let job = &record.key.job;
         let lost = self
@@ -171,14 +172,14 @@ impl JobHandler<'_> {
     }
 }
 
-/// Tells the VO's members of it, with the next head.
+/// Adds a refund to the audit part of the next head, for the VO's members.
 pub(crate) fn tell(vos: &mut Vos, own: &mut Own, refund: &Refund) {
     if let Some(vo) = refund.vo {
         vos.change_audit(own, vo, |audit| audit.add(refund));
     }
 }
 
-/// The key of what was taken back of a job, for so many times before.
+/// The key of a refund of a job that was taken back `before` times already.
 fn refund_key(job: &[u8], before: usize) -> Vec<u8> {
     let before = u32::try_from(before).unwrap_or(u32::MAX);
     let number = (before > 0).then(|| before.to_be_bytes());

@@ -28,7 +28,7 @@ pub struct SiteStats {
     pub records_unmapped: u64,
     /// Jobs that were taken back.
     pub jobs_corrected: u64,
-    /// Heads signed.
+    /// Own heads signed since the start.
     pub heads_published: u64,
     /// Heads of others taken.
     pub heads_taken: u64,

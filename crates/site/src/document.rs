@@ -102,7 +102,6 @@ impl Document {
         }
     }
 
-    /// Its kind.
     pub(crate) fn kind(&self) -> DocumentKind {
         match self {
             Self::Charter(_) => DocumentKind::Charter,

@@ -21,7 +21,6 @@ use crate::tickets::Ticket;
 use crate::trees::warn_of_documents;
 use crate::usage::UsageHandler;
 
-/// Adopts documents.
 pub(crate) struct DocumentHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,

@@ -19,10 +19,10 @@ use crate::tickets::{Channel, PushToken, Ticket};
 use crate::view::View;
 use crate::work::{Done, Work};
 
-/// What happened.
+/// An input of the site. What it causes is returned as [`Effect`]s.
 #[derive(Debug)]
 pub enum Event {
-    /// Time has passed.
+    /// Time has passed: do what is due.
     Tick,
     /// A peer can be reached.
     Connected(SiteId),
@@ -36,83 +36,83 @@ pub enum Event {
         from: SiteId,
         /// The VO on whose topic it came.
         vo: VoId,
-        /// The push.
+        /// The encoded push, not verified yet.
         bytes: Vec<u8>,
         /// To be named with the verdict.
         token: PushToken,
     },
-    /// A peer asks.
+    /// A peer has sent a request, to be answered through its channel.
     Requested {
-        /// Who.
+        /// The peer that sent the request.
         from: SiteId,
-        /// The request.
+        /// The encoded request, not read yet.
         bytes: Vec<u8>,
         /// To be named with the answer.
         channel: Channel,
     },
     /// A peer has answered one of our requests, or has not (`None`).
     Answered {
-        /// Who.
+        /// The peer that the request went to.
         from: SiteId,
-        /// Which request.
+        /// The number of the request, from [`Effect::Ask`].
         id: u64,
-        /// The answer.
+        /// The encoded reply; `None` if there was none.
         bytes: Option<Vec<u8>>,
     },
     /// A feed reports usage; with each record the mark that the store holds of its job.
     Report {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
-        /// The records.
+        /// The records, each with its job's mark from the round.
         records: Vec<(UsageRecord, Option<JobMark>)>,
     },
     /// A feed lists the jobs that run now; replaces the list before.
     Running {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
         /// The jobs, each with the mark that the store holds of it.
         jobs: Vec<(RunningJob, Option<JobMark>)>,
     },
     /// Somebody takes jobs back that were reported in error.
     Correct {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
         /// Which, by whom, and why.
         correction: Box<Correction>,
     },
     /// Usage of jobs that today's rules map elsewhere moves there.
     Remap {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
         /// Which, by whom, and why.
         change: Box<Remap>,
     },
     /// A batch system asks about a job's quota, or tells of it.
     Quota {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
-        /// What.
+        /// The call, as the batch system made it.
         call: QuotaCall,
     },
     /// A scheduler says what is free, or a broker wants to know it of others.
     Advert {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
-        /// What.
+        /// The call of the scheduler or of a user.
         call: AdvertCall,
     },
     /// Somebody hands in a job for the mesh, or says what became of one here.
     Forward {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
-        /// What.
+        /// The call of a user or of the batch system.
         call: ForwardCall,
     },
     /// Somebody hands in a document of a VO. A large one is answered once it was read.
     Publish {
-        /// Who waits.
+        /// Identifies the reply to the caller.
         ticket: Ticket,
-        /// The signed document.
+        /// The bytes of the signed document, not read yet.
         bytes: Vec<u8>,
         /// Who does it, by the name that the system gives him.
         by: String,
@@ -132,7 +132,7 @@ pub struct Correction {
     pub records: Vec<(UsageRecord, Option<JobMark>)>,
     /// Who takes them back.
     pub by: String,
-    /// Why.
+    /// The user's reason, for the audit.
     pub why: String,
 }
 
@@ -144,16 +144,16 @@ pub enum Effect {
     /// Delete the marks of jobs that ended before this: whatever is reported of them again is too old to
     /// count. In its own time: nothing depends on it.
     ForgetMarks {
-        /// The moment.
+        /// Marks of jobs that ended before this time may go.
         before: WallTime,
         /// What time it is, by a clock that the site believes.
         at: WallTime,
     },
     /// Push to all members of a VO.
     Push {
-        /// On whose topic.
+        /// The VO whose members receive it.
         vo: VoId,
-        /// The push.
+        /// The encoded push.
         bytes: Vec<u8>,
     },
     /// Report gossipsub's verdict on a pushed message: accept, ignore or reject.
@@ -163,27 +163,27 @@ pub enum Effect {
         /// Only an accepted message goes on to other peers.
         verdict: Verdict,
     },
-    /// Ask a peer.
+    /// Send a request to a peer.
     Ask {
-        /// Whom.
+        /// The peer to ask.
         to: SiteId,
         /// To be named with the answer.
         id: u64,
-        /// The request.
+        /// The encoded request.
         bytes: Vec<u8>,
     },
-    /// Answer a peer.
+    /// Send the reply to a peer's request.
     Answer {
-        /// Which request.
+        /// The channel of [`Event::Requested`].
         channel: Channel,
-        /// The answer.
+        /// The encoded reply.
         bytes: Vec<u8>,
     },
     /// Answer a local caller.
     Reply {
-        /// Whom.
+        /// The ticket of the call.
         ticket: Ticket,
-        /// With what.
+        /// The reply to the call.
         reply: Reply,
     },
     /// Who may speak, and where the charters say they are.
@@ -192,19 +192,19 @@ pub enum Effect {
         sites: BTreeSet<SiteId>,
         /// Sites that an earlier charter names, and none in force: they may come for the charters, and nothing else.
         former: BTreeSet<SiteId>,
-        /// Addresses of `sites`.
+        /// Addresses of the sites in `sites`, from charters.
         addresses: BTreeMap<SiteId, Vec<String>>,
     },
     /// Listen to a VO's pushes from now on, and let its members only take part in them.
     Subscribe {
-        /// The VO.
+        /// The VO whose topic is subscribed.
         vo: VoId,
-        /// Its member sites.
+        /// The sites whose messages of the topic are accepted.
         members: BTreeSet<SiteId>,
     },
     /// Listen to a VO's pushes no more.
     Unsubscribe {
-        /// The VO.
+        /// The VO whose topic is left.
         vo: VoId,
     },
     /// Run this beside the site, and hand in what comes of it.
@@ -237,7 +237,7 @@ pub enum Reply {
     Advert(Box<AdvertAnswer>),
     /// To a call about jobs that are passed on.
     Forward(Box<ForwardReply>),
-    /// To a document.
+    /// To a handed-in document: what it changed, or why it was refused.
     Published(Result<String, String>),
 }
 

@@ -8,10 +8,9 @@
 //! Nothing is taken that the owner has not agreed to: by VO, and so many of a member at a time and in a minute. What
 //! is taken waits here until somebody beside the node hands it to the batch system (`fairmesh forward run`).
 //!
-//! Invariant: a message that cannot be judged for good, or not be remembered, is answered by `Told::Later`: its sender keeps
-//! the job. Nothing of a job is forgotten before nobody takes it any more, for a day.
-//! Deliberately not here: batch systems, and who may hand in jobs.
-//! Source: Vasques, algorithm 2; the specification's section 8.3.
+//! Invariant: a message that cannot be judged for good, or not be remembered, is answered by `Told::Later`: its
+//! sender keeps the job. Nothing of a job is forgotten before nobody takes it any more, for a day. Deliberately not
+//! here: batch systems, and who may hand in jobs. Source: Vasques, algorithm 2; the specification's section 8.3.
 
 pub(crate) mod calls;
 mod errands;

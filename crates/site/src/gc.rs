@@ -1,4 +1,4 @@
-//! Garbage collection, once a day: days that are over take their windows in, and what no history weighs any more goes.
+//! Garbage collection, once a day: windows of old days are merged into days, and data without weight is dropped.
 
 use fairmesh_fairshare::OLD_DAYS;
 use fairmesh_gossip::Shared;
@@ -13,7 +13,6 @@ use crate::time::GC_GRACE;
 use crate::trees::warn_of_documents;
 use crate::usage::UsageHandler;
 
-/// Collects garbage.
 pub(crate) struct GcHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,
@@ -31,7 +30,7 @@ impl GcHandler<'_> {
         RightsHandler::new(self.cx, self.own, self.vos)
     }
 
-    /// Once a day: days that are over take their windows in, and what no history weighs any more goes.
+    /// Collects garbage if it is due and the clock may be trusted: what a wrong clock forgets is lost.
     pub(crate) fn collect_garbage(&mut self, now: Now) {
         let day = now.wall.0 / DAY_MS;
         let is_early = now.mono < self.cx.clock.started.mono.after(GC_GRACE);
@@ -51,6 +50,7 @@ impl GcHandler<'_> {
             .change_own(None, |own| own.forget(None, past, window));
         for vo in self.vos.ids() {
             let held = self.vos.listed(vo);
+            // Marks must outlive the usage of every VO. While one cannot be judged, no mark is forgotten.
             if !self.cx.clock.standing.may_sign(held.is_alone()) || !held.is_founded() {
                 horizon = WallTime(0);
                 continue;
@@ -86,8 +86,8 @@ impl GcHandler<'_> {
         self.cx.effects.push(Effect::ForgetMarks { before, at });
     }
 
-    /// The moment before which no usage counts of VOs that the owner has left: that is there when he names one again,
-    /// and jobs must be known until then.
+    /// The time before which no usage counts in VOs that the owner has left. Their usage is still there when the
+    /// owner names one again, so the marks of its jobs must be kept.
     fn horizon_of_left(&self, now: WallTime) -> WallTime {
         let counting = self.vos.left.iter().filter_map(|(vo, held)| {
             let past = held.horizon(now);

@@ -50,14 +50,12 @@ struct Compiled {
 /// How paths have the user in them, the widest of several.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 enum Templates {
-    /// There are none.
     #[default]
     None,
     /// As one of their names.
     Name,
     /// As a part of a name.
     PartOfName,
-    /// Not at all.
     Nowhere,
 }
 
@@ -125,8 +123,8 @@ impl IdentityMap {
         &self.0.rules[usize::try_from(place).expect("32 bits fit an index")]
     }
 
-    /// The account that `words` are charged to; `None` where nobody and no rule says so. Names that no report may bear are
-    /// read as it would bear them, so an answer before a job names the account that pays for it.
+    /// The account that `words` are charged to; `None` where nobody and no rule says so. Names that no report may
+    /// bear are read as it would bear them, so an answer before a job names the account that pays for it.
     pub fn resolve<'a>(&self, words: impl Into<Words<'a>>) -> Option<Account> {
         words.into().fitting(|words| {
             if mutated!(LastRuleHolds) {
@@ -146,8 +144,8 @@ impl IdentityMap {
         })
     }
 
-    /// Whether jobs of `user` are charged to `account` under some batch account, group, Grid identity, queue or quality of
-    /// service.
+    /// Whether jobs of `user` are charged to `account` under some batch account, group, Grid identity, queue or
+    /// quality of service.
     pub fn may_charge(&self, user: &str, account: &Account) -> bool {
         let user = &*fit(user);
         if let Some(person) = self.0.people.of_user(user) {
@@ -237,8 +235,8 @@ impl IdentityMap {
         hidden.collect()
     }
 
-    /// Whether two people of one name, at two sites, may be charged to `account` as if they were one: a template with the
-    /// user makes its path here, and neither a person of the map nor a rule states whose it is.
+    /// Whether two people of one name, at two sites, may be charged to `account` as if they were one: a template with
+    /// the user makes its path here, and neither a person of the map nor a rule states whose it is.
     pub fn may_mix_namesakes(&self, account: &Account) -> bool {
         let path = account.path.as_str();
         let makes = |rule: &&Rule| {

@@ -27,7 +27,6 @@ pub(crate) enum Bringer {
     Peer(SiteId, VoId),
 }
 
-/// What waits.
 #[derive(Debug, Default)]
 pub(crate) struct Inbox {
     pub(crate) handed_in: VecDeque<(Ticket, String, Vec<u8>)>,
@@ -49,7 +48,6 @@ impl Inbox {
         self.brought.extend(arrivals);
     }
 
-    /// Whether nothing waits.
     pub(crate) fn is_empty(&self) -> bool {
         self.handed_in.is_empty() && self.brought.is_empty() && self.reading.is_none()
     }

@@ -176,7 +176,7 @@ fn held(record: &UsageRecord) -> [u64; 3] {
     [record.cores.into(), record.gpus.into(), record.mem_mib]
 }
 
-/// Never 0.
+/// A digest of the placement; never 0, which stands for none.
 fn place(placement: &Placement) -> u64 {
     let placement = Placement {
         next_instance: None,

@@ -1,4 +1,4 @@
-//! The part of a site that concerns jobs: what runs, what was charged and taken back, and whose jobs map nowhere.
+//! The jobs of a site: what runs, what was charged and taken back, and which origins map to no account.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,19 @@ use crate::refund::{Refund, Relocation};
 use crate::running::Running;
 use crate::store::{JobMark, Table, Write, job_key};
 
-/// A job that was not heard of for so long behind the history has no final record.
+/// Time after the end of the history for which the charges of a running job are kept without a report: a job without
+/// a final record would otherwise be kept for ever.
 const INSTALMENTS_KEPT: Millis = Millis(400 * DAY_MS);
 
-/// How long it is told who took a job back: as long as the record log tells of jobs, so that a year can
-/// be compared with the one before.
+/// Time for which corrections are kept for the audit: as long as the record log keeps jobs, so that a year can be
+/// compared with the one before.
 const AUDIT_KEPT: Millis = Millis(400 * DAY_MS);
 
-/// Most origins that map nowhere and are listed one by one: bounds what a confused feed can make
-/// the site keep. More are counted, but not listed.
+/// Most unmapped origins that are listed one by one: bounds what a misconfigured feed can make the site keep. Further
+/// ones are counted, not listed.
 const UNMAPPED_MAX: usize = 10_000;
 
-/// What is known of an origin that maps nowhere.
+/// The usage of an origin that maps to no account: number of records, core-milliseconds, end of the last record.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Unmapped {
     pub(crate) records: u64,
@@ -30,15 +31,15 @@ pub(crate) struct Unmapped {
     pub(crate) last: WallTime,
 }
 
-/// What a site knows of jobs.
+/// All that a site remembers of jobs.
 #[derive(Debug, Default)]
 pub(crate) struct Jobs {
-    /// What runs here, as the owner's levels count it.
+    /// The running jobs, with the usage still expected from them.
     pub(crate) running: Running,
-    /// What the scheduler reported last of free and waiting CPUs.
+    /// The scheduler's last reports of running and waiting jobs.
     pub(crate) sources: Sources,
     pub(crate) unmapped: BTreeMap<Origin, Unmapped>,
-    /// What running jobs are charged for, by the keys of their marks.
+    /// The instalments that running jobs were charged, by the keys of their marks.
     pub(crate) instalments: BTreeMap<Vec<u8>, Instalments>,
     /// Jobs that were taken back, by the keys of their marks.
     pub(crate) refunds: BTreeMap<Vec<u8>, Refund>,
@@ -49,14 +50,15 @@ pub(crate) struct Jobs {
 }
 
 impl Jobs {
-    /// The rows of all jobs that run.
+    /// The rows of the instalments of all running jobs: no peer has them, so a new journal begins with them.
     pub(crate) fn instalment_rows(&self) -> impl Iterator<Item = Write> + '_ {
         let rows = self.instalments.iter();
         rows.map(|(key, charged)| Write::set(Table::Instalments, key.clone(), charged.to_bytes()))
     }
 
-    /// Notes what a record of a job was charged for, which was charged before as `mark` says; `is_known` where nothing
-    /// of that was lost. Gives the row to keep.
+    /// Notes what a record of a job was charged for. `mark` is the charge before; `is_known` is false if marks may be
+    /// lost. Then, and when the job ends, nothing is kept, because the sum of the instalments would be wrong. Returns
+    /// the row to store.
     pub(crate) fn note_instalment(
         &mut self,
         key: &[u8],
@@ -86,7 +88,7 @@ impl Jobs {
         })
     }
 
-    /// Forgets jobs of which nothing was heard for long.
+    /// Forgets the instalments of jobs without reports for long. Returns the rows to delete.
     pub(crate) fn forget_instalments(&mut self, horizon: WallTime) -> Vec<Write> {
         let before = horizon.before(INSTALMENTS_KEPT);
         let mut rows = Vec::new();
@@ -100,15 +102,16 @@ impl Jobs {
         rows
     }
 
-    /// What was taken back of a job, in order.
+    /// The refunds of a job, in order.
     pub(crate) fn refunds_of(&self, job: &JobKey) -> impl Iterator<Item = &Refund> {
         let key = job_key(job);
         let from = self.refunds.range(key.clone()..);
-        from.take_while(move |(of, _)| of.starts_with(&key))
+        from.take_while(move |(refund_key, _)| refund_key.starts_with(&key))
             .map(|(_, refund)| refund)
     }
 
-    /// Entries that are told no more go. Who took back what still counts is told as long as that counts.
+    /// Forgets old corrections, but none of usage that still counts: without its entry nobody could explain the
+    /// refund. Returns the rows to delete.
     pub(crate) fn forget_refunds(&mut self, now: WallTime, horizon: WallTime) -> Vec<Write> {
         let before = now.before(AUDIT_KEPT).min(horizon);
         let mut rows = Vec::new();
@@ -124,7 +127,7 @@ impl Jobs {
         rows
     }
 
-    /// Whether an origin that maps nowhere is listed, or may be.
+    /// Whether an unmapped origin is listed, or there is room for it.
     pub(crate) fn lists_unmapped(&self, origin: &Origin) -> bool {
         self.unmapped.len() < UNMAPPED_MAX || self.unmapped.contains_key(origin)
     }

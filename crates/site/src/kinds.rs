@@ -22,7 +22,7 @@ use fairmesh_model::{
 use fairmesh_usage::{Slice, cut};
 use serde::{Deserialize, Serialize};
 
-/// Counters of usage.
+/// The kind of parts with tables of usage.
 pub(crate) const USAGE: u8 = 1;
 /// What running jobs are still expected to be charged.
 pub(crate) const RUNNING: u8 = 2;
@@ -40,7 +40,8 @@ pub(crate) const ADVERT: u8 = 6;
 /// Until when the usage in a head reaches.
 pub(crate) const REACH: u8 = 7;
 
-/// How far behind its head's time of signing a span may begin, and ahead of this clock an offer: more than any tolerance of clocks.
+/// How far behind its head's time of signing a span may begin, and ahead of this clock an offer: more than any
+/// tolerance of clocks.
 pub(crate) const AHEAD_MAX: Millis = Millis::from_secs(3_600);
 
 /// Most pieces of a description: bounds it to 1 MiB, thousands of machine classes.
@@ -88,8 +89,8 @@ pub struct Description {
 }
 
 impl Description {
-    /// Reads what a site has written of its own, the pieces put together; `None` for anything else, and where machines or queues are
-    /// not what an owner may declare: they are divided by, and printed.
+    /// Reads what a site has written of its own, the pieces put together; `None` for anything else, and where
+    /// machines or queues are not what an owner may declare: they are divided by, and printed.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let most = usize::from(DESCRIPTION_PIECES_MAX) * PART_BYTES_MAX;
         let read: Self = cbor::from_slice(bytes, most).ok()?;

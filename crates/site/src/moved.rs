@@ -5,7 +5,6 @@
 /// A change of what counts: before and after, core-milliseconds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Moved<K> {
-    /// Whose, and when.
     pub(crate) key: K,
     pub(crate) before: u64,
     pub(crate) after: u64,

@@ -1,59 +1,59 @@
 //! Notices for the operator, as data: each is logged when it changes, not each time it is checked.
 //!
-//! Invariant: a condition (a wrong clock, an expired document, usage over a capacity) is listed while it holds. An event
-//! (a document adopted, something refused, a fork, a damaged row) is listed for a day. Of notices that a peer can repeat
-//! at will only the latest is listed, and one a minute is logged.
+//! Invariant: a condition (a wrong clock, an expired document, usage over a capacity) is listed while it holds. An
+//! event (a document adopted, something refused, a fork, a damaged row) is listed for a day. Of notices that a peer
+//! can repeat at will only the latest is listed, and one a minute is logged.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use fairmesh_model::{Incarnation, Millis, MonoTime, Severity, SiteId, VoId, WallTime};
 
-/// Something that changed.
+/// A condition or an event that an operator may need to know.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Notice {
     /// A VO's first charter has come: the site takes part from now on.
     Founded {
-        /// The VO.
+        /// The VO that the site takes part in now.
         vo: VoId,
-        /// Its name.
+        /// The VO's name by its charter.
         name: String,
     },
     /// A document is in force from now on.
     Adopted {
-        /// The VO.
+        /// The VO of the document.
         vo: VoId,
-        /// Which document.
+        /// The kind, path and version of the document.
         what: String,
     },
     /// Something about a VO's documents is not as it should be.
     Policy {
-        /// The VO.
+        /// The VO of the documents.
         vo: VoId,
-        /// What.
+        /// The warning or alarm of the policies.
         what: String,
     },
     /// Nobody vouches that the documents in force are the newest, or some that the VO's snapshot names are not here.
     Snapshot {
-        /// The VO.
+        /// The VO of the documents.
         vo: VoId,
-        /// What.
+        /// The document that was refused, and why.
         what: String,
     },
     /// A document or a counter was refused.
     Refused {
-        /// The VO.
+        /// The VO that it came under.
         vo: VoId,
-        /// Who sent it.
+        /// The peer that sent it.
         from: SiteId,
-        /// Why.
+        /// The reason of the refusal.
         why: String,
     },
     /// A site's clock is off by more than the tolerance.
     ClockOff {
-        /// The site.
+        /// The site whose clock differs.
         site: SiteId,
-        /// By how much.
+        /// The difference, rounded to whole tolerances.
         by: Millis,
         /// Whether it is ahead of ours.
         ahead: bool,
@@ -66,9 +66,9 @@ pub enum Notice {
     },
     /// A site has signed two heads with one number. Its next head goes on for everybody.
     Forked {
-        /// The VO.
+        /// The VO of the two heads.
         vo: VoId,
-        /// The site.
+        /// The site that signed both heads.
         site: SiteId,
     },
     /// Another machine signs heads with this site's key.
@@ -78,35 +78,35 @@ pub enum Notice {
     },
     /// Peers held counters of this site that its store did not know: it was lost, or is an old backup.
     Recovered {
-        /// The VO.
+        /// The VO of this site's usage.
         vo: VoId,
     },
     /// A site publishes more usage than it can have run. Everybody counts it up to its capacity.
     OverCapacity {
-        /// The VO.
+        /// The VO of the member.
         vo: VoId,
-        /// The site.
+        /// The member over its capacity.
         site: SiteId,
     },
     /// A site publishes less usage than before, beyond corrections.
     TookBack {
-        /// The VO.
+        /// The VO of the site's heads.
         vo: VoId,
-        /// The site.
+        /// The site that took usage back.
         site: SiteId,
         /// By how much, in core-milliseconds: all that it has taken back while this is listed.
         charge: u64,
     },
     /// This site's own usage is more than one head may hold: the oldest is not published.
     OverBudget {
-        /// The VO.
+        /// The VO whose head is full.
         vo: VoId,
         /// What was used from then on is published.
         until: WallTime,
     },
     /// A row of the store could not be read and was left out.
     BadRow {
-        /// Which.
+        /// The kind of row that was damaged.
         what: String,
     },
 }
@@ -178,9 +178,9 @@ type Paced = (&'static str, Option<SiteId>, Option<VoId>);
 /// For how long a notice is listed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Sort {
-    /// While it holds.
+    /// Listed while it holds.
     Condition,
-    /// For a day.
+    /// Listed for a day.
     Event,
 }
 
@@ -268,7 +268,8 @@ struct Said {
 }
 
 impl Notices {
-    /// Lists a notice, in the place of the one before of that kind and peer; returns what is to be said, if anything is.
+    /// Lists a notice, in the place of the one before of that kind and peer; returns what is to be said, if anything
+    /// is.
     pub(crate) fn add(&mut self, now: MonoTime, mut notice: Notice) -> Option<Notice> {
         let paced = notice.paced();
         if paced.is_some() {
@@ -320,7 +321,6 @@ impl Notices {
         said.map_or(0, |said| said.before)
     }
 
-    /// The notices.
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Notice> {
         self.listed.keys()
     }

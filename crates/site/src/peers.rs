@@ -15,8 +15,8 @@ use crate::vos::Vos;
 /// budgets.
 const CALLERS_MAX: usize = 8;
 
-/// Most former members that are let in for the charter that removes them: twice the sites of the largest VO. Of more, those
-/// of the newest charters are; the others read that no site can be reached.
+/// Most former members that are let in for the charter that removes them: twice the sites of the largest VO. Of more,
+/// those of the newest charters are; the others read that no site can be reached.
 const FORMER_MAX: usize = 4_000;
 
 /// What a site knows of other nodes.
@@ -54,8 +54,8 @@ impl Peers {
         self.callers.iter().copied()
     }
 
-    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may; and who
-    /// may come for the charter that removes it.
+    /// Says who may speak: members of our VOs, those whom the owner trusts to introduce us, and callers that may; and
+    /// who may come for the charter that removes it.
     pub(crate) fn announce(&mut self, cx: &mut Cx, vos: &Vos) {
         self.are_stale = false;
         let mut sites = cx.config.introducers.clone();

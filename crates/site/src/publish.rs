@@ -28,7 +28,6 @@ fn due(last: Option<MonoTime>, is_news: bool, timing: &Timing) -> MonoTime {
     last.map_or(first, |at| at.after(interval))
 }
 
-/// Signs heads.
 pub(crate) struct PublishHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,

@@ -326,8 +326,8 @@ impl Published {
         self.sites.get(&site)?.described.as_ref()
     }
 
-    /// Its machines, if it says what it has, and what is free of each class by an advert: laid out already where that is
-    /// the one that is held.
+    /// Its machines, if it says what it has, and what is free of each class by an advert: laid out already where that
+    /// is the one that is held.
     pub(crate) fn machines(
         &self,
         site: SiteId,

@@ -23,7 +23,7 @@ use crate::vo::Vo;
 /// What a site knows of a VO.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct VoStatus {
-    /// The VO.
+    /// The VO of the status.
     pub vo: VoId,
     /// Its name, once its charter has come.
     pub name: Option<String>,
@@ -64,7 +64,7 @@ pub struct Holding {
 /// What a site knows of a peer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PeerStatus {
-    /// The peer.
+    /// The peer's id.
     pub site: SiteId,
     /// Its name in a charter.
     pub name: Option<String>,
@@ -94,11 +94,11 @@ pub struct UsageCell {
     pub vo: Option<VoId>,
     /// Where it was used.
     pub site: SiteId,
-    /// By whom.
+    /// The account that used it.
     pub path: AccountPath,
-    /// When.
+    /// The hour or day of the usage.
     pub span: Span,
-    /// How much.
+    /// The used amounts, joined and clamped.
     pub counters: Counters,
 }
 
@@ -134,7 +134,7 @@ impl Viewed {
         Some(self.length.start_of(self.reference?))
     }
 
-    /// See [`Parts::view_digest`].
+    /// The digest of [`Parts::view_digest`], computed outside the site's task.
     pub fn digest(&self) -> ContentHash {
         let mut rows: Vec<(String, ByteBuf)> = Vec::new();
         self.sums.digest(self.mount, |path, sum| {
@@ -299,9 +299,9 @@ impl Parts {
             .collect()
     }
 
-    /// Digest of the VO's view: its documents in force and those that they mount, and every weighted sum below its mount as
-    /// seen from the reference window. Two sites with equal vectors, documents and [`Parts::reference`] have equal ones.
-    /// The cheap one that travels with the gossip is that of the counters.
+    /// Digest of the VO's view: its documents in force and those that they mount, and every weighted sum below its
+    /// mount as seen from the reference window. Two sites with equal vectors, documents and [`Parts::reference`] have
+    /// equal ones. The cheap one that travels with the gossip is that of the counters.
     pub fn view_digest(&self, vo: VoId) -> Option<ContentHash> {
         let sums = Arc::new(self.snapshot());
         self.viewed(vo, &sums).as_ref().map(Viewed::digest)
@@ -330,8 +330,9 @@ impl Parts {
         self.shares.tree.reference(vo)
     }
 
-    /// The rows of the store of all own counters that nobody but this site is known to hold, of its rights
-    /// of open holds, of forwarded jobs and of what came back from peers, as of the last event: what must survive the loss of the store. O(such rows).
+    /// The rows of the store of all own counters that nobody but this site is known to hold, of its rights of open
+    /// holds, of forwarded jobs and of what came back from peers, as of the last event: what must survive the loss of
+    /// the store. O(such rows).
     pub fn rows_held_alone(&self) -> Vec<Write> {
         let mut rows = self.own.rows_held_alone();
         rows.extend(self.vos.quota_rows_held_alone());

@@ -42,7 +42,7 @@ impl Parts {
         JobTerms::new(self.terms(), &self.own, &self.jobs)
     }
 
-    /// The site's identity.
+    /// The id of this site.
     pub fn id(&self) -> SiteId {
         self.cx.id
     }
@@ -57,7 +57,7 @@ impl Parts {
         self.peers.gossip.stats()
     }
 
-    /// What look-ups read.
+    /// The view that look-ups read.
     pub fn view(&self) -> Arc<View> {
         Arc::clone(&self.shares.tree.view)
     }
@@ -135,7 +135,8 @@ impl Parts {
         known.collect()
     }
 
-    /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
+    /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all
+    /// sites.
     pub fn known_by(
         &self,
         now: Now,

@@ -1,31 +1,31 @@
-//! Behind a lost store: which jobs are in counters that peers gave back.
+//! After the loss of a store: which jobs are contained in the counters that peers gave back.
 //!
-//! What each job was charged is known at its site alone, and goes with the store; the counters come back. They reach up
-//! to a moment, which the site says in each head. What lies before that may be in them, so a job of which nothing is
-//! known is taken to be counted up to there: better to leave a moment out than to count it twice. So feeds may tell
-//! everything again. Jobs that have ended and jobs that run reach to different moments: where no list of running jobs
-//! is ever told, or a VO does not count them before their end, a job that ended later is in no counter yet.
+//! Only the site knows what each job was charged, and loses that with the store; the counters come back. They contain
+//! jobs up to a time, which the site publishes in each head. An unknown job is assumed to be counted up to that time:
+//! usage that is missing can be fed again, usage that counts twice cannot be removed. So feeds may repeat everything.
+//! Ended and running jobs have different times: if running jobs are never listed, or a VO counts jobs only at their
+//! end, a job that ended later is in no counter.
 //!
-//! Invariant: no moment of a job that counted before the loss counts again, and every one after [`Reach`] counts once.
-//! The site's own accounts nobody gives back: feeds tell them again in full, unless a journal has their counters. It
-//! has no marks from before it began, so what the counters reached to then is lost of the marks as well
-//! ([`marks_lost`]).
+//! Invariant: no moment of a job that counted before the loss counts again, and every moment after [`Reach`] counts
+//! once. Peers do not have the counters of the site's own accounts: feeds repeat those in full, unless the journal
+//! has them. The journal has no marks from before it began, so marks are also lost up to what the counters contained
+//! then ([`marks_lost`]).
 
 use fairmesh_model::{UsageRecord, VoId, WallTime, mutant};
 
 use crate::store::{JobMark, Table, Write};
 
-/// Until when counters reach.
+/// The times up to which counters contain jobs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Reach {
-    /// Every job in them that has ended had ended by then.
+    /// Every ended job in the counters had ended by this time.
     pub ended: WallTime,
-    /// They have no moment of a job that runs, or ran on, behind it.
+    /// The counters contain no moment after this time of a job that was running when it was counted.
     pub running: WallTime,
 }
 
 impl Reach {
-    /// What a job that is counted as its mark says reaches to.
+    /// The reach of a single job by its mark.
     pub(crate) fn of(mark: JobMark) -> Self {
         let (until, none) = (mark.charged_until, WallTime(0));
         let (ended, running) = if mark.ended {
@@ -85,14 +85,14 @@ impl Reach {
 /// Until when own counters reach, of a VO or of the site's own accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Reaches {
-    /// All of them.
+    /// The reach of all counters.
     pub(crate) counted: Reach,
-    /// Those whose jobs' marks are lost: what each job was charged until then is not known.
+    /// The reach of counters whose marks are lost: up to here it is unknown what each job was charged.
     pub(crate) recovered: Reach,
 }
 
 impl Reaches {
-    /// Peers have given counters back that reach so far.
+    /// After peers have given back counters with the reach `past`: their marks are lost.
     pub(crate) fn given_back(self, past: Reach) -> Self {
         Self {
             counted: self.counted.join(past),
@@ -120,24 +120,24 @@ impl Reaches {
     }
 }
 
-/// What is to stand in the row `reach` of a store that has lost the marks of jobs from before its row was `began`. It
-/// has grown since, but where a clock that had been ahead was set right.
+/// The row `reach` of a store that has lost the marks of jobs from before its row was `began`. The reach only grows,
+/// except that it is cut after a clock that was ahead was set right; so the earlier of the two counts.
 pub fn marks_lost(reach: &[u8], began: &[u8]) -> Option<Vec<u8>> {
     let (reach, began) = (Reaches::from_bytes(reach)?, Reaches::from_bytes(began)?);
     let lost = began.counted.meet(reach.counted);
     Some(reach.lost_until(lost).to_bytes())
 }
 
-/// The row of how far own counters reach.
+/// The row with the reach of a VO's own counters.
 pub(crate) fn reach_row(vo: Option<VoId>, reach: Reaches) -> Write {
     let key = vo.map_or_else(Vec::new, |vo| vo.as_bytes().to_vec());
     Write::set(Table::Reach, key, reach.to_bytes())
 }
 
-/// How much of a job is charged that may be in counters which reach so far, where its `mark` may have been lost.
+/// The mark to assume for a job whose `mark` may be lost, if counters with this reach came back.
 pub(crate) fn behind(reach: Reach, record: &UsageRecord, mark: Option<JobMark>) -> Option<JobMark> {
     let known = mark.unwrap_or(JobMark::at(record.start));
-    // One that ran then may be one that had ended by `reach.ended`.
+    // A record that ends by then may be of a job that had ended, and was counted as a whole.
     let is_in = record.end <= reach.ended;
     let until = if is_in {
         record.end

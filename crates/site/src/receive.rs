@@ -1,7 +1,7 @@
-//! Heads of others: pushed, or brought by the answers to this site's requests.
+//! Heads of other sites: pushed, or contained in replies to this site's requests.
 //!
-//! Invariant: what a head changed of the members' is durable here before it is passed on. What is refused changes
-//! nothing, is counted, and its notice says who sent it and why.
+//! Invariant: the changes of a head are durable here before the head is forwarded. A refused head changes nothing, is
+//! counted, and its notice names the sender and the reason.
 
 use fairmesh_gossip::wire::Push;
 use fairmesh_gossip::{Absorbed, Arrival, Change, ReceivedAt, Refusal, Shared};
@@ -101,6 +101,7 @@ impl HeadHandler<'_> {
         take: impl FnOnce(&mut Vo, ReceivedAt) -> Result<Absorbed, Refusal>,
     ) {
         let received = self.received_at(now);
+        // Without a charter nobody is a member: the push is not the sender's fault, and must not be forwarded either.
         let Some(held) = self.vos.get_mut(&vo).filter(|held| held.is_founded()) else {
             return self.judge(token, Verdict::Ignore);
         };
@@ -116,16 +117,16 @@ impl HeadHandler<'_> {
         let Some((site, hash)) = bare else {
             return self.judge(token, verdict);
         };
-        // Who gets it from here asks here for its content, and not again before the next exchange: it is
-        // passed on once that can be answered. One head of a site waits.
+        // A receiver asks the sender for the content, and not again before the next exchange. So the head is
+        // forwarded only when this site can answer. One head of each site waits; a newer one replaces it.
         let held = self.vos.listed(vo);
         if let Some((_, older)) = held.bare.insert(site, (hash, token)) {
             self.judge(older, Verdict::Ignore);
         }
     }
 
-    /// Takes the answer to one of our requests. What does not fit to what is held is asked for again in
-    /// the next exchange, not at once.
+    /// Takes the reply to one of our requests. Data that does not apply is requested again in the next exchange, not
+    /// at once: two nodes that refuse something of each other would otherwise exchange it without pause.
     pub(crate) fn take_answer(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         let arrivals = self.peers.gossip.answered(now, from, id, bytes, self.vos);
         self.inbox.bring(from, arrivals);
@@ -140,9 +141,9 @@ impl HeadHandler<'_> {
         }
     }
 
-    /// A probe has just shown of which VOs `from` holds what this site does. Where both halves are equal both go
-    /// by one charter, so the heads of this site are among those compared: the peer holds none that is not here.
-    /// Two sites without a charter agree on nothing, and one of them may have lost it.
+    /// Follows up a probe that has just shown for which VOs `from` holds what this site does. If both hashes are
+    /// equal, both sites use one charter, so this site's heads were compared too: the peer holds none that is not
+    /// here. Sites without a charter agree on nothing, because one of them may have lost it.
     pub(crate) fn follow_agreements(&mut self, now: Now, from: SiteId) {
         for vo in self.vos.ids() {
             let held = self.vos.listed(vo);
@@ -160,8 +161,7 @@ impl HeadHandler<'_> {
         }
     }
 
-    /// Keeps what was absorbed and lets everything that depends on it know. Says whether a push of it is
-    /// passed on.
+    /// Persists what was absorbed and updates everything that depends on it. Returns whether a push of it is forwarded.
     pub(crate) fn absorbed(
         &mut self,
         now: Now,
@@ -175,11 +175,11 @@ impl HeadHandler<'_> {
             self.keep_proof(now, vo, *site);
         }
         match taken {
-            // Whoever has not seen the fork is to.
+            // Forwarded although nothing else changed: every member must learn of the fork.
             Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap) if !forks.is_empty() => {
                 Verdict::Accept
             }
-            // What does not fit is of anybody, and a flood of it would travel as far as it was passed on.
+            // Anyone can make deltas that do not apply, and a flood of them would travel as far as they were forwarded.
             Ok(Absorbed::Known | Absorbed::Wanted | Absorbed::Gap | Absorbed::Bare(_)) => {
                 Verdict::Ignore
             }
@@ -201,7 +201,8 @@ impl HeadHandler<'_> {
     fn note_refusal(&mut self, now: Now, vo: VoId, from: SiteId, refusal: &Refusal) {
         match refusal {
             Refusal::Waits(_) => {}
-            // It waits until it is due: that is named while it lasts, and is no fault of who passed it on.
+            // The head waits until it is due. The notice is about its site's clock, not about the peer that forwarded
+            // it.
             Refusal::Future { site, at } => {
                 self.cx.stats.refused += 1;
                 self.cx.notice_clock(now, *site, at.since(now.wall), true);
@@ -212,6 +213,7 @@ impl HeadHandler<'_> {
 
     fn keep_proof(&mut self, now: Now, vo: VoId, site: SiteId) {
         self.cx.notice(now.mono, Notice::Forked { vo, site });
+        // Before anything else of the site is taken: it may have sent the same rights under both heads.
         self.vos.distrust_rights(vo, site);
         if let Some(heads) = self.vos[&vo].replica.proof_of(site) {
             let [a, b] = heads.map(|head| serde_bytes::ByteBuf::from(head.bytes().to_vec()));
@@ -228,6 +230,7 @@ impl HeadHandler<'_> {
 
     /// A head came into force.
     fn take_change(&mut self, now: Now, vo: VoId, change: &Change) {
+        // Before the verdict below, which forwards the head: peers may then ask this site for it after a crash.
         self.cx.persist_head(vo, change);
         self.cx.stats.heads_taken += 1;
         let site = change.head.body().site;
@@ -249,7 +252,8 @@ impl HeadHandler<'_> {
             return;
         }
         if !self.vos[&vo].replica.is_member(site) {
-            // Its parts were under way when a charter dropped it: kept, and read should it be listed again.
+            // A charter dropped the site while its parts were being fetched. They are kept, and read if it is listed
+            // again.
             return;
         }
         let held = self.vos.listed(vo);
@@ -259,10 +263,11 @@ impl HeadHandler<'_> {
         let silence = self.cx.config.timing.silence;
         let held = self.vos.listed(vo);
         held.published.note(site, &change.parts);
-        // Of several heads the one that was signed last says it, and which that is may have changed.
+        // For these kinds only the newest head counts, and another head may be the newest now.
         let touches =
             |kind| change.other_newest || change.parts.iter().any(|key| key.kind() == kind);
-        // Of the others nothing has changed: they are not looked at after each head.
+        // Only this site's next check moves. Checking all members after each head would cost the number of members
+        // squared.
         let weighed = held.silence_checked.as_mut();
         if let Some((_, due)) = weighed.filter(|_| !mutated!(SilenceUnlooked)) {
             *due = (*due).min(change.head.body().at.after(silence));
@@ -271,7 +276,8 @@ impl HeadHandler<'_> {
         self.shares.change_in_flight((vo, site), &changes);
     }
 
-    /// Takes in some of what waits.
+    /// Takes in some of what waits in the inbox, in steps of bounded work, so that look-ups and reports are not
+    /// delayed.
     pub(crate) fn take_in(&mut self, now: Now) {
         while self.inbox.reading.is_none()
             && let Some((ticket, by, bytes)) = self.inbox.handed_in.pop_front()
@@ -292,7 +298,7 @@ impl HeadHandler<'_> {
         }
     }
 
-    /// A document was read beside the site.
+    /// Takes a large document that was parsed outside the site's task.
     pub(crate) fn take_read(&mut self, now: Now, document: Option<Document>) {
         if let Some(from) = self.inbox.reading.take() {
             self.take_document(now, from, document);
@@ -314,9 +320,9 @@ impl HeadHandler<'_> {
             (Arrival::Document(bytes), _) => {
                 return self.read(now, Bringer::Peer(from, vo), bytes.into_vec());
             }
-            // Only the charter says who is a member, and how long a window is. A head that is judged
-            // without it, even one of this site's own, is refused for good; so nothing is taken, and a
-            // later exchange brings all of it.
+            // The charter defines the members and the length of a window. A head that is checked without it, even one
+            // of this site's own, would be refused for good. So nothing is taken, and a later exchange brings all of
+            // it.
             (_, None) => return,
             (Arrival::HeadsEnd, Some(held)) => {
                 held.told_by.insert(from);

@@ -15,7 +15,6 @@ use crate::publish::PublishHandler;
 use crate::usage::UsageHandler;
 use crate::vo::Vo;
 
-/// Replaces the configuration.
 pub(crate) struct ConfigHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,

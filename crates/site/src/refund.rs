@@ -19,7 +19,7 @@ pub(crate) const REFUND_BYTES_MAX: usize = 512 << 10;
 /// A job that was taken back.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Refund {
-    /// The job.
+    /// The job that was taken back.
     #[serde(rename = "j")]
     pub job: JobKey,
     /// The VO that was charged; `None` for the site's own accounts.
@@ -37,10 +37,10 @@ pub struct Refund {
     /// When, by this site's clock.
     #[serde(rename = "a")]
     pub at: WallTime,
-    /// Who did it.
+    /// The user of the site who did it, by name.
     #[serde(rename = "b")]
     pub by: String,
-    /// Why.
+    /// The user's reason, as it was given.
     #[serde(rename = "w")]
     pub why: String,
     /// The record that was taken back, which counts no more; `None` in corrections of earlier releases.
@@ -66,7 +66,7 @@ pub struct Relocation {
     /// The account that was charged.
     #[serde(rename = "q")]
     pub to: AccountPath,
-    /// How many jobs.
+    /// Number of jobs whose usage moved.
     #[serde(rename = "j")]
     pub jobs: u64,
     /// What was credited, core-milliseconds.
@@ -81,10 +81,10 @@ pub struct Relocation {
     /// When, by this site's clock.
     #[serde(rename = "a")]
     pub at: WallTime,
-    /// Who did it.
+    /// The user of the site who did it, by name.
     #[serde(rename = "b")]
     pub by: String,
-    /// Why.
+    /// The user's reason, as it was given.
     #[serde(rename = "w")]
     pub why: String,
 }

@@ -5,9 +5,9 @@
 //! copies of what it needs. What it finds is gathered in a [`Remap`], which the site takes as one change (`apply`).
 //!
 //! Invariants: a job moves only from the account that its mark names, and its new mark names the other account, so it
-//! moves at most once; what was charged is credited in the cells that it was charged in, and charged anew by the charter
-//! of its new account (for the site's own accounts by the owner's rule).
-//! Deliberately not here: reading the record log (the node).
+//! moves at most once; what was charged is credited in the cells that it was charged in, and charged anew by the
+//! charter of its new account (for the site's own accounts by the owner's rule). Deliberately not here: reading the
+//! record log (the node).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,6 @@
-//! Reports of feeds: what they count, once, and what they are told.
+//! Reports of feeds: records are counted once, and the feed gets the result.
 //!
-//! Invariant: a record's counters and its job's mark are one durable change, and the answer goes out
-//! behind it.
+//! Invariant: a record's counters and its job's mark are one durable change, and the reply is sent after it.
 
 use std::collections::BTreeMap;
 
@@ -20,7 +19,7 @@ use crate::terms::{Payer, Payers, Terms};
 use crate::tickets::Ticket;
 use crate::usage::{Added, UsageHandler};
 
-/// Counts what is reported of jobs, and takes it back.
+/// Counts reported jobs, and takes them back.
 pub(crate) struct JobHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,
@@ -47,7 +46,7 @@ impl JobHandler<'_> {
         RightsHandler::new(self.cx, self.own, self.vos)
     }
 
-    /// Counts what `records` say and answers once it is durable.
+    /// Counts `records` and replies after they are durable. Each comes with its job's mark from the round.
     pub(crate) fn take_report(
         &mut self,
         now: Now,
@@ -57,6 +56,7 @@ impl JobHandler<'_> {
         let mut report = Reporting::default();
         let mut payers = Payers::new();
         if let Some(why) = self.cx.clock.refuses_all() {
+            // Refused "for now": the feed keeps its position and repeats the records when the clock is right.
             for index in 0..records.len() {
                 self.refuse(index, why.clone(), &mut report);
                 report.reported.for_now += 1;
@@ -85,7 +85,7 @@ impl JobHandler<'_> {
         self.cx.reply(ticket, Reply::Reported(report.reported));
     }
 
-    /// Adds what one record is charged to its payer's; false if it was refused.
+    /// Adds the charge of one record to its payer. Returns false if the record was refused.
     pub(crate) fn take_record(
         &mut self,
         index: usize,
@@ -95,7 +95,8 @@ impl JobHandler<'_> {
         report: &mut Reporting,
     ) -> bool {
         let key = job_key(&record.key);
-        // Two reports of one job in one event: the second one sees what the first one did.
+        // A job may be in the report twice. The mark that came with the second record is older than what the first
+        // one did.
         let first = report.marks.get(&key).copied();
         let told = first.filter(|_| !mutated!(TwiceInOneReport)).or(mark);
         let vo = payer.account.vo;
@@ -113,7 +114,8 @@ impl JobHandler<'_> {
             }
         };
         let charging = &self.cx.config.charging;
-        // A job that counts already stays known if the charter gives this site less now.
+        // Capacity is checked only for new jobs: a repeated record must be accepted even if the charter declares less
+        // now.
         let is_new = mark.is_none_or(|mark| !mark.ended);
         let has_room = || is_new.then(|| self.terms().check_capacity(vo, record));
         let charged = self
@@ -152,7 +154,7 @@ impl JobHandler<'_> {
         true
     }
 
-    /// Adds what a record that says something new is charged to its payer's, and moves the job's mark.
+    /// Adds the charge of a record that is not known yet to its payer, and updates the job's mark.
     fn take_charge(
         &mut self,
         record: &UsageRecord,
@@ -191,6 +193,7 @@ impl JobHandler<'_> {
             let ended = self.jobs.running.end(&key);
             self.shares.change_running(&ended);
         }
+        // A job that was charged to two accounts cannot be taken back from one, so its mark names no payer.
         let is_of_one = mark.is_none_or(|mark| mark.charge == 0 || mark.payer == payer.digest);
         let mut mark = charge.mark;
         mark.payer = if is_of_one { payer.digest } else { 0 };
@@ -215,10 +218,11 @@ impl JobHandler<'_> {
         false
     }
 
-    /// Counts what a report adds: each cell once, however many jobs are in it.
+    /// Adds the sums of a report to the counters: each cell is written once, however many jobs it contains.
     pub(crate) fn count(&mut self, payers: &Payers<'_>, report: &mut Reporting) {
         let mut of_spans: BTreeMap<_, Added<'_>> = BTreeMap::new();
-        // Days that are to be counted as a whole first: what is in their windows goes there, too.
+        // First all days that are counted as a whole: opening one moves its windows into it, which changes other
+        // places.
         for payer in payers.values() {
             let vo = payer.account.vo;
             report.writes.extend(self.own.reaches(vo, payer.reach));
@@ -240,7 +244,7 @@ impl JobHandler<'_> {
                 .writes
                 .extend(self.usage().count_in(*vo, *place, added));
         }
-        // Behind what is added: an instalment may have come in the same report.
+        // After the additions: a refund is limited by what its cell contains, and the charge may be in the same report.
         for (account, rules, refunds) in std::mem::take(&mut report.refunds) {
             let credited = self
                 .usage()
@@ -267,7 +271,8 @@ impl JobHandler<'_> {
             .push(Write::set(Table::Unmapped, origin_key(&record.origin), row));
     }
 
-    /// Charges the quotas of jobs that a report says have ended, in the same change of the store.
+    /// Charges the quotas of ended jobs in the same change of the store: a crash must not free a hold without its
+    /// charge.
     pub(crate) fn commit_ended(&mut self, now: Now, report: &mut Reporting) {
         for ended in std::mem::take(&mut report.ended) {
             if ended.is_again {
@@ -301,7 +306,8 @@ impl JobHandler<'_> {
         }
     }
 
-    /// A job that was taken back is charged as if it had never been: perhaps to another account.
+    /// Forgets the quota charge of a job that was taken back, so that it can be charged again, possibly to another
+    /// account.
     fn forget_charge(&mut self, job: &JobKey, report: &mut Reporting) {
         if let Some((vo, quota)) = self.vos.quota_of_hold(job)
             && quota.ledger.forget_charge(job)
@@ -310,7 +316,7 @@ impl JobHandler<'_> {
         }
     }
 
-    /// Gives back what a job was charged that is taken back.
+    /// Gives back the quota charge of a job that is taken back.
     pub(crate) fn correct_quota(
         &mut self,
         now: Now,

@@ -1,5 +1,5 @@
-//! Requests between members: of the anti-entropy, for rights and of them, about free CPUs, and of jobs that are passed on;
-//! and who may send them.
+//! Requests between members: of the anti-entropy, for rights and of them, about free CPUs, and of jobs that are
+//! passed on; and who may send them.
 //!
 //! Invariant: a request goes to one of the five by its first byte, and its answer by the first byte of its number.
 
@@ -7,8 +7,8 @@ use fairmesh_model::cbor;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// First byte of the frames about rights, free CPUs, jobs and what is witnessed. Those of the anti-entropy begin with 0 or 1,
-/// and a node of an earlier release refuses the others as what it cannot read.
+/// First byte of the frames about rights, free CPUs, jobs and what is witnessed. Those of the anti-entropy begin with
+/// 0 or 1, and a node of an earlier release refuses the others as what it cannot read.
 pub(crate) const WANT: u8 = 2;
 pub(crate) const FREE: u8 = 3;
 pub(crate) const JOBS: u8 = 4;

@@ -1,10 +1,10 @@
-//! Starting again from what the store kept.
+//! Restoring a site from the rows of its store.
 //!
-//! Nothing read from a disk is believed: documents and heads are verified again, exactly as if a peer
-//! had sent them. A row that does not pass is left out and named; peers fill the gap.
+//! The disk is not trusted: documents and heads are verified again, as if a peer had sent them. A row that does not
+//! pass is left out and reported; peers fill the gap.
 //!
-//! Invariant: the incarnation that counts from now on is higher than any that the store knows of this
-//! site, and differs from that of any other start that may have begun from the same rows.
+//! Invariant: the new incarnation is higher than any of this site in the store, and differs from that of any other
+//! start from the same rows.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -41,16 +41,16 @@ pub type Row = (Table, Vec<u8>, Vec<u8>);
 /// A row without its table.
 type KeyValue = (Vec<u8>, Vec<u8>);
 
-/// Hears what is being done, how many of it are done, and of how many; of what is not counted there are 0.
+/// Receives progress: the current step, how many items of it are done, and of how many (0 if it is not counted).
 pub type Tell<'a> = dyn FnMut(&'static str, usize, usize) + 'a;
 
-/// Largest row of the versions seen of a VO's documents: some 100 bytes for each delegated path.
+/// Largest row in bytes of the versions seen of a VO's documents: some 100 bytes for each delegated path.
 const MEMORY_BYTES_MAX: usize = 4 << 20;
 
-/// Largest row of a fact about an origin, and of a proof.
+/// Largest row in bytes of an unmapped origin, and of a proof.
 const FACT_BYTES_MAX: usize = 4_096;
 
-/// Takes the rows of a store.
+/// Restores all parts of the site.
 pub(crate) struct RestoreHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,
@@ -79,8 +79,9 @@ impl RestoreHandler<'_> {
         }
     }
 
-    /// Takes the rows; `tell` hears what is being done, how many of it are done, and of how many. `incarnation` is taken
-    /// unless the past knows one as high.
+    /// Restores the site from `rows`; `tell` receives progress. The site counts under `incarnation`, unless the rows
+    /// contain one as high. The order of the steps matters: documents define the members, and members whose heads and
+    /// rights count.
     pub(crate) fn restore(
         &mut self,
         incarnation: Incarnation,
@@ -95,8 +96,8 @@ impl RestoreHandler<'_> {
         }
         self.bind_rows(&mut tables);
         let mut take = |table| tables.remove(&table).unwrap_or_default();
-        // VOs that the configuration names no more as well: should one be named again, an older
-        // document must be known for a rollback.
+        // Also for VOs that the configuration no longer names: if one is named again, an old document must be
+        // recognised as a rollback.
         self.restore_memory(now, take(Table::Policy));
         let documents = take(Table::Documents);
         tell("takes in documents", 0, documents.len());
@@ -124,13 +125,13 @@ impl RestoreHandler<'_> {
             self.usage().read_members(now, *vo);
         }
         describe_all(&self.cx.config, self.own, self.vos);
-        // Look-ups and reports must not meet a site that has forgotten its tree.
+        // Before the site answers anything: a look-up without a tree would rank all users equally.
         tell("builds its share tree", 0, 0);
         self.trees().rebuild_shares(now);
     }
 
-    /// Binds the rows to the site's id. Where its key was replaced, the new key takes over what was counted, but no
-    /// rights: those are split by id, and what the old key has sent could be taken from the new one once more.
+    /// Binds the rows to the site's id. If the key was replaced, the new key takes over the counters but no rights:
+    /// rights are split by id, and members could take from the new key what the old one had already sent.
     fn bind_rows(&mut self, tables: &mut BTreeMap<Table, Vec<KeyValue>>) {
         let mut facts = tables.remove(&Table::Meta).unwrap_or_default();
         facts.retain(|(key, _)| key == SITE_KEY);
@@ -140,7 +141,7 @@ impl RestoreHandler<'_> {
         }
         let id = Write::set(Table::Meta, SITE_KEY.to_vec(), self.cx.id.as_bytes());
         let mut writes = vec![id];
-        // One change with the id: a crash between the two would leave the old key's rights under the new one.
+        // In one change with the id: a crash in between would leave the old key's rights under the new id.
         if owner.is_some() {
             for table in [Table::Rights, Table::Holds, Table::Transfers] {
                 let gone = tables.remove(&table).unwrap_or_default().into_iter();
@@ -150,7 +151,7 @@ impl RestoreHandler<'_> {
         self.cx.persist(writes);
     }
 
-    /// What was seen before, so that an older document is known for a rollback.
+    /// Restores the versions seen, by which an older document is recognised as a rollback.
     fn restore_memory(&mut self, now: Now, rows: Vec<KeyValue>) {
         let parse = |key: Vec<u8>, value: Vec<u8>| {
             let seen = cbor::from_slice::<HighestSeen>(&value, MEMORY_BYTES_MAX).ok()?;
@@ -168,9 +169,10 @@ impl RestoreHandler<'_> {
             Some((key, document?))
         };
         let mut rows = self.read_rows(now, "document", rows, parse);
-        // In any order: what needs a predecessor is tried again until nothing moves, and what is older than what its
-        // signers had signed as well: a later charter may name others. What is not in force then may come into force
-        // again; a VO that the site has left, too.
+        // Rows come in any order, so documents that need a predecessor are tried again until nothing changes. So are
+        // older versions, because a later charter may name other signers, whose newest version they are. Documents
+        // that are not in force then stay, because they may come into force again, also in a VO that the site has
+        // left.
         loop {
             let before = rows.len();
             let mut superseded = Vec::new();
@@ -223,6 +225,7 @@ impl RestoreHandler<'_> {
                     self.cx
                         .persist(gone.iter().map(|row| head_row(id.vo, row)).collect());
                 }
+                // A crash cannot leave a head without its parts, because both are one change; so the disk is damaged.
                 Err(_) => self.bad_row(now, "head"),
             }
         }
@@ -252,7 +255,7 @@ impl RestoreHandler<'_> {
                 self.bad_row(now, "proof of a fork");
             }
         }
-        // Its operator was told when they were found.
+        // No new notices: the operator was notified when the proofs were found.
         self.vos
             .values_mut()
             .for_each(|held| drop(held.replica.forks_found()));
@@ -273,13 +276,13 @@ impl RestoreHandler<'_> {
             .values()
             .flat_map(|vo| vo.replica.heads_of(self.cx.id));
         let published = heads.map(|head| head.body().incarnation);
-        // Local accounts have none.
-        let of_vos = restored.iter().filter(|(vo, _)| vo.is_some());
-        let counted = of_vos.map(|(_, cell)| counted_under(cell.0));
+        // Local accounts count without incarnations.
+        let vo_cells = restored.iter().filter(|(vo, _)| vo.is_some());
+        let counted = vo_cells.map(|(_, cell)| counted_under(cell.0));
         let highest = published.chain(counted).max();
         let floor = highest.map_or(0, |last| last.0.saturating_add(1));
-        // Where the past is ahead of what was handed in, the seed's bits keep two starts apart that
-        // begin from one backup.
+        // If the store knows a higher incarnation than the one given, random bits are added to it: two starts from
+        // one backup must not share an incarnation.
         let above = Incarnation(floor.saturating_add(seed & 0xf_ffff));
         let above = mutant!(IncarnationGoesOn, above, highest.unwrap_or(above));
         *self.own = Own::new(
@@ -296,8 +299,8 @@ impl RestoreHandler<'_> {
         self.cx.persist(moved.writes);
     }
 
-    /// Days that the ledger has beside some of their windows take these in; and what the site's own heads
-    /// say beyond the ledger is joined in.
+    /// Merges windows into days that the ledger also has as a whole, and joins in what the site's own heads contain
+    /// beyond the ledger. An older store that was put back lacks what heads from peers still have.
     fn mend_own(&mut self, now: Now) {
         for vo in self.vos.ids().into_iter().map(Some).chain([None]) {
             let window = self.vos.window(&self.cx.config, vo);
@@ -313,7 +316,8 @@ impl RestoreHandler<'_> {
         }
     }
 
-    /// Moves what is held of VOs that the configuration does not name out of the way.
+    /// Sets aside the VOs that the configuration does not name. They are kept, so that a VO that is named again
+    /// continues.
     fn set_left_aside(&mut self) {
         let named: BTreeSet<VoId> = self.cx.config.vos.values().copied().collect();
         for vo in self.vos.ids() {
@@ -399,7 +403,7 @@ impl RestoreHandler<'_> {
         self.vos.adoptions = rows.into_iter().collect();
     }
 
-    /// Reads rows. One that is damaged is left out and named.
+    /// Parses rows; a damaged row is left out and reported.
     fn read_rows<T>(
         &mut self,
         now: Now,

@@ -78,7 +78,6 @@ impl Running {
         )
     }
 
-    /// What counts.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&Place, u64)> {
         self.sums.iter().map(|(place, charge)| (place, *charge))
     }

@@ -344,7 +344,6 @@ impl Site {
             .expect("not empty")
     }
 
-    /// A peer asks.
     fn answer(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
         match bytes.first() {
             Some(&WANT) => self.quotas().answer_want(now, from, channel, bytes),

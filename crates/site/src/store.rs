@@ -48,7 +48,8 @@ pub enum Table {
     Forwarded = 20,
     /// Documents that came into force here, by VO and number: which, when, and who brought each.
     Adoptions = 21,
-    /// Until when own counters reach, and those whose jobs' marks are lost, by VO; of the site's own accounts without a key.
+    /// Until when own counters reach, and those whose jobs' marks are lost, by VO; of the site's own accounts without
+    /// a key.
     Reach = 22,
     /// What jobs are charged for that run, by the keys of their marks.
     Instalments = 23,
@@ -83,16 +84,16 @@ pub const SITE_KEY: &[u8] = b"site";
 /// One row to set, or to delete where there is no value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Write {
-    /// Where.
+    /// The table of the row.
     pub table: Table,
-    /// Which.
+    /// The key of the row in the table.
     pub key: Vec<u8>,
-    /// What.
+    /// The row's value; `None` to delete the row.
     pub value: Option<Vec<u8>>,
 }
 
 impl Write {
-    /// Sets a row.
+    /// A write that sets a row.
     pub fn set(table: Table, key: Vec<u8>, value: impl Into<Vec<u8>>) -> Self {
         Self {
             table,
@@ -101,7 +102,7 @@ impl Write {
         }
     }
 
-    /// Deletes a row.
+    /// A write that deletes a row.
     pub fn delete(table: Table, key: Vec<u8>) -> Self {
         Self {
             table,
@@ -114,11 +115,11 @@ impl Write {
 /// Which head a row holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct HeadId {
-    /// The VO.
+    /// The VO of the head.
     pub vo: VoId,
-    /// Whose.
+    /// The site that signed the head.
     pub site: SiteId,
-    /// Of which incarnation.
+    /// The head's incarnation.
     pub incarnation: Incarnation,
 }
 
@@ -194,7 +195,7 @@ impl JobMark {
         }
     }
 
-    /// The row's value.
+    /// The value of the row in [`Table::Jobs`].
     pub fn to_bytes(self) -> Vec<u8> {
         let flags = u8::from(self.ended) | u8::from(self.corrected) << 1;
         let numbers = [self.charged_until.0, self.charge, self.payer].map(u64::to_be_bytes);

@@ -148,8 +148,8 @@ impl PublishedTables {
         sums
     }
 
-    /// What the sites have published of the accounts that `name` gives a name, and what counts of it: scaled down where a
-    /// site says more of a span than its capacity. Takes as long as there are cells.
+    /// What the sites have published of the accounts that `name` gives a name, and what counts of it: scaled down
+    /// where a site says more of a span than its capacity. Takes as long as there are cells.
     pub(crate) fn each_clamped<K: Clone>(
         &self,
         capacity: impl Fn(SiteId) -> Capacity,
@@ -247,8 +247,8 @@ fn numbered_cells<K: Clone>(
 }
 
 impl KnownUsage {
-    /// The accounts that this site and another one have used anything of, of those that `is_wanted` holds for, each with
-    /// the sites that have. Takes as long as there are cells.
+    /// The accounts that this site and another one have used anything of, of those that `is_wanted` holds for, each
+    /// with the sites that have. Takes as long as there are cells.
     pub fn of_several_sites(
         &self,
         is_wanted: impl Fn(&AccountPath) -> bool,

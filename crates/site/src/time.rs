@@ -11,8 +11,8 @@
 
 use fairmesh_model::{Millis, MonoTime, Now, WallTime};
 
-/// No garbage collection for so long after a start: time to learn from peers what time it is, and what they hold of this
-/// site's earlier incarnations.
+/// No garbage collection for so long after a start: time to learn from peers what time it is, and what they hold of
+/// this site's earlier incarnations.
 pub(crate) const GC_GRACE: Millis = Millis::from_secs(3_600);
 
 /// What is known of our own clock.
@@ -28,7 +28,7 @@ pub(crate) enum Standing {
     BeforeOwnHead,
     /// It is off from the members' median by this much.
     Off {
-        /// By how much.
+        /// The difference from the members' median.
         by: Millis,
         /// Whether it is ahead.
         ahead: bool,

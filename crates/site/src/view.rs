@@ -24,9 +24,9 @@ pub struct View {
 /// Whose policy divides an entry of a VO that mounts it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Divided {
-    /// The other VO.
+    /// The VO whose policy is mounted.
     pub vo: VoId,
-    /// Its name.
+    /// Its name, or its id if the name is unknown.
     pub name: String,
 }
 
@@ -135,9 +135,9 @@ impl View {
         }
     }
 
-    /// Where `account` would be in the site's tree: below its VO's mount, or as near to that as a path may be long. `None`
-    /// where its VO is not mounted, and for an account of the site's own that would be in a VO's tree: what no VO's members
-    /// know of counts in none.
+    /// Where `account` would be in the site's tree: below its VO's mount, or as near to that as a path may be long.
+    /// `None` where its VO is not mounted, and for an account of the site's own that would be in a VO's tree: what no
+    /// VO's members know of counts in none.
     pub fn tree_path(&self, account: &Account) -> Option<AccountPath> {
         let path = &account.path;
         match account.vo {
@@ -171,7 +171,7 @@ impl View {
         path.ancestors().find_map(|above| self.divided.get(&above))
     }
 
-    /// The tree.
+    /// The reader of the share tree.
     pub fn reader(&self) -> &TreeReader {
         &self.reader
     }

@@ -28,7 +28,6 @@ use crate::published::{Published, Step};
 use crate::quota::Quota;
 use crate::tickets::PushToken;
 
-/// One VO.
 #[derive(Debug)]
 pub(crate) struct Vo {
     own: SiteId,
@@ -92,7 +91,6 @@ impl Vo {
         self.policies.charter().map(Verified::body)
     }
 
-    /// Its members.
     pub(crate) fn members(&self) -> BTreeSet<SiteId> {
         let charter = self.charter().into_iter();
         charter
@@ -203,7 +201,6 @@ impl Vo {
         WallTime(now.before(self.history).0 / DAY_MS * DAY_MS)
     }
 
-    /// Takes a document.
     pub(crate) fn adopt(&mut self, document: Document) -> Result<Adopted, DocumentRefused> {
         self.change(|policies| document.adopt(policies))
     }

@@ -46,7 +46,6 @@ impl Vos {
         self.keys().copied().collect()
     }
 
-    /// One of [`Vos::ids`].
     pub(crate) fn listed(&mut self, vo: VoId) -> &mut Vo {
         self.get_mut(&vo).expect("the site takes part in it")
     }

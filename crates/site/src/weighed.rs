@@ -3,9 +3,9 @@
 //! A site hands out what its tree is fed from, shared and not copied, with the sums of the entries in question at that
 //! moment. Whoever explains them works the parts out elsewhere.
 //!
-//! Invariant: while the tree in force is that of the documents in force, the parts of an entry add up to its sum, to the
-//! last bit: they are joined, clamped, placed, dated and weighed as the tree's own cells are. Deliberately not here: names of
-//! sites, and what is asked for.
+//! Invariant: while the tree in force is that of the documents in force, the parts of an entry add up to its sum, to
+//! the last bit: they are joined, clamped, placed, dated and weighed as the tree's own cells are. Deliberately not
+//! here: names of sites, and what is asked for.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -40,12 +40,10 @@ pub(crate) enum Outcome {
 }
 
 impl Work {
-    /// Reads a document.
     pub(crate) fn read(bytes: Vec<u8>) -> Self {
         Self(Task::Read(bytes))
     }
 
-    /// Builds a tree.
     pub(crate) fn build(blueprint: Blueprint) -> Self {
         Self(Task::Build(blueprint))
     }

@@ -1,7 +1,7 @@
 //! `[[identity]]`: the rules that say whose a job is, checked and compiled once, with the people of their map.
 //!
-//! Invariant: every path that a rule can make is a path, and every VO that a rule or a person names has an id in `[vos]`.
-//! Deliberately not here: how a job finds its rule (`fairmesh_site`), and the file of the people (`people`).
+//! Invariant: every path that a rule can make is a path, and every VO that a rule or a person names has an id in
+//! `[vos]`. Deliberately not here: how a job finds its rule (`fairmesh_site`), and the file of the people (`people`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

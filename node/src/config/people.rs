@@ -1,7 +1,7 @@
 //! `people = "people.csv"`: the map of people, one row for each, read whole or not at all.
 //!
-//! The first row names the columns: `user` or `subject` or both, `path`, and `vo` where a person's account is of one. RFC
-//! 4180 with commas; a line that begins with `#` is a comment.
+//! The first row names the columns: `user` or `subject` or both, `path`, and `vo` where a person's account is of one.
+//! RFC 4180 with commas; a line that begins with `#` is a comment.
 //!
 //! Invariant: an error names file, line and column. Its first line names no person: it is shown to everybody who may
 //! ask the node for its state. Deliberately not here: what a row means (`fairmesh_site::People`).

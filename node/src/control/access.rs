@@ -1,7 +1,7 @@
 //! Who may write, who sees what, what is addressed to the node, and how long an answer may take.
 //!
 //! Invariant: each request is judged by the configuration in force, so a reload counts at once. What a reader sees of
-//! an answer, [`Sight`] decides; each handler whose answer names users takes one.
+//! an answer, [`Visibility`] decides; each handler whose answer names users takes one.
 //! Deliberately not here: the rule ([`Access`](crate::privacy::Access)), and names of users (`users`).
 
 use std::sync::Arc;
@@ -80,9 +80,9 @@ pub fn current(settings: &watch::Receiver<ControlSettings>) -> CurrentAccess {
 
 /// Lets through what is addressed to the node.
 ///
-/// Where a user has the socket carried to a port (`ssh -L`, a proxy), the kernel names him, whatever web page his browser
-/// shows while it asks there. A page chooses all but the `Host` (a forbidden header of the Fetch standard), which is what
-/// it asks for: an address, or a name that somebody could point there. Neither is [`HOST`].
+/// Where a user has the socket carried to a port (`ssh -L`, a proxy), the kernel names him, whatever web page his
+/// browser shows while it asks there. A page chooses all but the `Host` (a forbidden header of the Fetch standard),
+/// which is what it asks for: an address, or a name that somebody could point there. Neither is [`HOST`].
 pub(super) async fn require_host(request: Request, next: Next) -> Response {
     let host = request.headers().get(header::HOST);
     let host = host.map_or("nobody".into(), |host| {

@@ -1,5 +1,6 @@
-//! `POST /v1/accounting[?dry_run=true[&at_site=]]`: job records as batch systems wrote them, one JSON
-//! object a line, and with `at_site` what that site charges for them by what it has signed; and `GET /v1/accounting`: those that are kept, or what they come to.
+//! `POST /v1/accounting[?dry_run=true[&at_site=]]`: job records as batch systems wrote them, one JSON object a line,
+//! and with `at_site` what that site charges for them by what it has signed; and `GET /v1/accounting`: those that are
+//! kept, or what they come to.
 //!
 //! Invariant: a batch of records is in the record log before any of it is charged; a node
 //! that is killed in between has logged what it has not counted, and the same batch, sent again, is counted
@@ -43,8 +44,8 @@ const BATCH_RECORDS: usize = 1_000;
 /// Most accounts that a dry run lists: bounds its answer. The records of more are added up in one.
 const ACCOUNTS_MAX: usize = 100_000;
 
-/// The same of one who does not see all, and the longest record of his: he may have 32 bodies that trickle. A job on ten
-/// thousand nodes names them in some 200 KB.
+/// The same of one who does not see all, and the longest record of his: he may have 32 bodies that trickle. A job on
+/// ten thousand nodes names them in some 200 KB.
 const OTHERS_ACCOUNTS_MAX: usize = 10_000;
 const OTHERS_RECORD_BYTES_MAX: usize = 256 << 10;
 

@@ -1,4 +1,5 @@
-//! `GET /v1/explain?user=[&account=][&group=][&subject=][&versus=][&versus_account=][&versus_group=][&versus_subject=]`:
+//! `GET
+//! /v1/explain?user=[&account=][&group=][&subject=][&versus=][&versus_account=][&versus_group=][&versus_subject=]`:
 //! why somebody stands there.
 //!
 //! `user` and `versus` are users of the batch system, or paths of the share tree (`/VO-A/P-A1`). A user
@@ -118,8 +119,8 @@ fn account_words(moment: &Moment, place: &Place) -> String {
         .to_string()
 }
 
-/// One entry, alone or against `versus`, without whose usage it is; and the entries that this is of, each with whether usage of
-/// all sites counts there.
+/// One entry, alone or against `versus`, without whose usage it is; and the entries that this is of, each with
+/// whether usage of all sites counts there.
 pub(crate) fn explained(moment: &Moment, entry: EntryId, versus: Option<EntryId>) -> Explained {
     let explained = explain(&moment.order, entry, versus);
     let levels = moment.level_bodies(explained.levels);

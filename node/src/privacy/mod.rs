@@ -1,8 +1,8 @@
 //! Who may see whose usage, jobs and priorities (docs/privacy.md).
 //!
-//! Invariant: only [`Visibility::sees`] (with [`Visibility::sees_alone`]) decides, and it is pure. A reader whom the system
-//! cannot name sees nothing that is hidden. Deliberately not here: who the reader is (`resolver` asks the kernel and the
-//! system), and which part of an answer a handler leaves out.
+//! Invariant: only [`Visibility::sees`] (with [`Visibility::sees_alone`]) decides, and it is pure. A reader whom the
+//! system cannot name sees nothing that is hidden. Deliberately not here: who the reader is (`resolver` asks the
+//! kernel and the system), and which part of an answer a handler leaves out.
 
 mod access;
 mod resolver;
@@ -136,8 +136,8 @@ impl Visibility {
             || self.view.tree_path(account).is_some_and(is_coordinated)
     }
 
-    /// All entries of the tree that he sees this of, by index. Where it is hidden from him only a coordinator costs a look at
-    /// all of them.
+    /// All entries of the tree that he sees this of, by index. Where it is hidden from him only a coordinator costs a
+    /// look at all of them.
     pub fn entries(&self, what: PrivateData) -> BTreeSet<u32> {
         let reader = self.view.reader();
         let hides = self.hides(what);

@@ -99,8 +99,8 @@ fn usage_without_an_entry_is_its_users_own() {
         path: AccountPath::parse(&format!("/lab/p1/{user}")).expect("a path"),
     };
     let dave = Reader::User("dave".to_owned());
-    let visibility_of = |reader| visibility(&[PrivateData::Usage], reader, view());
-    let visibility = visibility_of(dave);
+    let sight_of = |reader| visibility(&[PrivateData::Usage], reader, view());
+    let visibility = sight_of(dave);
     assert!(visibility.sees(PrivateData::Usage, &of("dave")));
     assert!(!visibility.sees(PrivateData::Usage, &of("eve")));
     assert!(!visibility.sees_entry(
@@ -109,7 +109,7 @@ fn usage_without_an_entry_is_its_users_own() {
     ));
     // What is charged at a group itself is nobody's below it.
     let ann = Reader::User("ann".to_owned());
-    let visibility = visibility_of(ann);
+    let visibility = sight_of(ann);
     let group = Account {
         vo: None,
         path: AccountPath::parse("/lab/p1").expect("a path"),

@@ -6,10 +6,10 @@
 //! all of an answer from one. So a look-up reads two words, and what `share`, `prio` and `explain` say
 //! of somebody is what his scheduler is told.
 //!
-//! Invariant: a handle that a client holds means the same entry for as long as the generation stays
-//! the same; every new tree or identity map has a new generation, and so has a tree that got an entry for an
-//! account without a line: until then such an account has the handle of all new ones. No look-up waits for the site, nor
-//! for an order that is being made. What an answer says that it rests on is in its order.
+//! Invariant: a handle that a client holds means the same entry for as long as the generation stays the same; every
+//! new tree or identity map has a new generation, and so has a tree that got an entry for an account without a line:
+//! until then such an account has the handle of all new ones. No look-up waits for the site, nor for an order that is
+//! being made. What an answer says that it rests on is in its order.
 
 use std::sync::Arc;
 use std::time::Instant;

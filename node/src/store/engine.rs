@@ -134,8 +134,9 @@ impl Store {
         }
     }
 
-    /// What a journal is begun anew with: the rows that it `held`, as they stand here, and the latest marks of jobs. A part
-    /// of the journal may have been damaged that was followed here; were the store lost then, jobs would count twice.
+    /// What a journal is begun anew with: the rows that it `held`, as they stand here, and the latest marks of jobs.
+    /// A part of the journal may have been damaged that was followed here; were the store lost then, jobs would count
+    /// twice.
     pub fn newest(&self, mut held: Vec<Write>) -> Vec<Write> {
         for write in &mut held {
             if let Ok(Some(value)) = self.get(write.table, &write.key) {
@@ -261,8 +262,9 @@ impl Store {
         }
     }
 
-    /// Moves the marks that an earlier release has put into sled's tree to where they belong. The job of a damaged one,
-    /// of which nobody knows how much was charged, counts as ended `now`: better to leave it out than to count it twice.
+    /// Moves the marks that an earlier release has put into sled's tree to where they belong. The job of a damaged
+    /// one, of which nobody knows how much was charged, counts as ended `now`: better to leave it out than to count
+    /// it twice.
     fn move_marks(&self, now: WallTime) -> Result<(), StoreError> {
         let lost = JobMark {
             ended: true,
@@ -325,7 +327,8 @@ impl Store {
     }
 }
 
-/// A mark as it is kept. None where one is to be deleted, as journals of earlier releases say: it goes with the history.
+/// A mark as it is kept. None where one is to be deleted, as journals of earlier releases say: it goes with the
+/// history.
 fn mark_of(write: &Write) -> Result<Option<Entry>, StoreError> {
     let Some(value) = &write.value else {
         return Ok(None);

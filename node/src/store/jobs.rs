@@ -79,8 +79,8 @@ struct Merge {
 }
 
 impl Jobs {
-    /// Opens those in `dir`, where sled says that the newest change has the number `newest` (0: none has marks). An inner
-    /// error is what is damaged or lost.
+    /// Opens those in `dir`, where sled says that the newest change has the number `newest` (0: none has marks). An
+    /// inner error is what is damaged or lost.
     pub(super) fn open(dir: &Path, newest: u64) -> io::Result<Result<Self, String>> {
         let mut found = Vec::new();
         for entry in fs::read_dir(dir)? {

@@ -5,10 +5,10 @@
 //! [`Store::scan`] serve passed a checksum of ours; what did not is reported and counted. One
 //! process at a time holds a store.
 //!
-//! sled 0.34.7 is behind `engine`, which covers its known faults; `recovery` opens a folder in
-//! whatever state a crash left it; `tally` and `mark` notice what sled has lost; `record` is the form
-//! of keys and values. Marks of jobs, which are many and small, are beside it in `jobs`. `data_dir` is the folder
-//! around it, with the small files that survive the store's loss. To change the engine, replace `engine`, `recovery` and `tally`.
+//! sled 0.34.7 is behind `engine`, which covers its known faults; `recovery` opens a folder in whatever state a crash
+//! left it; `tally` and `mark` notice what sled has lost; `record` is the form of keys and values. Marks of jobs,
+//! which are many and small, are beside it in `jobs`. `data_dir` is the folder around it, with the small files that
+//! survive the store's loss. To change the engine, replace `engine`, `recovery` and `tally`.
 //!
 //! Deliberately not here: what the records mean, what the files beside the store hold and in which
 //! order all is written (`fairmesh-round`). All calls block; call them from a thread that may.

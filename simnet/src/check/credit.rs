@@ -37,7 +37,6 @@ pub(super) struct Credit {
     of_terms: Stream,
     jobs: u64,
     granted: Vec<Signed<Allocation>>,
-    /// Jobs that run.
     holding: Vec<HoldContext>,
     /// At which site a crowd asked last, and its first job.
     crowd: Option<(usize, JobKey)>,

@@ -25,7 +25,7 @@ const JOBS: usize = 16;
 /// Queues of an endless price list, and of one that no owner may declare.
 const QUEUES: [usize; 2] = [200, 1_025];
 
-/// Fifty years.
+/// Fifty years in milliseconds: beyond every tolerance and history.
 const YEARS_MS: i64 = 50 * 365 * 86_400_000;
 
 impl Run {

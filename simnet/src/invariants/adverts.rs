@@ -13,7 +13,6 @@ use fairmesh_site::{AdvertRules, Site};
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
-/// The checker.
 pub(super) struct Adverts;
 
 impl Invariant for Adverts {

@@ -14,7 +14,6 @@ use super::{Invariant, Seen, Violation};
 
 type Held = (VoId, ContentHash, SiteId);
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Agreement {
     /// What is counted of a site where so much is held, and who was seen to do so first. Only looked up,

@@ -25,7 +25,6 @@ mod raw;
 /// Deep checks of one node between two of these.
 const DEEP_BETWEEN: u64 = 8;
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Answers {
     passed: u64,

@@ -12,7 +12,6 @@ use fairmesh_site::AuditEntry;
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
-/// The checker.
 pub(super) struct Audit;
 
 impl Invariant for Audit {

@@ -14,7 +14,6 @@ use super::{Invariant, Seen, Violation};
 /// they were when they were told.
 const TOLERANCES: u64 = 2;
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Clocks {
     /// Nodes whose clocks were wrong when they did something.

@@ -10,7 +10,6 @@ use fairmesh_model::{SiteId, VoId};
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Coverage {
     /// The latest moment that each site has signed. Only looked up.

@@ -15,7 +15,6 @@ use crate::world::World;
 /// Queues and qualities of service that an owner may declare.
 const QUEUES_MAX: usize = 1_024;
 
-/// The checker.
 pub(super) struct Descriptions;
 
 impl Invariant for Descriptions {

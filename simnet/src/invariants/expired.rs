@@ -13,7 +13,6 @@ use crate::vo::Vo;
 /// Deep checks between two of these.
 const DEEP_BETWEEN: u64 = 8;
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Expired {
     passed: u64,

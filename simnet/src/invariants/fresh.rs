@@ -30,7 +30,6 @@ struct Last {
     sync: Millis,
 }
 
-/// The checker.
 pub(super) struct Fresh(Vec<Last>);
 
 impl Fresh {

@@ -40,7 +40,6 @@ struct Clock {
     believed: WallTime,
 }
 
-/// The checker.
 pub(super) struct Holds {
     clocks: Vec<Clock>,
     /// Nodes whose clocks were ever wrong.

@@ -11,7 +11,6 @@ use fairmesh_model::{ContentHash, Incarnation, IncarnationId, Seq, SiteId, VoId}
 
 use super::{Invariant, Seen, Violation};
 
-/// The checker.
 pub(super) struct Incarnations {
     /// In which life of its site each was first signed under. Only looked up, as is `first`.
     life_of: HashMap<(SiteId, Incarnation), u32>,

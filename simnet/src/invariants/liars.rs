@@ -32,7 +32,6 @@ const ONE: u128 = 1 << 32;
 /// Deep checks of one node between two of these.
 const DEEP_BETWEEN: u64 = 16;
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Bounded {
     passed: u64,

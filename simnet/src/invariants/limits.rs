@@ -37,7 +37,6 @@ const SYNCS_UNTIL_HEARD: u64 = 3;
 /// Deep checks between two looks at the stores: they cost O(rows).
 const DEEP_BETWEEN: u64 = 64;
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Limits {
     passed: u64,

@@ -79,7 +79,6 @@ enum Apart {
     Numbers,
     /// They hold other counters, and compute the same.
     Counters,
-    /// In more.
     All,
 }
 
@@ -92,9 +91,8 @@ pub struct Liveness {
     pub flushed: MonoTime,
     due: MonoTime,
     end: MonoTime,
-    /// Three sync intervals.
+    /// Three sync intervals: how long a head may take to every node.
     spread: Millis,
-    /// Some ticks.
     ticks: Millis,
     /// Whether days may be merged.
     merges: bool,

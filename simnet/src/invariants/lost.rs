@@ -15,7 +15,6 @@ use crate::world::StepKind;
 /// Reports between two checks of one node: sums cost O(cells), and a loss does not go away.
 const REPORTS_BETWEEN: u64 = 4;
 
-/// The checker.
 pub(super) struct NothingLost {
     reports: Vec<u64>,
 }

@@ -13,7 +13,6 @@ use super::{Invariant, Seen, Violation};
 /// The heads held, by VO and version of its charter.
 type Vectors = BTreeMap<(VoId, u64), BTreeMap<IncarnationId, Seq>>;
 
-/// The checker.
 pub(super) struct Owner {
     /// What was signed. Only looked up.
     signed: HashMap<(VoId, SiteId, Incarnation, Seq), ContentHash>,

@@ -22,7 +22,6 @@ struct Versions {
     snapshot: u64,
 }
 
-/// The checker.
 pub(super) struct Policies {
     seen: Vec<BTreeMap<VoId, Versions>>,
 }

@@ -17,7 +17,6 @@ use crate::world::StepKind;
 const KNOWN_AFTER: Millis = Millis(3_600_000);
 const HOPS: u64 = 4;
 
-/// The checker.
 pub(super) struct Prices {
     /// What each owner has said so far, the newest last.
     said: Vec<Vec<Arc<PriceList>>>,

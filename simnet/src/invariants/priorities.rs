@@ -17,7 +17,6 @@ use super::{Invariant, Seen, Violation};
 /// Deep checks of one node between two of these: a copy of the tree is made for each.
 const DEEP_BETWEEN: u64 = 4;
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Priorities {
     /// What goes with each view, and who had it first. Only looked up.

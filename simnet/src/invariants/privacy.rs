@@ -8,7 +8,6 @@
 
 use super::{Invariant, Seen, Violation};
 
-/// The checker.
 pub(super) struct Privacy;
 
 impl Invariant for Privacy {

@@ -27,7 +27,6 @@ use crate::world::StepKind;
 /// For so long after its start a node is looked at after each step: what it lost comes back within that, if at all.
 const STARTS_FOR: Millis = Millis(60_000);
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Quotas {
     /// How often each node had started, and when the last start was seen.

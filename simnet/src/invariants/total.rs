@@ -11,7 +11,6 @@ use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 use crate::oracle::AccountKey;
 
-/// The checker.
 pub(super) struct Total;
 
 impl Invariant for Total {

@@ -11,7 +11,6 @@ use fairmesh_model::{ContentHash, VoId};
 use super::lost::site_vos;
 use super::{Invariant, Seen, Violation};
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct NothingTwice {
     /// States that were good: what is offered only grows. Only looked up.

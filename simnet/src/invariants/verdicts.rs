@@ -7,7 +7,8 @@
 //! of a slice than the split, the part or its bound allow, and a debt that the next rights settle does not stay while
 //! there are such rights.
 //!
-//! A calendar's new price may be asked some seconds late, so there may be two prices; the verdict has to be that of one.
+//! A calendar's new price may be asked some seconds late, so there may be two prices; the verdict has to be that of
+//! one.
 
 use std::collections::BTreeMap;
 
@@ -26,7 +27,6 @@ const WAIT_MAX: Millis = Millis(6_000);
 /// A debt is settled at the next look of its site at quotas, each second.
 const SETTLED_WITHIN: Millis = Millis(5_000);
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Verdicts {
     /// Since when, in which life of its site, an account owes what rights that are there would settle.

@@ -1,10 +1,10 @@
 //! Whoever lacks what a VO's snapshot names says so.
 //!
-//! Invariant checked: a node says that nobody vouches for what it goes by exactly where a VO that it takes part in has
-//! somebody who signs snapshots, and the node holds none, holds one whose time is over or has not begun by its own clock, or
-//! lacks a document that it names and holds none that is newer, there or further up. What is held is read from the
-//! documents' bytes, and nothing of how the node compares them. That all hold what was signed last at rest is
-//! checked by `liveness`, and that versions do not fall by `policies`.
+//! Invariant checked: a node says that nobody vouches for what it goes by exactly where a VO that it takes part in
+//! has somebody who signs snapshots, and the node holds none, holds one whose time is over or has not begun by its
+//! own clock, or lacks a document that it names and holds none that is newer, there or further up. What is held is
+//! read from the documents' bytes, and nothing of how the node compares them. That all hold what was signed last at
+//! rest is checked by `liveness`, and that versions do not fall by `policies`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -20,7 +20,6 @@ const DEEP_BETWEEN: u64 = 8;
 /// How far ahead a snapshot may have been signed before it is remarked on.
 const AHEAD_MS: u64 = 300_000;
 
-/// The checker.
 #[derive(Default)]
 pub(super) struct Vouched {
     passed: u64,

@@ -25,7 +25,7 @@ use crate::vo::{key, path, site_id, site_key};
 
 mod bomb;
 
-/// Ten years.
+/// Ten years: beyond every history.
 const YEARS: Millis = Millis(10 * 365 * 86_400_000);
 
 /// Empty cells of one forged table: what fits into a push.
@@ -82,7 +82,6 @@ pub(super) struct Forger {
     made: u64,
 }
 
-/// Takes any part.
 pub(super) struct AnyKind;
 
 impl Kinds for AnyKind {

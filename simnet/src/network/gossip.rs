@@ -12,7 +12,6 @@ use std::collections::HashMap;
 /// How long a neighbour does not want what it has announced.
 const UNWANTED_MS: u64 = 3_000;
 
-/// One node's memory.
 #[derive(Debug, Default)]
 pub(crate) struct Memory {
     /// By neighbour and push, until when it does not want it. Only looked up.

@@ -12,7 +12,6 @@ use std::collections::BTreeSet;
 
 use fairmesh_cluster::Stream;
 
-/// The rings.
 #[derive(Debug)]
 pub(crate) struct Plan {
     nodes: usize,

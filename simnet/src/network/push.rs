@@ -18,7 +18,6 @@ pub(crate) type Sessions = Vec<BTreeMap<usize, u64>>;
 /// How often neighbours are looked at again before a push.
 const HEARTBEATS: usize = 8;
 
-/// Neighbours by topic.
 #[derive(Debug)]
 pub(crate) struct Meshes {
     degree: usize,

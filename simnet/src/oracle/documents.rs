@@ -15,7 +15,6 @@ use super::tree::Held;
 /// What a site holds of each VO that it holds a charter of.
 pub type HeldVos<'a> = BTreeMap<VoId, Held<'a>>;
 
-/// A document.
 #[derive(Debug)]
 enum Document {
     Charter(Box<Charter>, VoId),

@@ -77,7 +77,6 @@ pub struct Recovered {
     pub running: u64,
 }
 
-/// One job.
 #[derive(Debug, Clone, Default)]
 struct Job {
     /// Until when it is acknowledged to be charged, Unix milliseconds.

@@ -41,7 +41,6 @@ struct Head {
 /// Its keys; all others are the word's arguments.
 const HEAD: [&str; 6] = ["at", "every", "times", "for", "do", "expect"];
 
-/// Reads steps.
 pub(super) struct Reader<'a> {
     pub(super) source: Source<'a>,
     pub(super) sites: usize,

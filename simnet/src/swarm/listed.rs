@@ -20,7 +20,6 @@ const STEP: &str = "step";
 /// The variants of each option, which has none unless it is of an enum, by its path.
 pub(super) type Listed = BTreeMap<String, &'static [&'static str]>;
 
-/// All options.
 pub(super) fn listed() -> Listed {
     let mut listed = Listed::new();
     let root = Trace {

@@ -29,7 +29,6 @@ const RUNNING_MAX: usize = 4;
 /// Instalments of one finished job, at most.
 const INSTALMENTS_MAX: u64 = 3;
 
-/// One record.
 #[derive(Debug, Clone)]
 pub(crate) struct Offer {
     pub(crate) record: UsageRecord,
@@ -63,7 +62,6 @@ struct Feed {
     finals: Finals,
 }
 
-/// All feeds.
 #[derive(Debug)]
 pub(crate) struct Feeds {
     feeds: Vec<Feed>,

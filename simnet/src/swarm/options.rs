@@ -421,7 +421,6 @@ impl Options {
         toml::from_str(text)
     }
 
-    /// The intervals.
     pub(crate) fn timing(&self) -> Timing {
         let timing = self.timing;
         let slow = |seconds| Millis::from_secs(seconds * self.stretch);
@@ -559,7 +558,6 @@ impl Options {
 }
 
 impl LinkOptions {
-    /// The link.
     pub(crate) fn spec(self) -> LinkSpec {
         LinkSpec {
             latency_ms: self.latency_ms,

@@ -239,7 +239,6 @@ fn quotas(vos: &[&Vo], owner: &OwnerSpec) -> BTreeMap<VoId, OwnerQuota> {
     of_vos.map(|vo| (vo.id, bands.clone())).collect()
 }
 
-/// The owner's tree.
 fn tree(vos: &[&Vo], owner: &OwnerSpec) -> BTreeMap<AccountPath, SiteEntry> {
     let mut entries = own_entries(owner);
     let above = if owner.together { "/vos" } else { "" };

@@ -86,7 +86,6 @@ impl Flood {
         Effect::Push { vo, bytes }
     }
 
-    /// So much nonsense.
     pub(super) fn random_bytes(&mut self, length: u64) -> Vec<u8> {
         let byte = |_| u8::try_from(self.random.below(256)).expect("below 256");
         (0..length).map(byte).collect()

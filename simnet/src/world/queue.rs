@@ -9,22 +9,31 @@ use crate::network::Parcel;
 #[derive(Debug)]
 pub(crate) enum Queued {
     /// A node may have something to do.
-    Wake { node: usize },
+    Wake {
+        node: usize,
+    },
     /// A node is no longer busy with the round before.
-    Round { node: usize },
-    /// A message arrives.
+    Round {
+        node: usize,
+    },
     Deliver(Box<Parcel>),
     /// A node looks whether its session with a peer is as it should be.
-    Session { node: usize, peer: usize },
+    Session {
+        node: usize,
+        peer: usize,
+    },
     /// A request has found no answer.
-    Failed { node: usize, id: u64, life: u32 },
+    Failed {
+        node: usize,
+        id: u64,
+        life: u32,
+    },
     /// Work that a node has handed out in this life is done.
     Done {
         node: usize,
         life: u32,
         done: Box<Done>,
     },
-    /// Somebody planned this.
     Action(Box<Action>),
 }
 

@@ -78,7 +78,8 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// `cluster` is what the jobs' cluster is called: the archive does not know. Of a folder, what an A-REX writes there.
+    /// `cluster` is what the jobs' cluster is called: the archive does not know. Of a folder, what an A-REX writes
+    /// there.
     pub(super) fn open(path: &Path, cluster: &str) -> rusqlite::Result<Self> {
         let in_folder = NAMES.map(|name| path.join(name));
         let path = in_folder

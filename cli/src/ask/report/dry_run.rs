@@ -1,8 +1,9 @@
 //! What a dry run knows of the jobs that it has met: each counts once, however often it is in the input.
 //!
 //! Invariant: a job is tried out once. Instalments of a job that runs wait for a later word until the input ends, so
-//! that what its final record replaces is not counted beside it. What it does not replace, by the rule of `fairmesh-site`,
-//! is tried out too, and the final record from there on. Of a job that has ended nothing is kept but hashes.
+//! that what its final record replaces is not counted beside it. What it does not replace, by the rule of
+//! `fairmesh-site`, is tried out too, and the final record from there on. Of a job that has ended nothing is kept but
+//! hashes.
 
 use std::collections::btree_map::{BTreeMap, Entry as Place};
 use std::collections::{HashMap, HashSet};

@@ -199,8 +199,8 @@ impl Followed {
         })
     }
 
-    /// If the node has lost records that it had acknowledged, begins again: what it still knows counts once. Returns whether
-    /// it does.
+    /// If the node has lost records that it had acknowledged, begins again: what it still knows counts once. Returns
+    /// whether it does.
     pub(super) fn compare(&mut self, now: &LogState) -> anyhow::Result<bool> {
         let before = self.progress.record_log;
         let loss = before.loss(now);
@@ -269,8 +269,8 @@ impl Followed {
         Ok(())
     }
 
-    /// Reports what was read of a log. The lines of its records are counted from those before; where records have several
-    /// lines that is near enough to find them. Returns how many records there were.
+    /// Reports what was read of a log. The lines of its records are counted from those before; where records have
+    /// several lines that is near enough to find them. Returns how many records there were.
     async fn take(
         &mut self,
         job: &mut Reporting,
@@ -372,8 +372,8 @@ impl Followed {
         Ok(Some(listing))
     }
 
-    /// The format of the file, or of the first log of the folder that shows it; `None` while they are empty. A file of the
-    /// folder that shows none, or another one, is a stray.
+    /// The format of the file, or of the first log of the folder that shows it; `None` while they are empty. A file
+    /// of the folder that shows none, or another one, is a stray.
     fn format(&mut self, listing: Option<&mut Listing>) -> anyhow::Result<Option<Format>> {
         let Some(listing) = listing.filter(|_| !self.is_format_given) else {
             let known = self.progress.format;

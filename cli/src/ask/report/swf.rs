@@ -19,8 +19,8 @@ use fairmesh_records::{BatchRecord, Format, JobState};
 use super::arc::entry;
 use super::item::{Bad, Item};
 
-/// All jobs of a log; `start_s_given` holds where the header has no start. With `keeps_all` they have their texts. Lines
-/// that are passed over are counted.
+/// All jobs of a log; `start_s_given` holds where the header has no start. With `keeps_all` they have their texts.
+/// Lines that are passed over are counted.
 pub(super) fn all_jobs(
     input: impl BufRead,
     cluster: String,

@@ -90,8 +90,8 @@ fn of_priorities(cluster: &Cluster, table: &SlurmTable) -> Vec<(String, String)>
     findings
 }
 
-/// The weights of the list `PriorityWeightTRES`, such as `CPU=2000,GRES/gpu=3000`: each is the most that its TRES adds to
-/// a priority.
+/// The weights of the list `PriorityWeightTRES`, such as `CPU=2000,GRES/gpu=3000`: each is the most that its TRES
+/// adds to a priority.
 fn weights_of_tres(cluster: &Cluster) -> impl Iterator<Item = u64> {
     let list = cluster.value("PriorityWeightTRES").unwrap_or_default();
     let weights = list.split(',').filter_map(|entry| entry.rsplit_once('='));

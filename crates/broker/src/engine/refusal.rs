@@ -18,20 +18,20 @@ pub enum Refusal {
     Epoch {
         /// EA, in units of 10⁻⁹.
         used: u64,
-        /// EP.
+        /// EP: the share of the entry.
         share: Share,
         /// Whether idle CPUs would have been given to it, had there been enough.
         would_extend: bool,
     },
     /// The VO holds as many CPUs as it may.
     Burst {
-        /// BA.
+        /// BA: CPUs that the entry holds.
         held: u64,
         /// CPUs that jobs of the VO wait for there, where the engine counts them.
         waiting: u64,
-        /// J.
+        /// J: CPUs that the job asks for.
         asked: u64,
-        /// BP.
+        /// BP: the limit of the entry in CPUs.
         limit: u64,
         /// Whether the last CPU of the limit is out of reach, as the published engine has it.
         strict: bool,
@@ -40,16 +40,16 @@ pub enum Refusal {
     Others {
         /// CPUs held by other VOs.
         held: u64,
-        /// J.
+        /// J: CPUs that the job asks for.
         asked: u64,
-        /// TOTAL.
+        /// TOTAL: CPUs of the site.
         total: u64,
     },
     /// More CPUs are asked for than the site has.
     TooLarge {
-        /// J.
+        /// J: CPUs that the job asks for.
         asked: u64,
-        /// TOTAL.
+        /// TOTAL: CPUs of the site.
         total: u64,
     },
     /// No machine class has what one node of the job asks for.
@@ -58,14 +58,14 @@ pub enum Refusal {
     NothingMet,
     /// The files do not fit.
     Disk {
-        /// MiB needed.
+        /// MiB that the job needs.
         needed: u64,
-        /// MiB left.
+        /// MiB that are left.
         left: u64,
     },
     /// The site has not been heard of for too long.
     Silent {
-        /// How long.
+        /// Age of the newest advert; `None` if there never was one.
         age: Option<Millis>,
     },
 }

@@ -16,7 +16,7 @@ pub enum Phase {
     Assigned,
     /// Its batch system has it, under this name if that is known.
     Submitted(Option<String>),
-    /// It runs.
+    /// It has started at the site.
     Running,
     /// It is being taken back.
     Withdrawing,
@@ -29,7 +29,7 @@ pub enum Phase {
 /// One job of the queue.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Entry {
-    /// The job.
+    /// The job as it was added.
     pub job: QueuedJob,
     /// How far it has come.
     pub phase: Phase,

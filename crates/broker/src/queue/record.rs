@@ -19,16 +19,16 @@ pub enum Record {
         /// Which attempt, from 1. Another one may follow.
         #[serde(deserialize_with = "attempt")]
         attempt: u32,
-        /// Where.
+        /// The site of the attempt.
         site: String,
-        /// When.
+        /// When it was submitted.
         at: WallTime,
     },
     /// The site's batch system has it.
     Submitted {
         /// The job's key.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
         /// The batch system's name for it.
         handle: Option<String>,
@@ -36,11 +36,11 @@ pub enum Record {
         #[serde(default = "unknown")]
         at: WallTime,
     },
-    /// It runs.
+    /// The attempt's job has started.
     Started {
         /// The job's key.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
         /// When that was heard; 0 in records of earlier releases.
         #[serde(default = "unknown")]
@@ -50,25 +50,25 @@ pub enum Record {
     Withdrawing {
         /// The job's key.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
     },
     /// The attempt is over, and the job waits again.
     Failed {
         /// The job's key.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
-        /// When.
+        /// When it failed.
         at: WallTime,
-        /// Why.
+        /// The reason, for the user.
         why: String,
     },
     /// The job has ended well.
     Ended {
         /// The job's key.
         job: String,
-        /// Which attempt.
+        /// Number of the attempt, from 1.
         attempt: u32,
     },
     /// The job has failed too often.
@@ -80,7 +80,7 @@ pub enum Record {
     },
     /// A site says that less is held and waited for there than this queue has there.
     Doubted {
-        /// Which.
+        /// The site that is avoided for a while.
         site: String,
         /// When that was found.
         at: WallTime,

@@ -18,7 +18,7 @@ const ONE: u64 = Share::ONE as u64;
 /// Siblings that are promised more than there is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Oversubscribed {
-    /// Their parent.
+    /// The common parent of the entries.
     pub above: AccountPath,
     /// What their shares add up to, in units of 10⁻⁹ of the parent's.
     pub sum: u64,

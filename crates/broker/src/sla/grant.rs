@@ -18,7 +18,7 @@ const INTERVAL_MAX: Millis = Millis::from_secs(10 * 366 * 86_400);
 /// What a share is of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Resource {
-    /// CPUs.
+    /// Cores, by number or as a share of the site.
     Cpu,
     /// Disk, in bytes. It is not given back by waiting, so it has neither intervals nor bursts.
     Disk,
@@ -41,7 +41,7 @@ pub enum Sign {
     AtLeast,
 }
 
-/// How much.
+/// An amount: a share of the site, or a number.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Amount {
     /// Percent of the parent's.
@@ -53,7 +53,7 @@ pub enum Amount {
 /// How much, in the mean of which interval.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bound {
-    /// How much.
+    /// The most that may be used in the interval.
     pub amount: Amount,
     /// Above 0.
     pub interval: Millis,
@@ -64,7 +64,7 @@ pub struct Bound {
 pub struct Grant {
     /// Over the long interval.
     pub share: Option<Bound>,
-    /// What it means.
+    /// Whether it is a target, a lower or an upper limit.
     pub sign: Sign,
     /// Over the short interval: always an upper limit.
     pub burst: Option<Bound>,
@@ -73,7 +73,7 @@ pub struct Grant {
 /// Why a share was refused. State is unchanged; the text is at fault.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum GrantError {
-    /// Nothing is there.
+    /// A word of the grant is missing.
     #[error("a share is missing: write one such as {example}")]
     Missing {
         /// What may stand here.
@@ -82,7 +82,7 @@ pub enum GrantError {
     /// Not an amount of this resource.
     #[error("`{text}` is no amount: write {example}")]
     Amount {
-        /// What stands there.
+        /// The text that cannot be parsed.
         text: String,
         /// What may stand here.
         example: &'static str,

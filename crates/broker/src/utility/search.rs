@@ -1,4 +1,5 @@
-//! Which of a site's classes is worth most to a job: the same worth as of each class by itself, without looking at each.
+//! Which of a site's classes is worth most to a job: the same worth as of each class by itself, without looking at
+//! each.
 //!
 //! A requirement parts a set of classes by the best option that they have, and the next one parts what came of it. What
 //! is left can add so much at most; where that lifts no class to the best so far, the set is passed over.
@@ -23,7 +24,6 @@ enum Need {
     Nothing,
 }
 
-/// A requirement.
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct Check {
     /// Its options, the most valuable first.

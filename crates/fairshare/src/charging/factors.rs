@@ -15,7 +15,6 @@ use super::{ChargeError, Fraction, Job};
 pub(super) struct Factors {
     /// SPEC of the machine that ran it.
     pub(super) spec: Factor,
-    /// Of its queue.
     pub(super) queue: Factor,
     /// Of its quality of service.
     pub(super) qos: Factor,
@@ -33,7 +32,6 @@ impl Factors {
         }
     }
 
-    /// SPEC alone.
     pub(super) const fn of_speed(spec: Factor) -> Self {
         Self {
             spec,

@@ -12,9 +12,9 @@ use super::{ChargeError, Job, Resources};
 /// What a rule looks at beside CPUs and memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Counted {
-    /// GPUs.
+    /// Whether GPUs count.
     pub gpu: bool,
-    /// Scratch disk.
+    /// Whether scratch disk counts.
     pub disk: bool,
 }
 

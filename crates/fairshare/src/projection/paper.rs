@@ -20,7 +20,7 @@ const BASE: u32 = 200;
 /// Decimals of the unrounded priority. Seventeen levels lose at most 17 × 10^-24.
 const DECIMALS: u8 = 24;
 
-/// Unrounded digits.
+/// The projection of the FSGrid paper, with digits that are not rounded.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct PaperProjection;
 

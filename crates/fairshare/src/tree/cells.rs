@@ -11,7 +11,6 @@ use super::topology::Topology;
 
 #[derive(Debug, Clone, Copy)]
 struct Cell {
-    /// [`Span::code`].
     code: u64,
     own: u64,
     remote: u64,

@@ -40,12 +40,12 @@ impl TreeReader {
         (entry.index() < self.topology.entries()).then_some(entry)
     }
 
-    /// Where `entry` is.
+    /// The path of `entry` in the tree.
     pub fn path(&self, entry: EntryId) -> &AccountPath {
         self.topology.path(entry)
     }
 
-    /// What `entry` is.
+    /// Whether `entry` has a line of its own, and whether it is an entry `*`.
     pub fn kind(&self, entry: EntryId) -> EntryKind {
         self.topology.node(entry).kind
     }

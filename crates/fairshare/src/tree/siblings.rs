@@ -11,7 +11,6 @@ use super::entry::Node;
 /// Weights add up to less than this: exact arithmetic multiplies two of them with usage in 256 bits.
 const TOTAL_MAX: u128 = 1 << 41;
 
-/// One level.
 #[derive(Debug, Clone)]
 pub(crate) struct Siblings {
     pub(crate) scope: Scope,

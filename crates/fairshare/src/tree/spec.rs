@@ -44,7 +44,7 @@ pub struct TreeSpec {
     pub root_history: usize,
     /// What paths are hashed behind, for look-ups. Where others choose them it must be one that they cannot tell.
     pub secret: HashSecret,
-    /// The entries.
+    /// The entries in any order; parents must be among them.
     pub entries: Vec<EntrySpec>,
     /// Former paths and the entries that they have become: usage there, and below, counts here. A former path
     /// that is an entry, or that was given before, is left out.
@@ -63,9 +63,9 @@ pub enum BuildError {
     /// The entry above is not there.
     #[error("`{path}` is listed, but `{missing}` above it is not")]
     MissingParent {
-        /// The entry.
+        /// The entry without a parent.
         path: AccountPath,
-        /// What is missing.
+        /// The parent that is missing.
         missing: AccountPath,
     },
     /// An entry below `*`.
@@ -76,7 +76,7 @@ pub enum BuildError {
     UnknownHistory {
         /// The entry, or the root.
         path: AccountPath,
-        /// The index.
+        /// The index that is out of range.
         index: usize,
         /// How many there are.
         count: usize,

@@ -25,7 +25,6 @@ pub(crate) struct Unlisted {
     pub(crate) path: AccountPath,
 }
 
-/// All of them.
 #[derive(Debug)]
 pub(crate) struct UnlistedAccounts {
     accounts: boxcar::Vec<Unlisted>,

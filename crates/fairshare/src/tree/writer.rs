@@ -30,7 +30,7 @@ pub struct UsageItem {
     pub span: Span,
     /// How much, in core-ms.
     pub charge: u64,
-    /// Whose it is.
+    /// Whether the usage is of this site or of all sites.
     pub reach: Reach,
 }
 

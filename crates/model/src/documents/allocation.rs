@@ -30,8 +30,9 @@ use crate::units::{CoreMillis, Share};
 /// Most slices of one allocation: bounds what every member counts for it. More than a day each for a year.
 pub const SLICES_MAX: usize = 400;
 
-/// Most shares of one allocation, which are its slices times the sites that it is split among: bounds what every member works
-/// out for it. A day each for a year among 179 sites, or a month each for two and a half years among 2,000.
+/// Most shares of one allocation, which are its slices times the sites that it is split among: bounds what every
+/// member works out for it. A day each for a year among 179 sites, or a month each for two and a half years among
+/// 2,000.
 const SHARES_MAX: usize = 1 << 16;
 
 /// The most that one slice may grant: 20 billion core-hours. Counters of rights grow with every hold and
@@ -51,7 +52,7 @@ pub const PARTS_MAX: usize = 256;
 )]
 #[serde(rename_all = "snake_case")]
 pub enum QuotaMode {
-    /// It is refused.
+    /// The job is refused.
     #[default]
     Strict,
     /// It runs while the overdraft has room.
@@ -78,7 +79,7 @@ pub enum Settlement {
 pub struct AllocationSlice {
     /// How much, above 0 and at most [`AMOUNT_MAX`].
     pub amount: CoreMillis,
-    /// From when.
+    /// The first moment at which it can be spent.
     pub start: WallTime,
     /// Before when. What is neither used nor held then has perished.
     pub end: WallTime,
@@ -96,7 +97,7 @@ pub struct PartOf {
 /// Credit of one project.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Allocation {
-    /// The VO.
+    /// The VO whose members may spend it.
     pub vo: VoId,
     /// Whose credit: accounts at this path and below spend it.
     pub path: AccountPath,
@@ -188,7 +189,8 @@ impl Document for Allocation {
 }
 
 impl Allocation {
-    /// The first version of a strict one that says nothing else of its terms: valid from when it is issued until it expires.
+    /// The first version of a strict one that says nothing else of its terms: valid from when it is issued until it
+    /// expires.
     pub fn new(
         vo: VoId,
         path: AccountPath,

@@ -37,7 +37,7 @@ const HISTORY_WINDOWS_MAX: u64 = 87_600;
 /// A site that takes part in a VO.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MemberSite {
-    /// Its identity.
+    /// The site's id, which is its public key.
     pub site: SiteId,
     /// What people call it; unique in the charter.
     pub name: String,
@@ -71,7 +71,7 @@ pub struct Charter {
     pub issued: WallTime,
     /// When it should have been renewed. Expiry degrades answers, it does not stop them.
     pub expires: WallTime,
-    /// Who signs charters.
+    /// The keys that sign the next charter, and how many must.
     pub authority: Role,
     /// Who signs the share policy of `/`.
     pub policy: Role,

@@ -36,7 +36,7 @@ pub struct MachineClass {
     pub cpus: u32,
     /// Memory of one that jobs may ask for, MiB, at least 1.
     pub mem_mib: u64,
-    /// GPUs of one.
+    /// Number of GPUs of one machine.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub gpus: u32,
     /// Scratch disk of one that jobs may ask for, MiB.
@@ -68,7 +68,7 @@ impl MachineClass {
 /// Machine classes and the factors of queues and qualities of service of one site, by name.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct PriceList {
-    /// The classes.
+    /// Machine classes by name.
     #[serde(default)]
     pub machines: BTreeMap<String, MachineClass>,
     /// What a job of a queue is charged, times its charge elsewhere. A queue that is not listed

@@ -75,9 +75,9 @@ pub enum ChargingRule {
     },
     /// Weighted resources × wall-clock, in the manner of Slurm's TRES billing weights.
     Weights {
-        /// Of one core.
+        /// Rate of one core, in CPU equivalents.
         cpu: u32,
-        /// Of one GPU.
+        /// Rate of one GPU, in CPU equivalents.
         gpu: u32,
         /// Of one GiB of memory.
         mem_gib: u32,

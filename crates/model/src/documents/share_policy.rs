@@ -63,7 +63,7 @@ pub struct PolicyMount {
 /// Target shares below one path of a VO's tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SharePolicy {
-    /// The VO.
+    /// The VO of the charter that names the signers.
     pub vo: VoId,
     /// The path that this policy divides: `/`, or an entry that was delegated.
     pub path: AccountPath,

@@ -22,7 +22,7 @@ pub const FORMER_PATHS_MAX: usize = 64;
 pub struct ShareLine<'a> {
     /// Its weight among its siblings.
     pub weight: Weight,
-    /// Its former paths.
+    /// Earlier paths of the entry: their usage counts for it.
     pub was: &'a [AccountPath],
     /// Whether another policy divides the entry.
     pub is_divided: bool,
@@ -50,13 +50,13 @@ pub enum ShareProblem {
     /// `*` with a key that divides it.
     #[error("an entry `*` stands for all accounts without a line: remove `{key}`")]
     OthersDivided {
-        /// The key.
+        /// The key of the line in the file.
         key: &'static str,
     },
     /// A former path that is a line of the tree.
     #[error("was = \"{was}\": that entry still exists. Remove its line, or this former path")]
     StillExists {
-        /// The former path.
+        /// The earlier path in the line.
         was: AccountPath,
     },
     /// Two lines that claim each other's former path.
@@ -64,7 +64,7 @@ pub enum ShareProblem {
         "was = \"{was}\": the former paths form a cycle. Keep the line of the present path only"
     )]
     Cycle {
-        /// The former path.
+        /// The earlier path in the line.
         was: AccountPath,
     },
     /// Two lines that claim one former path.
@@ -72,15 +72,15 @@ pub enum ShareProblem {
         "was = \"{was}\": `{other}` claims that path, too. Its history can move to one entry only"
     )]
     ClaimedTwice {
-        /// The former path.
+        /// The earlier path in the line.
         was: AccountPath,
-        /// The other entry.
+        /// The entry that also claims the path.
         other: AccountPath,
     },
     /// A former path in somebody else's tree.
     #[error("was = \"{was}\": it lies below `{above}`, which another policy divides")]
     NotOurs {
-        /// The former path.
+        /// The earlier path in the line.
         was: AccountPath,
         /// The entry that is divided.
         above: AccountPath,
@@ -99,7 +99,7 @@ pub enum ShareProblem {
 pub struct ShareLineError {
     /// The entry at fault.
     pub path: AccountPath,
-    /// What is wrong.
+    /// The rule that the line breaks.
     pub problem: ShareProblem,
 }
 

@@ -24,7 +24,7 @@ pub const NAMES_MAX: usize = 4_096;
 /// A document that is in force.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Named {
-    /// Its version.
+    /// The version in force at the time of the snapshot.
     pub version: u64,
     /// Hash of its payload.
     pub hash: ContentHash,
@@ -33,7 +33,7 @@ pub struct Named {
 /// What is in force in a VO.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
-    /// The VO.
+    /// The VO whose documents it lists.
     pub vo: VoId,
     /// Rises with every one; gaps are allowed.
     pub version: u64,

@@ -12,7 +12,7 @@ use crate::ids::KeyId;
 /// Keys of which a number must sign.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Role {
-    /// The keys.
+    /// The keys that may sign.
     #[serde(deserialize_with = "distinct")]
     pub keys: BTreeSet<KeyId>,
     /// How many distinct ones of them are needed, at least 1.

@@ -26,7 +26,7 @@ pub struct TreeFileError {
     pub problem: Problem,
 }
 
-/// What is wrong.
+/// Why a line of a tree file is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Problem {
     /// Not TOML, or a key twice.
@@ -68,9 +68,9 @@ pub enum Problem {
     /// A limit that the entry would pass by taking its share.
     #[error("at most {most} is less than the share of {share}: write {share} or more")]
     BelowShare {
-        /// The limit.
+        /// The limit of the delegation.
         most: Share,
-        /// The share.
+        /// The share in the file.
         share: Weight,
     },
     /// The root has another share than all, or a limit.
@@ -82,7 +82,7 @@ pub enum Problem {
     /// An entry without the one above it.
     #[error("the entry above it, `{parent}`, is not listed: add a line `\"{parent}\" = <share>`")]
     MissingParent {
-        /// What is missing.
+        /// The parent that is missing.
         parent: AccountPath,
     },
     /// An entry that others were asked to divide.
@@ -90,7 +90,7 @@ pub enum Problem {
         "it lies below `{above}`, which others divide: remove it, or the delegation (or mount) above"
     )]
     BelowDelegate {
-        /// The delegated entry.
+        /// The entry that is delegated to others.
         above: AccountPath,
     },
     /// A key id of a delegate, or the id of a VO.
@@ -107,19 +107,19 @@ pub enum Problem {
         "`{what}` is for site policies: a share policy has `share`, `at_most`, `was`, `since`, `usage`, `distance`, `delegate` and `mount = {{ vo, path }}`"
     )]
     OnlyInSitePolicy {
-        /// Which.
+        /// The key in question.
         what: &'static str,
     },
     /// A VO's means in the owner's policy.
     #[error("`{what}` is for signed share policies")]
     OnlyInSharePolicy {
-        /// Which.
+        /// The key in question.
         what: &'static str,
     },
     /// A change to a mount where there is none.
     #[error("`{what}` changes a mount, and this entry has no `mount`")]
     OnlyWithMount {
-        /// Which.
+        /// The key in question.
         what: &'static str,
     },
     /// The tree contradicts itself.

@@ -35,7 +35,7 @@ pub struct Compared {
 /// What is known of a VO's snapshot.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Vouched {
-    /// The snapshot.
+    /// The snapshot that vouches for the documents.
     pub snapshot: DocumentRef,
     /// When it was signed, by the signer's clock.
     pub issued: WallTime,

@@ -1,7 +1,7 @@
 //! What a broker here knows of the members of a VO: what they have published last, and of this site how it is now.
 //!
-//! Invariant: each member is named once, also one that says nothing; what is free of its classes is of the same advert as
-//! all else.
+//! Invariant: each member is named once, also one that says nothing; what is free of its classes is of the same
+//! advert as all else.
 
 use std::sync::Arc;
 
@@ -29,7 +29,8 @@ impl Vos {
         })
     }
 
-    /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all sites.
+    /// What a broker makes of an advert of a site. The VO comes with its name, so that it is written out once for all
+    /// sites.
     pub(crate) fn known_by(
         &self,
         own: SiteId,

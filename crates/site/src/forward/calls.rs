@@ -36,7 +36,7 @@ pub enum Settlement {
 pub enum ForwardAnswer {
     /// The job's name in the mesh.
     HandedIn(ContentHash),
-    /// It is noted.
+    /// The batch system's verdict is noted.
     Settled,
 }
 
@@ -48,11 +48,11 @@ pub type ForwardReply = Result<ForwardAnswer, String>;
 pub struct ForwardedJob {
     /// Its name in the mesh.
     pub id: ContentHash,
-    /// Its VO.
+    /// The VO that the job runs in.
     pub vo: VoId,
     /// Its user's name for it.
     pub key: String,
-    /// Whose it is.
+    /// The user's name at the site where the job was handed in.
     pub user: String,
     /// CPUs that it asks for.
     pub cpus: u32,
@@ -60,7 +60,7 @@ pub struct ForwardedJob {
     pub is_own: bool,
     /// Who sent it; somebody also where it was handed in here and came back.
     pub from: BTreeSet<SiteId>,
-    /// Where it is.
+    /// How far the job has come.
     pub stage: Stage,
     /// Whether its user takes it back.
     pub withdrawal: Withdrawal,
@@ -90,7 +90,7 @@ pub struct Withdrawn {
     pub visit: u8,
     /// Its user's name for it, and whose it is.
     pub key: String,
-    /// Whose it is.
+    /// The user's name at the site where the job was handed in.
     pub user: String,
     /// The batch system's name for it.
     pub batch: String,

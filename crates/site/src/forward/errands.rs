@@ -165,7 +165,7 @@ impl Parts {
         own.chain(others.map(|(id, _)| id)).copied()
     }
 
-    /// One of them.
+    /// The forwarded job with this name, if it is known.
     pub fn forwarded_job(&self, id: ContentHash) -> Option<ForwardedJob> {
         let entry = self.forward.jobs.get(&id)?;
         let kept = self.forward.machine.kept(&id.to_string())?;

@@ -22,7 +22,6 @@ use crate::time::Standing;
 /// Requests under way to one member: more wait until some are answered.
 const ASKS_OF_ONE_MAX: usize = 16;
 
-/// Passes jobs on.
 pub(crate) struct ForwardHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,
@@ -105,10 +104,9 @@ impl ForwardHandler<'_> {
             return declined("its origin has not signed it");
         };
         let (job, vo, offer) = (offer.hash(), offer.vo(), offer.body().clone());
-        let held = self.vos.get(&vo);
-        // A charter that is on its way may make them members.
-        if !held.is_some_and(|held| held.replica.is_member(from) && held.replica.is_member(origin))
-        {
+        let held = self.vos.get(&vo).map(|held| &held.replica);
+        // Later, not never: a charter that has not arrived yet may make both of them members.
+        if !held.is_some_and(|replica| replica.is_member(from) && replica.is_member(origin)) {
             return Some(HandOffReply::Later);
         }
         let is_known = self.forward.jobs.contains_key(&job);
@@ -130,15 +128,14 @@ impl ForwardHandler<'_> {
             tried: take.tried,
         };
         let is_taken = refuse.is_none() && self.forward.machine.takes(&routed);
-        // Of no other it is asked where it could go, which takes long where it has many wishes.
+        // Places are computed only for a job that is taken: with many wishes that takes long, and anyone can send jobs.
         let places = match is_taken && !self.is_withdrawn(job) {
             true => self.places(now, &offer.job),
             false => Vec::new(),
         };
         let wanted_free = self.wanted_free((vo, &offer.job), &take.class, &places);
         if !is_known {
-            let first = Some(from);
-            let entry = Entry::of(&offer);
+            let (first, entry) = (Some(from), Entry::of(&offer));
             self.forward.insert(job, Entry { first, ..entry });
         }
         if let Some(entry) = self.forward.jobs.get_mut(&job).filter(|_| is_taken) {

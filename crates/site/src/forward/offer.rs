@@ -33,7 +33,7 @@ const WORD_BYTES_MAX: usize = 256;
 /// What a job asks for, as its user hands it in.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobRequest {
-    /// In which VO.
+    /// The VO that the job runs in.
     pub vo: VoId,
     /// Its user's name for it, which never means another job of his.
     pub key: String,
@@ -45,15 +45,15 @@ pub struct JobRequest {
     pub cpus: u32,
     /// Nodes that these are spread over; 0 for any.
     pub nodes: u32,
-    /// GPUs.
+    /// Number of GPUs that it asks for.
     pub gpus: u32,
-    /// MiB of memory.
+    /// Memory in MiB that it asks for.
     pub mem_mib: u64,
     /// MiB of scratch disk.
     pub disk_mib: u64,
     /// Seconds that it may run, on the reference machine; 0: not known.
     pub wall_s: u64,
-    /// A queue.
+    /// The queue that it must run in; `None` for any.
     pub queue: Option<String>,
     /// What machines must have.
     pub properties: Vec<String>,

@@ -22,7 +22,6 @@ const PLACE_BYTES: usize = 512;
 /// What is remembered of a job beside what the state machine keeps.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Entry {
-    /// Its VO.
     pub(super) vo: VoId,
     /// Its user's name for it, and whose it is.
     pub(super) key: String,
@@ -83,7 +82,7 @@ pub enum Stage {
     Sent(SiteId),
     /// A site has taken it, and has not said yet what became of it.
     Passed(SiteId),
-    /// At its end.
+    /// It has ended, or certainly will not run.
     Ended(End),
 }
 
@@ -112,8 +111,8 @@ impl Entry {
         self.withdrawal == Withdrawal::Wanted
     }
 
-    /// How many places of its sender's room it takes: of one of another member one more for each [`PLACE_BYTES`] of what was
-    /// tried, which that one may have made up.
+    /// How many places of its sender's room it takes: of one of another member one more for each [`PLACE_BYTES`] of
+    /// what was tried, which that one may have made up.
     pub(super) fn places(&self, kept: &Kept) -> usize {
         let tried = match (&kept.state, &self.end) {
             (State::Here(job, _) | State::Failed(job, _), _) => &job.tried[..],

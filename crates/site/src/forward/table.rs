@@ -16,8 +16,8 @@ use crate::forward::rows::row;
 use crate::store::Write;
 use crate::time::Clock;
 
-/// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each. Larger ones of other members
-/// count for several ([`Entry::places`]).
+/// Most jobs that are remembered: bounds memory and what a start reads, at half a KiB each. Larger ones of other
+/// members count for several ([`Entry::places`]).
 const JOBS_MAX: usize = 65_536;
 
 /// Most of them that one member, or this site's own users together, can fill: eight liars fill the table.

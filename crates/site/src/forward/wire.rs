@@ -26,7 +26,7 @@ const WORDS_BYTES_MAX: usize = 256;
 /// What a member is told or asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Message {
-    /// Take this job.
+    /// Asks the receiver to take a job.
     Take(Take),
     /// What became of these?
     Ends(Vec<ContentHash>),
@@ -37,13 +37,13 @@ pub enum Message {
 /// A job that is handed on.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Take {
-    /// Hops left.
+    /// Number of further sites that may pass it on.
     pub ttl: u8,
-    /// What was tried.
+    /// The sites that were tried, and why they did not take it.
     pub tried: Vec<Tried>,
     /// The class that it is to have.
     pub class: String,
-    /// The signed offer.
+    /// The offer in the bytes that its origin signed.
     pub offer: ByteBuf,
 }
 
@@ -56,8 +56,8 @@ pub enum HandOffReply {
     Declined(String),
     /// It cannot be said now.
     Later,
-    /// What became of the jobs that were asked for, in their order, as far as it is known. Of the last ones nothing may be
-    /// said, where the answer would be too long: whoever asks again without those that he knows is told.
+    /// What became of the jobs that were asked for, in their order, as far as it is known. Of the last ones nothing
+    /// may be said, where the answer would be too long: whoever asks again without those that he knows is told.
     Ends(Vec<Option<End>>),
 }
 
@@ -66,16 +66,16 @@ pub enum HandOffReply {
 pub enum End {
     /// A batch system has it.
     Submitted {
-        /// Whose.
+        /// The site whose batch system has it.
         site: SiteId,
         /// Its name for the job.
         batch: String,
     },
     /// It runs nowhere, or that is not known.
     Failed {
-        /// Why.
+        /// The reason, for the user.
         why: String,
-        /// What was tried.
+        /// The sites that were tried, and why they did not take it.
         tried: Vec<Tried>,
     },
 }

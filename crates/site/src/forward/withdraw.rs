@@ -1,8 +1,8 @@
 //! A user takes a job back that he has handed in.
 //!
-//! What he wants is noted, durably, at each site that has had the job, one after the other; each asks the next one again
-//! until it knows what came of it. Whoever runs commands beside the last node decides: a job whose command never began
-//! begins no more; one that the batch system has is withdrawn there, if the owner has said how.
+//! What he wants is noted, durably, at each site that has had the job, one after the other; each asks the next one
+//! again until it knows what came of it. Whoever runs commands beside the last node decides: a job whose command
+//! never began begins no more; one that the batch system has is withdrawn there, if the owner has said how.
 //!
 //! Invariant: from the moment in which a site has noted it that site sends the job nowhere; and what is answered does
 //! not change any more. So a job is taken back, or is with a batch system, and never both.
@@ -26,8 +26,8 @@ impl ForwardHandler<'_> {
         Ok(ForwardAnswer::Settled)
     }
 
-    /// Notes that a job is to be taken back, unless nothing of it is to be had any more. Who repeats it brings no news, and
-    /// has nobody asked before that is due.
+    /// Notes that a job is to be taken back, unless nothing of it is to be had any more. Who repeats it brings no
+    /// news, and has nobody asked before that is due.
     fn want_back(&mut self, now: Now, job: ContentHash) {
         let kept = self.forward.machine.kept(&job.to_string());
         let Some((kept, entry)) = kept.zip(self.forward.jobs.get_mut(&job)) else {

@@ -114,8 +114,8 @@ impl ByCondition {
     }
 }
 
-/// Rules by the account that they charge: by the VO, by which names of the path are templates, and by the names that are
-/// none. An account is sought once for each set of templates, of which a site has a few.
+/// Rules by the account that they charge: by the VO, by which names of the path are templates, and by the names that
+/// are none. An account is sought once for each set of templates, of which a site has a few.
 #[derive(Debug, Clone, Default)]
 pub(super) struct ByPath(BTreeMap<(Option<VoId>, Vec<bool>), BTreeMap<String, Places>>);
 

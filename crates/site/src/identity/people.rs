@@ -10,12 +10,12 @@ use std::sync::Arc;
 
 use super::words::{Account, Words};
 
-/// One person.
+/// The names of one person.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Person {
-    /// Their local user.
+    /// The person's local user name.
     pub user: Option<Arc<str>>,
-    /// Their Grid identity.
+    /// The person's Grid identity.
     pub subject: Option<Arc<str>>,
     /// Who pays for their jobs.
     pub account: Account,
@@ -24,7 +24,7 @@ pub struct Person {
 /// A word of a row that an earlier row has. The row was not taken.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Taken {
-    /// `user` or `subject`.
+    /// The column of the list, `user` or `subject`.
     pub column: &'static str,
     /// Place of the earlier row, from 0.
     pub by: usize,

@@ -34,7 +34,7 @@ impl Account {
 /// What one word of an origin must look like.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Pattern {
-    /// Exactly this.
+    /// The whole text, without wildcards.
     Exact(String),
     /// Anything that begins like this.
     Prefix(String),
@@ -80,17 +80,17 @@ impl Pattern {
 /// `None`, and a rule with a condition on it does not apply.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Default)]
 pub struct Words<'a> {
-    /// Local user.
+    /// The local user name.
     pub user: Option<&'a str>,
-    /// Batch account.
+    /// The account of the batch system.
     pub account: Option<&'a str>,
-    /// Local group.
+    /// The local group name.
     pub group: Option<&'a str>,
-    /// Grid identity.
+    /// The Grid identity, such as a certificate's subject.
     pub subject: Option<&'a str>,
-    /// Queue or partition.
+    /// The queue or partition.
     pub queue: Option<&'a str>,
-    /// Quality of service.
+    /// The quality of service.
     pub qos: Option<&'a str>,
 }
 

@@ -104,7 +104,8 @@ impl Cells {
         self.dirty.insert(span);
     }
 
-    /// Makes the nodes of a span's map full: cells that come in their order, as rows of the store do, fill half of each.
+    /// Makes the nodes of a span's map full: cells that come in their order, as rows of the store do, fill half of
+    /// each.
     pub(super) fn pack(&mut self, span: Span) {
         if let Some(of_span) = self.by_span.get_mut(&span) {
             let of_span = Arc::make_mut(of_span);

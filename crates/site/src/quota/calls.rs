@@ -26,18 +26,18 @@ pub struct HoldCall {
 /// A call about a job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuotaCall {
-    /// May it run?
+    /// Asks whether a job may run, and holds what it may cost.
     Hold(Box<HoldCall>),
     /// It has ended, and is charged so much at the usual price. What a feed reports needs no such call.
     Commit {
-        /// Which.
+        /// The job that has ended.
         job: JobKey,
-        /// How much.
+        /// Its charge at the usual price.
         charge: CoreMillis,
     },
     /// It did not run.
     Release {
-        /// Which.
+        /// The job that did not run.
         job: JobKey,
     },
     /// Send all that is left to the other members, in every VO: the site is to leave.
@@ -47,14 +47,14 @@ pub enum QuotaCall {
 /// What it comes to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum QuotaAnswer {
-    /// May it run?
+    /// The answer to [`QuotaCall::Hold`].
     Held {
         /// Whose rights; `None` of an account of the site's own, which has no quota.
         vo: Option<VoId>,
-        /// What was decided.
+        /// The verdict, with its reason.
         answer: Box<Answer>,
     },
-    /// It is charged.
+    /// The job is charged.
     Committed(Committed),
     /// Nothing is held for it any more.
     Released,

@@ -1,4 +1,4 @@
-//! What time brings to quotas, and what members ask for and answer.
+//! Quotas in time, and requests of members for rights.
 
 use std::collections::BTreeSet;
 
@@ -15,7 +15,7 @@ use crate::quota::{ASK_AGAIN, GIVE_AGAIN};
 use crate::requests::{WANT, numbered};
 use crate::tickets::Channel;
 
-/// How often a ledger looks at the time, and at what it lacks.
+/// Time between two ticks of a ledger: expiry, settlement, and requests for rights.
 const TICK: Millis = Millis::from_secs(1);
 
 /// Decides holds, asks members for rights and gives them rights.
@@ -43,7 +43,8 @@ impl QuotaHandler<'_> {
         }
     }
 
-    /// Whatever is due: holds that expire, rights that thaw, requests, and calls that have waited.
+    /// Does what is due: expiry, thaw, requests, witnesses, and waiting calls. Calls come last, because the steps
+    /// before may bring their rights.
     pub(crate) fn advance_quotas(&mut self, now: Now) {
         for vo in self.vos.ids() {
             let held = &self.vos[&vo];
@@ -63,6 +64,7 @@ impl QuotaHandler<'_> {
         let held = self.vos.listed(vo);
         let quota = &mut held.quota;
         let before = quota.ticked_at.replace(now.mono).unwrap_or(now.mono);
+        // A clock that is not confirmed must not expire holds or end slices: they go on with the monotonic clock.
         quota.wall = match self.cx.clock.standing.may_forget() || mutated!(WrongClockExpires) {
             true => now.wall,
             false => quota.wall.after(now.mono.since(before)),
@@ -77,6 +79,7 @@ impl QuotaHandler<'_> {
             quota.burns.look(wall, &quota.ledger);
             quota.asked.retain(|_, again| now.mono < *again);
             quota.given.retain(|_, at| now.mono < at.after(GIVE_AGAIN));
+            // A frozen site probes the members that it must hear, instead of waiting for the random probes.
             for site in quota
                 .ledger
                 .unheard()
@@ -109,7 +112,7 @@ impl QuotaHandler<'_> {
         }
     }
 
-    /// A member asks for rights: it gets what can be spared, which the next head says.
+    /// Answers a member's request for rights. The reply only states the amount; the rights are sent by the next head.
     pub(crate) fn answer_want(&mut self, now: Now, from: SiteId, channel: Channel, bytes: &[u8]) {
         let given = wire::read_want(bytes).map_or(CoreMillis(0), |(vo, want)| {
             self.give_rights(now, from, vo, &want)
@@ -132,6 +135,7 @@ impl QuotaHandler<'_> {
             return given;
         }
         held.quota.given.insert(to, now.mono);
+        // The head goes out at once: a job at the other site waits for the rights.
         held.quota.is_urgent = true;
         self.quotas.stats.transfers += 1;
         self.quotas.stats.sent = self.quotas.stats.sent.saturating_add(given.0);
@@ -141,8 +145,7 @@ impl QuotaHandler<'_> {
 }
 
 impl Vos {
-    /// When a call has waited for long enough, a member is to be asked, or a look at the time is due where there are
-    /// quotas.
+    /// When the next waiting call, question to a witness, or tick is due.
     pub(crate) fn quota_wakeup(&self) -> Option<MonoTime> {
         let due = self.values().filter_map(|held| {
             let waits = held.quota.waiting.iter().map(|call| call.until);

@@ -1,8 +1,8 @@
-//! What a batch system asks: may this job run, it has ended, it did not run.
+//! Calls of batch systems: holds before a job runs, and commits and releases after it.
 //!
-//! A hold that lacks rights which other members have waits for them, for a moment, if the caller can wait.
+//! A hold that lacks rights which other members have waits for a transfer for [`WAIT_MAX`], if the caller can wait.
 //!
-//! Invariant: what is answered is durable; a call that is repeated gets the same answer.
+//! Invariant: an answer is durable before it is sent, and a repeated call gets the same answer.
 
 use fairmesh_model::{AccountPath, CoreMillis, JobKey, Millis, Now, VoId, mutated};
 use fairmesh_quota::{Answer, HoldRequest, SliceId, Verdict, core_hours};
@@ -14,7 +14,7 @@ use crate::quota::handler::QuotaHandler;
 use crate::quota::query::{explain, held, waits_for};
 use crate::tickets::Ticket;
 
-/// How long a call waits for rights that other members have.
+/// Longest time that a call waits for rights of other members. Short, because the scheduler may block meanwhile.
 const WAIT_MAX: Millis = Millis::from_secs(2);
 
 /// How long it waits where they have all that it lacks, as far as is known: some rounds of requests and heads. The
@@ -24,11 +24,13 @@ const CLAIM_WAIT_MAX: Millis = Millis::from_secs(6);
 /// Before this others are not asked again for what is new, however many jobs they have too little for.
 const PROBE_AGAIN: Millis = Millis::from_secs(1);
 
-/// Calls that wait in one VO, at most; more are decided at once.
+/// Most waiting calls in one VO: bounds what each transfer makes the site decide again. Further calls are decided at
+/// once.
 const WAITING_MAX: usize = 1_024;
 
 impl QuotaHandler<'_> {
     pub(crate) fn take_quota(&mut self, now: Now, ticket: Ticket, call: QuotaCall) {
+        // With a clock that is known to be wrong holds would expire, and slices begin and end, at the wrong time.
         let reply = match (self.cx.clock.refuses_all(), call) {
             (Some(why), _) => Err(why),
             (None, QuotaCall::Hold(call)) => match self.take_hold(now, ticket, *call) {
@@ -46,7 +48,7 @@ impl QuotaHandler<'_> {
         self.cx.reply(ticket, Reply::Quota(Box::new(reply)));
     }
 
-    /// `None` where the call waits.
+    /// `None` if the call waits; it is answered later.
     fn take_hold(&mut self, now: Now, ticket: Ticket, call: HoldCall) -> Option<QuotaReply> {
         let mut asked = match self.query().asked(now, call) {
             Ok(found) => found,
@@ -69,10 +71,10 @@ impl QuotaHandler<'_> {
         None
     }
 
-    /// Asks the ledger, and other members where the job had better wait.
+    /// Asks the ledger, and requests rights from other members if the job should wait.
     fn hold(&mut self, now: Now, asked: &HoldContext) -> Answer {
         let vo = asked.vo;
-        // Since the call came others may have been given the machines that were free then.
+        // Checked again for each attempt: while the call waited, other jobs may have got the free machines.
         let request = &HoldRequest {
             is_idle: self.query().would_idle(now, &asked.account, asked.job),
             ..asked.request.clone()
@@ -119,24 +121,26 @@ impl QuotaHandler<'_> {
         }
         self.ask_for_rights(now, vo, wants);
         self.rights().keep_quota(vo);
+        // After the new hold is made: a job that is refused here keeps its hold elsewhere.
         if answer.verdict.runs() {
             self.release_elsewhere(vo, &asked.request.job);
         }
         answer
     }
 
-    /// A job's names may mean another VO than when it asked before: it holds in this one alone.
+    /// Releases the job's holds in other VOs: its identity may have mapped to another VO when it asked before.
     fn release_elsewhere(&mut self, vo: VoId, job: &JobKey) {
         let mut known = Vec::new();
-        for (of, held) in self.vos.iter_mut().filter(|(of, _)| **of != vo) {
-            known.extend(held.quota.ledger.release(job).then_some(*of));
+        for (other, held) in self.vos.iter_mut().filter(|(other, _)| **other != vo) {
+            known.extend(held.quota.ledger.release(job).then_some(*other));
         }
         known
             .into_iter()
-            .for_each(|of| self.rights().keep_quota(of));
+            .for_each(|other| self.rights().keep_quota(other));
     }
 
-    /// Answers calls whose rights have come, or that have waited for long enough.
+    /// Decides waiting calls again when rights may have arrived, and finally when they have waited long enough. In
+    /// the order of arrival, so that a later call does not take the rights that an earlier one waits for.
     pub(super) fn answer_waiting(&mut self, now: Now, vo: VoId) {
         let quota = &mut self.vos.listed(vo).quota;
         let has_news = std::mem::take(&mut quota.has_news);
@@ -202,7 +206,10 @@ impl QuotaHandler<'_> {
         Ok(QuotaAnswer::Released)
     }
 
-    /// An error where a VO's rights are frozen, and where all that there is stays.
+    /// Sends all rights to other members. All VOs or none: the operator removes the site after this.
+    ///
+    /// # Errors
+    /// The rights of a VO are frozen, or nothing can be sent because the splits name no other member.
     fn drain_rights(&mut self, now: Now) -> Result<CoreMillis, String> {
         let mut on = self.vos.values().map(|held| &held.quota);
         if let Some(quota) = on.find(|quota| quota.is_on && quota.ledger.is_frozen()) {

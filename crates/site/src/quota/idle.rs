@@ -1,10 +1,10 @@
-//! Whether a job beyond its quota would run on machines that nobody within his quota wants.
+//! Whether a job beyond its quota would run on machines that no job within its quota wants.
 //!
-//! It rests on what the scheduler said last: what runs, and who waits. Between two lists what was given away is
-//! counted here. Of those who wait only the account is known: one with anything left is taken to be within its
-//! quota, and so is who is held to none; others of the account that asks are not.
+//! The decision uses the scheduler's last report of running and waiting jobs, and counts what was given away since. For
+//! waiting jobs only the account is known. An account with rights left, or without a quota, counts as within its quota;
+//! the requesting job's own account does not.
 //!
-//! Invariant: where the owner has not opened his machines, or nothing was heard of them lately, none is idle.
+//! Invariant: no machine counts as idle if the owner has not allowed it, or the scheduler's report is too old.
 
 use fairmesh_model::{AccountPath, Now, VoId};
 use fairmesh_quota::decision::Machines;

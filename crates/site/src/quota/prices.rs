@@ -1,8 +1,8 @@
-//! What the owner asks of a VO's jobs at the moment, and who stands behind the others.
+//! The owner's current price for a VO's jobs, and which entries rank behind the others.
 //!
-//! Invariant: what is published of the price is what the next hold would have, within a look at the time; a VO
-//! without allocations has neither a price nor bands.
-//! Deliberately not here: the price of a job (`fairmesh-quota`), and the order of accounts (`fairmesh-fairshare`).
+//! Invariant: the published price is that of the next hold, within one tick. A VO without allocations has neither a
+//! price nor bands. Deliberately not here: the price of a job (`fairmesh-quota`), and the order of accounts
+//! (`fairmesh-fairshare`).
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::describe::describe;
 use crate::parts::Parts;
 use crate::quota::handler::QuotaHandler;
 
-/// Which entries of the site's tree are within their quotas, in the VOs for which the owner wants these in front.
+/// The entries of the site's tree that are within their quotas, for the VOs in which the owner ranks these first.
 #[derive(Debug, Clone, Default)]
 pub struct Bands(Vec<(AccountPath, Arc<Funded>)>);
 
 impl Bands {
-    /// Whether nobody stands behind anybody because of a quota.
+    /// Whether quotas do not influence the order at all.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// Whether these are the same: no work for all entries is needed to say so.
+    /// Whether both are the same. By pointers, because a comparison of all entries would cost more than it saves.
     pub fn is_same(&self, other: &Self) -> bool {
         let pairs = self.0.iter().zip(&other.0);
         let mut pairs =
@@ -32,7 +32,7 @@ impl Bands {
         self.0.len() == other.0.len() && pairs.all(|is_same| is_same)
     }
 
-    /// Whether an entry is within its quota, or held to none.
+    /// Whether an entry is within its quota, or has none.
     pub fn is_within(&self, entry: &AccountPath) -> bool {
         let mut vos = self.0.iter();
         vos.all(|(mount, funded)| {
@@ -55,7 +55,7 @@ impl Parts {
 }
 
 impl QuotaHandler<'_> {
-    /// Looks at the hour and at the load; a new price is published.
+    /// Updates the price for the hour or the load, and publishes a new one.
     pub(super) fn post_price(&mut self, now: Now, vo: VoId) {
         let owner = self.cx.config.quotas.get(&vo);
         let pricing = owner.map_or(Pricing::Fixed, |owner| owner.pricing.clone());
@@ -70,7 +70,7 @@ impl QuotaHandler<'_> {
         }
     }
 
-    /// Looks who has anything left.
+    /// Updates which accounts are within their quota.
     pub(super) fn follow_funded(&mut self, now: Now, vo: VoId) {
         let owner = self.cx.config.quotas.get(&vo);
         let wants = owner.is_some_and(|owner| owner.bands && !owner.is_off);
@@ -79,7 +79,7 @@ impl QuotaHandler<'_> {
             quota.funded = None;
             return;
         }
-        // While nothing may be spent it is not known who has nothing left.
+        // While frozen every account has nothing left, which would turn the order upside down; the last state stays.
         if quota.ledger.is_frozen() {
             return;
         }

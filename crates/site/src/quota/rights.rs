@@ -1,4 +1,4 @@
-//! The rights of this site in each VO as documents, heads and the store have them.
+//! Keeping the ledger of each VO in step with documents, heads and the store.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -16,10 +16,11 @@ use crate::quota::transfers::{Moved, Transfers};
 use crate::store::Write;
 use crate::vo::Vo;
 
-/// A job that is listed as running keeps its hold for so long at least, and is looked at again at half of it.
+/// A job that is listed as running keeps its hold for at least this long; the hold is renewed at half of it, so that
+/// not every list writes every mark.
 const RENEWED_FOR: Millis = Millis::from_secs(86_400);
 
-/// Keeps and publishes what the ledgers change.
+/// Persists and publishes the changes of the ledgers.
 pub(crate) struct RightsHandler<'a> {
     pub(crate) cx: &'a mut Cx,
     pub(crate) own: &'a mut Own,
@@ -31,7 +32,8 @@ impl<'a> RightsHandler<'a> {
         Self { cx, own, vos }
     }
 
-    /// Own rows and jobs as the store has them, in the VOs whose documents are there.
+    /// Restores the ledgers from the store's rows and marks, in the VOs with documents. They start frozen: whether
+    /// the store is the newest one is known only when every other member has been heard.
     pub(crate) fn restore_quotas(
         &mut self,
         rights: Vec<(VoId, SliceId, Row)>,
@@ -61,9 +63,8 @@ impl<'a> RightsHandler<'a> {
         }
     }
 
-    /// Documents of a VO have changed: members, allocations. With a charter members may have come back, with what
-    /// was kept of them, and with an allocation counts what was said of it before it came; what else the others say was
-    /// received when they said it.
+    /// Follows changed documents of a VO. Heads are read again after a charter, because members may have come back
+    /// with heads that were kept, and after a new allocation, because rows of an unknown allocation were not kept.
     pub(crate) fn follow_grants(&mut self, vo: VoId, is_charter: bool) {
         let Some(held) = self.vos.get_mut(&vo) else {
             return;
@@ -75,7 +76,7 @@ impl<'a> RightsHandler<'a> {
         held.quota.is_on = !grants.is_empty();
         held.quota.ledger.set_grants(grants);
         held.quota.heard();
-        // Others may be members of what has credit now.
+        // The members of allocations with credit may have changed.
         held.quota.funded = None;
         if is_charter || is_new {
             self.vos.read_rights(vo);
@@ -83,8 +84,8 @@ impl<'a> RightsHandler<'a> {
         self.keep_quota(vo);
     }
 
-    /// A member's head came into force: what it changed of its rights, or all of them where it is the first of
-    /// its incarnation.
+    /// Receives the rights in a member's head that came into force: the changed rows, or all rows if it is the first
+    /// head of its incarnation.
     pub(crate) fn take_rights(
         &mut self,
         vo: VoId,
@@ -100,6 +101,7 @@ impl<'a> RightsHandler<'a> {
             return;
         }
         let replica = &held.replica;
+        // A new incarnation ends what earlier heads had sent, so its rows count only as a complete set.
         let rows: Vec<(SliceId, Row)> = if is_first {
             let all = replica.parts_of(site, incarnation, RIGHTS);
             all.filter_map(|(_, bytes)| rows::read_part(bytes))
@@ -114,7 +116,7 @@ impl<'a> RightsHandler<'a> {
         self.keep_quota(vo);
     }
 
-    /// A peer gave back what this site had published of its rights.
+    /// Joins rows of this site that a peer gave back. All forms are joined, so that no counter falls.
     pub(crate) fn absorb_own_rights(&mut self, vo: VoId, parts: &[PartKey]) {
         let held = self.vos.listed(vo);
         let own = parts.iter().filter(|key| key.kind() == RIGHTS);
@@ -129,9 +131,8 @@ impl<'a> RightsHandler<'a> {
         self.keep_quota(vo);
     }
 
-    /// A peer holds what this site does of a VO. Where a head of this start is among it, the peer takes nothing
-    /// any more of what heads before that had sent, and there is nothing of this site's own that it holds and
-    /// this site does not.
+    /// Counts a peer as heard if it holds exactly what this site holds of a VO, including a head of this start. Then
+    /// the peer takes nothing more that earlier heads had sent, and holds nothing of this site that is missing here.
     pub(crate) fn hear(&mut self, now: Now, from: SiteId, vo: VoId) {
         let incarnation = self.own.incarnation();
         let held = self.vos.listed(vo);
@@ -147,13 +148,13 @@ impl<'a> RightsHandler<'a> {
         self.keep_quota(vo);
     }
 
-    /// Makes durable, and publishes, what the ledger of a VO has changed.
+    /// Persists and publishes the changes of a VO's ledger.
     pub(crate) fn keep_quota(&mut self, vo: VoId) {
         let writes = self.vos.quota_writes(self.own, vo);
         self.cx.persist(writes);
     }
 
-    /// Lets go of slices that ended before what the VO's history has passed over, and of jobs of then.
+    /// Drops slices and jobs that ended before the VO's history, also from the head.
     pub(crate) fn forget_quota(&mut self, vo: VoId, before: WallTime) {
         let quota = &mut self.vos.listed(vo).quota;
         let ledger = &mut quota.ledger;
@@ -168,7 +169,7 @@ impl<'a> RightsHandler<'a> {
         self.cx.persist(writes);
     }
 
-    /// A job is listed as running: its hold does not expire.
+    /// Renews the hold of a job that is listed as running.
     pub(crate) fn renew_hold(&mut self, now: Now, job: &JobKey) {
         let Some((vo, quota)) = self.vos.quota_of_hold(job) else {
             return;
@@ -183,7 +184,8 @@ impl<'a> RightsHandler<'a> {
 }
 
 impl Vos {
-    /// The VO whose rights a job holds, or was charged to, and its quotas.
+    /// The VO whose rights a job holds or was charged to, and its quotas. An open hold comes first: a job whose
+    /// identity changed may have marks in several VOs.
     pub(crate) fn quota_of_hold(&mut self, job: &JobKey) -> Option<(VoId, &mut Quota)> {
         let marks = self.iter();
         let marks = marks.filter_map(|(vo, held)| Some((*vo, held.quota.ledger.mark(job)?.state)));
@@ -203,11 +205,15 @@ impl Vos {
         })
     }
 
-    /// Whether a job's quota can be given back what it was charged: not while its counters are not to be trusted.
+    /// Checks that a job's charge can be given back now; it cannot while the rights are frozen.
+    ///
+    /// # Errors
+    /// The message for the user.
     pub(crate) fn quota_gives_back(&self, job: &JobKey) -> Result<(), String> {
         let mut ledgers = self.values().map(|held| &held.quota.ledger);
         let is_charged = |mark: &Mark| mark.state == State::Committed;
-        let charged = ledgers.find(|of| of.is_frozen() && of.mark(job).is_some_and(is_charged));
+        let charged =
+            ledgers.find(|ledger| ledger.is_frozen() && ledger.mark(job).is_some_and(is_charged));
         charged.map_or(Ok(()), |ledger| {
             let unheard = ledger.unheard().count();
             Err(format!(
@@ -224,7 +230,7 @@ impl Vos {
         held.is_some_and(|held| held.quota.is_on())
     }
 
-    /// Whose credit a waiting job would spend.
+    /// The VO and the account whose credit a waiting job would spend; `None` if no quota applies.
     pub(crate) fn credit_of(
         &self,
         now: Now,
@@ -237,12 +243,12 @@ impl Vos {
         Some((vo, deepest.unwrap_or_else(|| account.path.clone())))
     }
 
-    /// Whether a job of a VO is charged to quotas. One that holds is, though its names mean another account by now.
+    /// Whether a job of a VO is charged to quotas. A job with a hold is, even if its identity maps elsewhere by now.
     pub(crate) fn is_of_quotas(&self, vo: Option<VoId>, job: &JobKey) -> bool {
         self.has_quota(vo) || self.has_hold(job)
     }
 
-    /// The rows of what the ledger of a VO has changed, which the next head says, too.
+    /// The rows that the ledger of a VO has changed; they are also set for the next head.
     pub(crate) fn quota_writes(&mut self, own: &mut Own, vo: VoId) -> Vec<Write> {
         let Some(held) = self.get_mut(&vo) else {
             return Vec::new();
@@ -277,7 +283,7 @@ impl Vos {
         writes
     }
 
-    /// Own rows, and holds that are open: what no peer has, or has the news of.
+    /// Own rows and open holds: peers do not have them, or not the newest form. Closed marks can be lost without harm.
     pub(crate) fn quota_rows_held_alone(&self) -> Vec<Write> {
         let vos = self.iter().chain(&self.left);
         let rows = vos.flat_map(|(vo, held)| {
@@ -303,7 +309,7 @@ impl Vos {
         }
     }
 
-    /// Receives all rights that the heads held say.
+    /// Receives the rights in all heads of the replica, from the lowest incarnation, as they would have arrived.
     fn read_rights(&mut self, vo: VoId) {
         let held = self.listed(vo);
         let mut heads: Vec<_> = held
@@ -325,7 +331,7 @@ impl Vos {
             .for_each(|site| held.quota.ledger.distrust(site));
     }
 
-    /// A site has signed two heads that contradict each other.
+    /// Distrusts the rights of a site that has signed two contradicting heads.
     pub(crate) fn distrust_rights(&mut self, vo: VoId, site: SiteId) {
         if let Some(held) = self.get_mut(&vo) {
             held.quota.ledger.distrust(site);
@@ -335,7 +341,7 @@ impl Vos {
 }
 
 impl Quotas {
-    /// Charges a job at the price of its hold.
+    /// Charges a job at the price of its hold; `None` if no quota covers it.
     pub(crate) fn commit(
         &mut self,
         vos: &mut Vos,
@@ -354,17 +360,17 @@ impl Quotas {
     }
 }
 
-/// What a job costs at the price of its hold; at the usual one where nobody had asked.
+/// What a job costs at the price of its hold; at the usual price without a hold.
 pub(crate) fn cost(mark: Option<&Mark>, charge: CoreMillis) -> CoreMillis {
     let mark = mark.filter(|_| !mutated!(HoldPriceForgotten));
     mark.map_or(charge, |mark| mark.cost(charge))
 }
 
-/// The allocations in force: the first version of each, and what a later one says of it.
+/// The allocations in force: of each the first version, with the changes that later versions may make.
 fn grants_of(vo: &Vo) -> Grants {
     let mut grants = Grants::after(vo.quota.ledger.grants());
     for document in vo.policies.allocations() {
-        // One that is refused here changes what its first version grants, and is not in force.
+        // A version that is refused changes granted rights, and is not in force at any site.
         let _ = grants.adopt(document);
     }
     grants

@@ -23,7 +23,7 @@ pub(super) struct Round {
 /// Whether a member was asked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Question {
-    /// Not yet.
+    /// Not asked yet.
     Never,
     /// With this number; it has not answered.
     As(u64),

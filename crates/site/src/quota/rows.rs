@@ -1,9 +1,9 @@
 //! A site's rights as parts of its head and as rows of its store.
 //!
-//! A part is named by the first half of its allocation's hash and the slice's place, as names are short; which
-//! slice it is stands whole in front of the row.
+//! Part names are short, so a part is named by the first half of its allocation's hash and the slice's index. The
+//! whole id of the slice is in the part, before the row.
 //!
-//! Invariant: a part that passes [`check`] is read by [`read_part`] as one row of the slice that names it.
+//! Invariant: [`read_part`] reads a part that passes [`check`] as one row of the slice in its name.
 
 use fairmesh_gossip::{PART_BYTES_MAX, PartKey};
 use fairmesh_model::{ContentHash, JobKey, VoId, cbor};
@@ -12,10 +12,10 @@ use fairmesh_quota::{Mark, Row, SliceId};
 use crate::kinds::RIGHTS;
 use crate::store::{Table, Write};
 
-/// Bytes of an allocation's hash in the name of a part: nobody finds two allocations that share them.
+/// Bytes of an allocation's hash in the name of a part: finding two allocations that share them takes 2^64 hashes.
 const PREFIX_BYTES: usize = 16;
 
-/// Largest row of a hold: its parts are a few slices.
+/// Largest row of a hold in bytes: its parts are a few slices.
 const MARK_BYTES_MAX: usize = 1 << 16;
 
 /// Name of the part for a slice.
@@ -36,15 +36,16 @@ pub(crate) fn read_part(bytes: &[u8]) -> Option<(SliceId, Row)> {
     Some((SliceId::from_bytes(id)?, Row::from_bytes(row).ok()?))
 }
 
-/// How much of a head's budget of rows a part takes.
+/// Checks a part and returns how many rows of a head's budget it takes: one for each counter.
 ///
 /// # Errors
-/// That it is none.
+/// Why it is not a part of that name.
 pub(crate) fn check(key: &[u8], bytes: &[u8]) -> Result<u32, String> {
     let (id, row) = bytes
         .split_at_checked(SliceId::BYTES)
         .ok_or("rights of no slice")?;
     let id = SliceId::from_bytes(id).ok_or("rights of no slice")?;
+    // Otherwise a site could publish two rows of one slice, and readers would disagree about which counts.
     if name_of(id) != key {
         return Err("rights under another slice's name".to_owned());
     }
@@ -59,7 +60,7 @@ fn name_of(id: SliceId) -> Vec<u8> {
     [&allocation[..PREFIX_BYTES], index].concat()
 }
 
-/// The site's own row for a slice, which goes where there is none.
+/// The store's row of the site's rights to a slice; `None` deletes it.
 pub(crate) fn rights_row(vo: VoId, id: SliceId, row: Option<&Row>) -> Write {
     let key = [vo.as_bytes().as_slice(), &id.to_bytes()].concat();
     match row {
@@ -75,8 +76,8 @@ pub(crate) fn parse_rights(key: &[u8], value: &[u8]) -> Option<(VoId, SliceId, R
     Some((VoId::from_bytes(*vo), id, row))
 }
 
-/// What is held for a job, or has become of it; goes where nothing is known of it any more. Its key has a hash
-/// of the job's, which may be longer than stores like.
+/// The store's row of a job's mark; `None` deletes it. The key contains a hash of the job's key, which may be too
+/// long for a key of the store.
 pub(crate) fn hold_row(vo: VoId, job: &JobKey, mark: Option<&Mark>) -> Write {
     let key = [vo.as_bytes().as_slice(), &job_hash(job)].concat();
     match mark {
@@ -96,7 +97,7 @@ fn job_hash(job: &JobKey) -> Vec<u8> {
     ContentHash::of(&cbor::to_vec(job)).as_bytes().to_vec()
 }
 
-/// The fullest row, and the slice in front of it, fit a part.
+// The largest row and the slice's id fit into a part.
 const _: () = assert!((60 << 10) + SliceId::BYTES <= PART_BYTES_MAX);
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
 //! Rights that went and came, one by one: what rows, which only grow, do not say.
 //!
-//! Invariant: a transfer is written with the row that counts it, and stays until the VO's history has passed over it, or
-//! [`TRANSFERS_MAX`] came later. The time is that of the ledger's last look at it, a second earlier at most.
-//! Deliberately not here: what jobs hold and cost (their marks), and who granted what (the documents). A store that is
-//! lost takes its transfers along: what they add up to is in the heads that others hold.
+//! Invariant: a transfer is written with the row that counts it, and stays until the VO's history has passed over it,
+//! or [`TRANSFERS_MAX`] came later. The time is that of the ledger's last look at it, a second earlier at most.
+//! Deliberately not here: what jobs hold and cost (their marks), and who granted what (the documents). A store that
+//! is lost takes its transfers along: what they add up to is in the heads that others hold.
 
 use std::collections::VecDeque;
 
@@ -16,7 +16,7 @@ use crate::store::{Table, Write};
 /// Transfers that are kept of one VO: some megabytes, and at one a minute a week.
 pub(crate) const TRANSFERS_MAX: usize = 10_000;
 
-/// Largest row.
+/// Largest row in bytes.
 const BYTES_MAX: usize = 1 << 10;
 
 /// Rights that went to another site, or came from it.
@@ -24,7 +24,7 @@ const BYTES_MAX: usize = 1 << 10;
 pub struct Moved {
     /// When this site counted it.
     pub at: WallTime,
-    /// What.
+    /// The slice, the other side and the amount.
     pub transfer: Transfer,
 }
 

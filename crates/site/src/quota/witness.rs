@@ -1,14 +1,15 @@
-//! Asking other members whether they hold what this site was sent, before it is taken: docs/witnesses.md.
+//! Witnesses: before this site takes rights, it asks other members whether they hold the sender's row too
+//! (docs/witnesses.md).
 //!
-//! Every member that is connected is asked, over the same connection as the anti-entropy. One that does not witness
-//! it yet is asked again, and compared with meanwhile: it lacks a head, or this site does. Who has not witnessed it
-//! when [`WAIT_MAX`] has passed since all were asked counts as cut off, so a member that is silent or says no delays
-//! transfers and stops none. Nor does one that sends a little of everything, again and again: it is asked about a few of
-//! these at a time, the rest waits, and of each sender's the first goes before what others have sent besides.
+//! Every connected member is asked, over the connection of the anti-entropy. A member that does not witness the row
+//! yet is asked again and probed, because it or this site lacks a head. A member that has not witnessed [`WAIT_MAX`]
+//! after all were asked counts as cut off. So a silent or refusing member delays transfers and stops none. Neither
+//! does a sender of many small amounts: only a few of its slices are asked about at a time, and each sender's first
+//! slice comes before the further slices of others.
 //!
-//! Invariant: of members that can hear each other no two take rights that contradict each other. Where nobody but
-//! the sender can be heard they are taken at once. At most [`QUESTIONS_MAX`] questions are under way.
-//! Deliberately not here: what a member witnesses (`fairmesh_quota::Ledger::witnesses`).
+//! Invariant: two members that can reach each other never take rights that contradict each other. If only the sender
+//! can be reached, rights are taken at once. At most [`QUESTIONS_MAX`] questions are pending. Deliberately not here:
+//! what a member witnesses (`fairmesh_quota::Ledger::witnesses`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,26 +24,26 @@ use crate::requests::{WITNESS, framed, numbered, unframed};
 use crate::tickets::Channel;
 use crate::vos::Vos;
 
-/// Longest frame: a few hashes and numbers.
+/// Longest frame in bytes: a few hashes and numbers.
 const BYTES_MAX: usize = 512;
 
-/// Before this a member that has answered is not asked again: a head's way to it, and back what it brings.
+/// Time before a member that has refused is asked again: a head must reach it, or its head must reach this site.
 const ASK_AGAIN: Millis = Millis(200);
 
-/// After this a member counts as cut off. Bounds by how much one that is silent delays a transfer; many times what
-/// a comparison of heads takes.
+/// Time after which a member counts as cut off. Bounds how long a silent member delays a transfer; many times the
+/// duration of an exchange of heads.
 const WAIT_MAX: Millis = Millis::from_secs(5);
 
-/// Slices of one sender that are asked about at a time: bounds what a member costs that sends to all of all slices. One
-/// that drains sends as many as there are, which takes a round trip for each so many.
+/// Slices of one sender that are asked about at a time: bounds the questions caused by a member that sends rights of
+/// all slices. A draining site does that; its transfers then take a round trip for each eight slices.
 const ROUNDS_MAX: usize = 8;
 
-/// Questions under way in one VO: half of the requests that a node has under way in all. Beyond these they would fail at
-/// once, and nobody would have been asked.
+/// Pending questions in one VO: half of a node's limit on pending requests. Questions above that limit would fail at
+/// once, as if the members had been asked.
 const QUESTIONS_MAX: usize = 32;
 
 impl QuotaHandler<'_> {
-    /// Asks about what was sent to this site, and takes what was witnessed.
+    /// Starts rounds for new offers, and takes the offers whose rounds are over.
     pub(super) fn advance_witnesses(&mut self, now: Now, vo: VoId) {
         let held = self.vos.listed(vo);
         let has_offers = std::mem::take(&mut held.quota.has_offers);
@@ -57,7 +58,7 @@ impl QuotaHandler<'_> {
             .filter(|site| held.replica.is_member(*site));
         let members: BTreeSet<SiteId> = members.collect();
         let mut over = held.quota.end_rounds(now.mono, &members);
-        // Where some are over there is room for others.
+        // Rounds that are over leave room for offers that were waiting.
         if has_offers || !over.is_empty() {
             over.iter().for_each(|of| held.quota.ledger.confirm(of));
             over.extend(held.quota.begin_rounds(now.mono, &members));
@@ -91,6 +92,7 @@ impl QuotaHandler<'_> {
                 let bytes = framed(WITNESS, &(vo, &round.offer));
                 self.cx.ask(*to, id, bytes);
             }
+            // The timeout starts when all were asked: waiting for room must not count as a member's silence.
             if round.until.is_none() && !round.open.values().any(|asked| *asked == Question::Never)
             {
                 round.until = Some(now.mono.after(WAIT_MAX));
@@ -98,8 +100,8 @@ impl QuotaHandler<'_> {
         }
     }
 
-    /// A member asks whether this site witnesses what that one was sent. Who takes no part in the VO takes nothing
-    /// that would contradict it.
+    /// Answers a member that asks whether this site witnesses what was sent to it. A site without the VO agrees,
+    /// because it takes no rights that could contradict the offer.
     pub(crate) fn answer_witness(&mut self, from: SiteId, channel: Channel, bytes: &[u8]) {
         let asked = unframed::<(VoId, Offer)>(WITNESS, bytes, BYTES_MAX);
         let witnesses = asked.is_some_and(|(vo, offer)| {
@@ -110,7 +112,8 @@ impl QuotaHandler<'_> {
         self.cx.answer(channel, bytes);
     }
 
-    /// A member has answered, or has not. One of an earlier release, which answers something else, is not waited for.
+    /// Takes a member's answer; `None` if there was none. A member of an earlier release sends something else, and is
+    /// not waited for.
     pub(crate) fn take_witnessed(&mut self, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         let is_asked = |round: &&mut Round| round.open.get(&from) == Some(&Question::As(id));
         for held in self.vos.values_mut() {
@@ -121,12 +124,13 @@ impl QuotaHandler<'_> {
             match bytes.map(|bytes| unframed(WITNESS, bytes, BYTES_MAX)) {
                 Some(Some(false)) if !mutated!(RefusalWitnesses) => {
                     round.open.insert(from, Question::Before);
+                    // One of the two lacks a head of the sender; the probe finds out which.
                     self.peers.gossip.probe(from);
                 }
                 Some(_) => _ = round.open.remove(&from),
                 None => _ = round.open.insert(from, Question::Before),
             }
-            // There is room for another question.
+            // The answer leaves room for another question.
             let waiting = rounds.values_mut().filter(|round| round.until.is_none());
             waiting.for_each(|round| round.ask_at = MonoTime(0));
             return;
@@ -135,7 +139,7 @@ impl QuotaHandler<'_> {
 }
 
 impl Vos {
-    /// A connection has ended: its member is not waited for.
+    /// Stops waiting for a member whose connection has ended.
     pub(crate) fn cancel_requests(&mut self, peer: SiteId) {
         let all = self.values_mut();
         let rounds = all.flat_map(|held| held.quota.rounds.values_mut());
@@ -144,7 +148,7 @@ impl Vos {
 }
 
 impl Quota {
-    /// The offers that everybody has witnessed who is waited for: they are asked about no more.
+    /// Ends the rounds in which no member is waited for any more. Returns their offers.
     fn end_rounds(&mut self, now: MonoTime, members: &BTreeSet<SiteId>) -> Vec<Offer> {
         let mut over = Vec::new();
         let ledger = &self.ledger;
@@ -158,7 +162,8 @@ impl Quota {
         over
     }
 
-    /// Begins to ask about what was sent to this site, as far as there is room. What nobody can be asked about is taken.
+    /// Starts rounds for unconfirmed offers, as far as there is room. Offers about which no member can be asked are
+    /// confirmed at once and returned.
     fn begin_rounds(&mut self, now: MonoTime, members: &BTreeSet<SiteId>) -> Vec<Offer> {
         let mut alone = Vec::new();
         let mut of_senders: BTreeMap<SiteId, usize> = BTreeMap::new();
@@ -171,6 +176,7 @@ impl Quota {
             if *of_sender >= ROUNDS_MAX || self.rounds.contains_key(&place) {
                 continue;
             }
+            // The sender cannot be its own witness, and a site with a proof against it may say anything.
             let can_say = |site: &SiteId| *site != offer.from && !self.ledger.is_distrusted(*site);
             let others = members.iter().filter(|site| can_say(site));
             let others = others.filter(|_| !mutated!(WitnessesUnasked));

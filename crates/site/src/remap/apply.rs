@@ -1,7 +1,7 @@
 //! Jobs move to other accounts: one durable change of credit, charge, marks and audit.
 //!
-//! Invariant: a change is made of one state of the marks and rules, and is taken in that state only; so no job of it has
-//! been taken back or moved meanwhile. No cell is credited more than is left of it.
+//! Invariant: a change is made of one state of the marks and rules, and is taken in that state only; so no job of it
+//! has been taken back or moved meanwhile. No cell is credited more than is left of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -84,8 +84,9 @@ impl JobHandler<'_> {
         counts.then(|| self.usage().place(account.vo, span))
     }
 
-    /// Puts what is credited into the cells that it was charged in, as far as it is there. What is not lies in other cells
-    /// of the account: rules that come to the same may divide it otherwise, or a wrong clock had counted it elsewhere.
+    /// Puts what is credited into the cells that it was charged in, as far as it is there. What is not lies in other
+    /// cells of the account: rules that come to the same may divide it otherwise, or a wrong clock had counted it
+    /// elsewhere.
     fn place_credit(&mut self, now: Now, change: &Remap, amounts: &mut Amounts) -> u64 {
         let spans = change.credit.keys().chain(change.charge.keys());
         // Days that are to be counted as a whole first: what is in their windows goes there, too.

@@ -8,8 +8,8 @@ use crate::identity::{Account, IdentityMap};
 use crate::reach::Reach;
 use crate::store::JobMark;
 
-/// Jobs after which a change is to be taken. Bounds its frame in the journal to some 2 MB, and the time that it takes to some ten
-/// milliseconds.
+/// Jobs after which a change is to be taken. Bounds its frame in the journal to some 2 MB, and the time that it takes
+/// to some ten milliseconds.
 pub const MOVES_MAX: usize = 10_000;
 
 /// What becomes of a job.
@@ -21,7 +21,7 @@ pub enum Fate {
     Past,
     /// It is charged to another account and cannot move, for this reason.
     Left(String),
-    /// It moves.
+    /// The job's usage moves to another account.
     Moves(Box<Move>),
 }
 
@@ -45,7 +45,7 @@ pub struct Move {
 /// Sums of jobs that move between two accounts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Moved {
-    /// How many.
+    /// Number of jobs whose usage moved.
     pub jobs: u64,
     /// What is credited, core-milliseconds.
     pub credit: u64,
@@ -56,9 +56,9 @@ pub struct Moved {
 /// Jobs that move, as one change.
 #[derive(Debug, Clone, Default)]
 pub struct Remap {
-    /// Who moves them.
+    /// The user of the site who does it, by name.
     pub by: String,
-    /// Why.
+    /// The user's reason, for the audit.
     pub why: String,
     /// Of which state of the site this was made.
     pub(super) state: u64,
@@ -73,7 +73,7 @@ pub struct Remap {
 }
 
 impl Remap {
-    /// Adds a job.
+    /// Adds a job to the plan.
     pub fn add(&mut self, job: Move) {
         let Move {
             key,
@@ -119,14 +119,14 @@ impl Remap {
         &self.moved
     }
 
-    /// How many jobs.
+    /// Number of jobs whose usage moves.
     pub fn jobs(&self) -> usize {
         self.marks.len()
     }
 }
 
 impl Moved {
-    /// Adds sums.
+    /// Adds the sums of another part of the plan.
     pub fn join(&mut self, other: Self) {
         self.jobs = self.jobs.saturating_add(other.jobs);
         self.credit = self.credit.saturating_add(other.credit);

@@ -1,7 +1,8 @@
-//! Usage that the record log does not cover: what the site's counters have of an account on a day, and no job of the log.
+//! Usage that the record log does not cover: what the site's counters have of an account on a day, and no job of the
+//! log.
 //!
-//! The log may have been off, pruned or lost, and running jobs that are only listed are not in it. Such usage cannot move,
-//! as nobody knows whose it was.
+//! The log may have been off, pruned or lost, and running jobs that are only listed are not in it. Such usage cannot
+//! move, as nobody knows whose it was.
 //!
 //! Invariant: a core-millisecond for each job of a day is no difference: rules that come to the same may divide a job
 //! otherwise between days.
@@ -16,13 +17,13 @@ use crate::identity::Account;
 /// Usage of an account that no job of the log explains.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Uncovered {
-    /// The account.
+    /// The account with usage that no record covers.
     pub account: Account,
     /// The beginning of the first day that has any.
     pub first_day: WallTime,
     /// The beginning of the last one.
     pub last_day: WallTime,
-    /// How much, core-milliseconds.
+    /// Core-milliseconds that no record covers.
     pub charge: u64,
 }
 

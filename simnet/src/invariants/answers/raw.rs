@@ -27,7 +27,7 @@ enum When {
 /// Days after its beginning at which a day may be counted as a whole: it has ended two days before.
 const WHOLE_AFTER_DAYS: u64 = 3;
 
-/// Least, counted, most.
+/// The least that must count, what counts, and the most that may.
 type Bounds = [Counters; 3];
 
 pub(super) fn check(look: &Look<'_>) -> Result<u64, Violation> {

@@ -1,8 +1,8 @@
 //! The lines of a VO's share tree: who has one, what it weighs, what it was, and since when it counts.
 //!
-//! Invariant: jobs are those of groups `g0`, `g1` and users `u0`, `u1`, whatever lines there are. So where a user has no
-//! line, or one of another name, its usage counts by the rules of others and of former paths.
-//! Deliberately not here: how levels are compared (`options`).
+//! Invariant: jobs are those of groups `g0`, `g1` and users `u0`, `u1`, whatever lines there are. So where a user has
+//! no line, or one of another name, its usage counts by the rules of others and of former paths. Deliberately not
+//! here: how levels are compared (`options`).
 
 use std::collections::BTreeMap;
 
@@ -31,7 +31,6 @@ pub enum WeightsOption {
 }
 
 impl VoOptions {
-    /// Its share tree.
     pub(crate) fn shares(&self) -> Vec<(String, Weight)> {
         let mut shares = Vec::new();
         let listed = self.users - usize::from(self.unlisted);

@@ -56,7 +56,6 @@ impl ChargingOption {
 }
 
 impl ModeOption {
-    /// The mode.
     pub(crate) fn mode(self) -> UsageMode {
         match self {
             Self::Historical => UsageMode::Historical,
