@@ -4,14 +4,11 @@
 //! not. Deliberately not here: the charges (`simnet::charging`).
 
 use simnet::sayln;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use comfy_table::Table;
-use flate2::read::GzDecoder;
 
 use crate::charging::{
     Comparison, MEMORY_CLASSES_GIB, Sums, by_memory, by_rule, by_user, machines,
@@ -36,11 +33,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let list =
         std::fs::read_to_string(&args.machines).with_context(|| unreadable(&args.machines))?;
     let prices = machines(&list)?;
-    let file = File::open(&args.log).with_context(|| unreadable(&args.log))?;
-    let log: Box<dyn BufRead> = match args.log.extension().is_some_and(|suffix| suffix == "gz") {
-        true => Box::new(BufReader::new(GzDecoder::new(file))),
-        false => Box::new(BufReader::new(file)),
-    };
+    let log = super::open_log(&args.log).with_context(|| unreadable(&args.log))?;
     let comparison = Comparison::read(log, &prices).with_context(|| unreadable(&args.log))?;
     sayln!("{}", table(&comparison));
     let Comparison {

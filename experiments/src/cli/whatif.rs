@@ -4,8 +4,6 @@
 //! is refused with its line. Deliberately not here: the replay (`simnet::whatif`).
 
 use simnet::sayln;
-use std::fs::File;
-use std::io::{BufRead, BufReader};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +13,6 @@ use comfy_table::{CellAlignment, Table};
 use fairmesh_cluster::Trace;
 use fairmesh_model::{SharePolicy, Signed};
 use fairmesh_policy::SitePolicy;
-use flate2::read::GzDecoder;
 
 use crate::whatif::{
     Capacity, Comparison, Knowledge, Replayed, compare, equal_shares, figure, of_policy,
@@ -129,11 +126,7 @@ fn policy(file: &Path) -> anyhow::Result<SitePolicy> {
 
 fn read_trace(file: &Path, nodes: NonZeroUsize) -> anyhow::Result<Trace> {
     let name = file.display().to_string();
-    let input = File::open(file).with_context(|| name.clone())?;
-    let input: Box<dyn BufRead> = match file.extension().is_some_and(|ending| ending == "gz") {
-        true => Box::new(BufReader::new(GzDecoder::new(input))),
-        false => Box::new(BufReader::new(input)),
-    };
+    let input = super::open_log(file).with_context(|| name.clone())?;
     Trace::read(input, nodes).context(name)
 }
 

@@ -52,22 +52,9 @@ fn spelled(range: Option<Spread>, decimals: usize) -> String {
 /// One table for each experiment: means over the seeds, and how far the seeds are from them. Beside
 /// errors (`pt` are percentage points) the mean of the all-knowing scheduler.
 pub fn summary(rows: &[Row]) -> String {
-    let mut text = String::new();
-    let mut rest = rows;
-    while let Some(first) = rest.first() {
-        let count = rest
-            .iter()
-            .take_while(|row| row.experiment == first.experiment)
-            .count();
-        let (rows_here, behind) = rest.split_at(count);
-        rest = behind;
-        text.push_str(&format!(
-            "{}\n{}\n\n",
-            first.experiment,
-            table(rows_here, rows)
-        ));
-    }
-    text
+    let tables = rows.chunk_by(|a, b| a.experiment == b.experiment);
+    let text = |of: &[Row]| format!("{}\n{}\n\n", of[0].experiment, table(of, rows));
+    tables.map(text).collect()
 }
 
 fn table(rows: &[Row], all: &[Row]) -> Table {

@@ -197,35 +197,32 @@ impl Doubts {
         }
     }
 
+    /// What is known of the sites that lie, or of the honest ones.
+    fn of<'a, T>(&'a self, values: &'a [T], lies: bool) -> impl Iterator<Item = &'a T> {
+        let pairs = values.iter().zip(&self.lies);
+        pairs
+            .filter(move |(_, of)| **of == lies)
+            .map(|(value, _)| value)
+    }
+
     /// When each site that lies was first contradicted, in minutes.
     pub fn found(&self) -> Vec<Option<f64>> {
-        let of = self
-            .contradicted
-            .iter()
-            .zip(&self.lies)
-            .filter(|(_, lies)| **lies);
-        of.map(|(at, _)| at.map(|at| at.0 as f64 / 60_000.0))
+        let minutes = |at: Millis| at.0 as f64 / 60_000.0;
+        self.of(&self.contradicted, true)
+            .map(|at| at.map(minutes))
             .collect()
     }
 
     /// Honest sites that were contradicted.
     pub fn wronged(&self) -> usize {
-        let of = self
-            .contradicted
-            .iter()
-            .zip(&self.lies)
-            .filter(|(_, lies)| !**lies);
-        of.filter(|(at, _)| at.is_some()).count()
+        self.of(&self.contradicted, false).flatten().count()
     }
 
     /// Late attempts at sites that lie, and at honest ones.
     pub fn late_by_honesty(&self) -> (u64, u64) {
-        let of = |wanted: bool| {
-            let late = self.late.iter().zip(&self.lies);
-            late.filter(|(_, lies)| **lies == wanted)
-                .map(|(late, _)| late)
-                .sum()
-        };
-        (of(true), of(false))
+        (
+            self.of(&self.late, true).sum(),
+            self.of(&self.late, false).sum(),
+        )
     }
 }
