@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Ledger;
 
-/// For so long a job that was refused still has rights fetched for it: callers that cannot wait ask again.
+/// How long rights are fetched for a refused job: callers that cannot wait ask again.
 const REFUSED_FOR: Millis = Millis::from_secs(120);
 
 /// Claims that are kept of one site: with more, jobs that are refused have none. Bounds memory and the sums over them.
