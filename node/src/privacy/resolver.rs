@@ -1,8 +1,8 @@
-//! Who asks on a connection, and what the owner says he sees.
+//! Which user is at the other end of a connection, and what the owner shows to that user.
 //!
-//! Invariant: the system is asked for a name only where it matters, off the task that asks, and not again within
-//! [`NAMES_FRESH_FOR`]; what of a tree is a user's own is worked out once for him and that tree, however often and on
-//! however many connections he asks; a reload counts at the next question.
+//! Invariant: the system is asked for a user's name only where the name decides something, off the asking task, and not
+//! again within [`NAMES_FRESH_FOR`]. Which entries of a tree are a user's own is computed once for each user and tree,
+//! on however many connections. A reload counts at the next question.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -27,7 +27,7 @@ type Names = BTreeMap<u32, (Instant, Option<String>)>;
 /// 100 bytes.
 const ENTRIES_MAX: usize = 200_000;
 
-/// What of one tree is each user's own.
+/// The entries of one tree that are each user's own.
 #[derive(Debug, Default)]
 struct Owned {
     view: Weak<View>,
@@ -35,7 +35,7 @@ struct Owned {
     entries: usize,
 }
 
-/// What a socket knows of those who ask.
+/// What a socket knows of the users at its connections.
 #[derive(Debug, Clone)]
 pub struct VisibilityResolver {
     access: CurrentAccess,

@@ -159,7 +159,7 @@ impl Vos {
         due.min()
     }
 
-    /// A member has answered a request for rights, or has not.
+    /// Takes a member's reply to a request for rights; `None` if there was none.
     pub(crate) fn take_given(&mut self, now: Now, from: SiteId, bytes: Option<&[u8]>) {
         let given = bytes.and_then(wire::read_given).unwrap_or_default();
         let quotas = self.values_mut().map(|held| &mut held.quota);
