@@ -8,13 +8,13 @@
 //! that is killed. Beyond 100,000 with records a job is counted, and neither its user nor its record is kept.
 //! Deliberately not here: what is refused, and why (`fairmesh-site`).
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use fairmesh_api::WaitingBody;
-use fairmesh_model::{JobKey, Millis, WallTime};
+use fairmesh_api::{RejectsBody, WaitingBody};
+use fairmesh_model::{JobKey, Millis, WallTime, clean};
 use rusqlite::{Connection, ErrorCode, OptionalExtension as _, Row, params};
 
 /// The file in the node's data folder.
@@ -73,28 +73,7 @@ pub struct RefusedJob {
     pub record: Option<String>,
 }
 
-/// Lines of a file that could not be read, or something of many jobs.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Waiting {
-    /// Number of jobs.
-    pub count: u64,
-    /// Since when the oldest of them waits.
-    pub since: WallTime,
-    /// Why most of them were refused.
-    pub reason: String,
-}
-
-impl From<&Waiting> for WaitingBody {
-    fn from(of: &Waiting) -> Self {
-        Self {
-            count: of.count,
-            since_ms: of.since.0,
-            reason: fairmesh_model::clean(&of.reason),
-        }
-    }
-}
-
-/// The store of refused jobs and lines, an SQLite file shared by threads.
+/// The store.
 #[derive(Debug)]
 pub struct Refused(Mutex<Inner>);
 
@@ -104,7 +83,7 @@ struct Inner {
     /// Jobs whose records are kept, at most: those that were taken out are not subtracted before the next start.
     records: u64,
     /// All jobs together; none where that has to be asked again.
-    summary: Option<Option<Waiting>>,
+    summary: Option<Option<WaitingBody>>,
 }
 
 impl Refused {
@@ -251,7 +230,7 @@ impl Refused {
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn summary(&self) -> rusqlite::Result<Option<Waiting>> {
+    pub fn summary(&self) -> rusqlite::Result<Option<WaitingBody>> {
         let mut inner = self.inner();
         if let Some(known) = &inner.summary {
             return Ok(known.clone());
@@ -265,10 +244,10 @@ impl Refused {
             .database
             .query_row(most, [], |row| row.get::<_, String>(0))
             .optional()?;
-        let waiting = reason.map(|reason| Waiting {
+        let waiting = reason.map(|reason| WaitingBody {
             count,
-            since: moment(since.unwrap_or_default()),
-            reason: without_job(&reason).to_owned(),
+            since_ms: moment(since.unwrap_or_default()).0,
+            reason: clean(without_job(&reason)),
         });
         inner.summary = Some(waiting.clone());
         Ok(waiting)
@@ -323,15 +302,11 @@ impl Refused {
     ///
     /// # Errors
     /// If that could not be written.
-    pub fn set_rejects(&self, file: &str, lines: &Waiting) -> rusqlite::Result<bool> {
+    pub fn set_rejects(&self, rejects: &RejectsBody) -> rusqlite::Result<bool> {
+        let RejectsBody { file, lines } = rejects;
         let is_seen = Path::new(file).exists();
         let inner = self.inner();
-        let Waiting {
-            count: lines,
-            since,
-            reason,
-        } = lines;
-        if *lines == 0 {
+        if lines.count == 0 {
             inner
                 .database
                 .execute("DELETE FROM rejects WHERE file = ?1", [file])?;
@@ -346,9 +321,9 @@ impl Refused {
              ON CONFLICT DO UPDATE SET lines = ?2, since = min(since, ?3), reason = ?4",
             params![
                 file,
-                lines.cast_signed(),
-                since.0.cast_signed(),
-                reason,
+                lines.count.cast_signed(),
+                lines.since_ms.cast_signed(),
+                lines.reason,
                 FILES_MAX.cast_signed()
             ],
         )?;
@@ -371,34 +346,31 @@ impl Refused {
             let rows = found.query_map([], |row| row.get(0))?;
             rows.collect::<rusqlite::Result<_>>()?
         };
-        let is_removed = |file: &&String| matches!(Path::new(file).try_exists(), Ok(false));
-        let none = Waiting {
-            count: 0,
-            since: WallTime(0),
-            reason: String::new(),
-        };
-        for file in seen.iter().filter(is_removed) {
-            self.set_rejects(file, &none)?;
+        let is_removed = |file: &String| matches!(Path::new(file).try_exists(), Ok(false));
+        for file in seen.into_iter().filter(is_removed) {
+            let lines = WaitingBody::default();
+            self.set_rejects(&RejectsBody { file, lines })?;
         }
         Ok(())
     }
 
-    /// Files with lines that could not be read.
+    /// Files with lines that could not be read, by name; all words are fit to print.
     ///
     /// # Errors
     /// If the store cannot be read.
-    pub fn rejects(&self) -> rusqlite::Result<BTreeMap<String, Waiting>> {
+    pub fn rejects(&self) -> rusqlite::Result<Vec<RejectsBody>> {
         let inner = self.inner();
         let mut found = inner
             .database
-            .prepare_cached("SELECT file, lines, since, reason FROM rejects")?;
+            .prepare_cached("SELECT file, lines, since, reason FROM rejects ORDER BY file")?;
         let rows = found.query_map([], |row| {
-            let waiting = Waiting {
+            let lines = WaitingBody {
                 count: count(row, 1)?,
-                since: moment(row.get(2)?),
-                reason: row.get(3)?,
+                since_ms: moment(row.get(2)?).0,
+                reason: clean(row.get_ref(3)?.as_str()?),
             };
-            Ok((row.get(0)?, waiting))
+            let file = clean(row.get_ref(0)?.as_str()?);
+            Ok(RejectsBody { file, lines })
         })?;
         rows.collect()
     }

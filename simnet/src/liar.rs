@@ -19,7 +19,7 @@ mod rights;
 mod script;
 mod wire;
 
-pub(crate) use rights::Forgers;
+pub use rights::Forgers;
 pub(crate) use script::Liars;
 
 /// Cores that charters declare for a liar: few enough that a lie about them shows.

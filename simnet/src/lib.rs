@@ -8,6 +8,7 @@
 //! | [`clock`] | one site's clock: it jumps and drifts |
 //! | [`disk`] | one site's store: it fills, flips, is wiped and comes back from backups |
 //! | [`network`] | sessions, links and eager push |
+//! | [`queue`] | what happens next, in the order of time |
 //! | [`node`] | one site with its disk, its clock and what it said |
 //! | [`vo`] | VOs, their documents and site configurations, from small numbers |
 //! | [`length`] | lengths of time as people write them |
@@ -17,23 +18,13 @@
 //! | [`oracle`] | an independent ledger of all that was acknowledged |
 //! | [`invariants`] | what must hold after every step, one file each |
 //! | [`mutants`] | faults planted on purpose, to show that each invariant finds its own |
-//! | [`campaign`] | runs that are spread over many processes, and putting them together |
 //! | [`check`] | one seed: faults, heal, and the end; and many of them |
 //! | [`facts`] | what a run knows that no node says |
 //! | [`scenario`] | stories written down in TOML |
 //! | [`liar`] | members that lie: what they do, and what must hold |
 //! | [`report`] | what is left of a run that failed |
-//! | [`grid`] | clusters whose schedulers ask their own site's node who is next |
-//! | [`central`] | the all-knowing scheduler that gossip is measured against |
-//! | [`paper`] | the FSGrid paper's evaluation: runs, measures, checks, figures |
-//! | [`experiment`] | what the experiments below have in common |
-//! | [`quotas`] | what quotas do in a Grid: experiments |
-//! | [`whatif`] | recorded load under an old and a new policy |
-//! | [`charging`] | recorded jobs under two rules of charging |
-//! | [`placement`] | where jobs should run: the experiments of two papers |
-//! | [`scale`] | how far and how fast a change travels among a thousand sites |
-//! | [`figures`] | one figure as a table and as a picture |
-//! | [`cli`] | the commands |
+//! | [`progress`] | how far long work is |
+//! | [`output`] | standard output, whose reader may have had enough |
 //!
 //! Invariant: one seed gives one trace, byte for byte, on any machine. Nothing here reads a clock,
 //! a disk or a socket of the machine, and nothing is iterated whose order is not defined.
@@ -47,6 +38,7 @@ pub mod event_log;
 pub mod length;
 pub mod network;
 pub mod node;
+pub mod queue;
 pub mod vo;
 pub mod world;
 
@@ -60,21 +52,8 @@ pub mod report;
 pub mod scenario;
 pub mod swarm;
 
-pub mod campaign;
-
-pub mod central;
-pub mod charging;
-pub mod experiment;
-pub mod figures;
-pub mod grid;
-pub mod paper;
-pub mod placement;
-mod progress;
-pub mod quotas;
-pub mod scale;
-pub mod whatif;
-
-pub mod cli;
+pub mod output;
+pub mod progress;
 
 pub use network::{LinkSpec, NetworkSpec};
 pub use node::{SimNode, StopReason};

@@ -10,7 +10,7 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 ///
 /// # Panics
 /// Never: the template is right.
-pub(crate) fn bar(count: u64, what: &str) -> ProgressBar {
+pub fn bar(count: u64, what: &str) -> ProgressBar {
     let target = match std::io::stderr().is_terminal() {
         true => ProgressDrawTarget::stderr(),
         false => ProgressDrawTarget::hidden(),

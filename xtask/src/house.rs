@@ -13,7 +13,15 @@ use xtask::imports::{Graph, without_tests};
 use crate::steps::root;
 
 /// Where code lives, as for the house rules.
-const FOLDERS: [&str; 6] = ["cli", "crates", "node", "simnet", "tests", "xtask"];
+const FOLDERS: [&str; 7] = [
+    "cli",
+    "crates",
+    "experiments",
+    "node",
+    "simnet",
+    "tests",
+    "xtask",
+];
 
 /// The crates whose hard functions need comments that say why.
 const HARD: [&str; 5] = ["gossip", "site", "quota", "round", "usage"];

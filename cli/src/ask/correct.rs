@@ -18,7 +18,7 @@ use fairmesh_node::words::number::core_hours;
 use super::report::read_options::ReadOptions;
 use super::report::source::Source;
 use super::{AskArgs, unless_refused};
-use crate::output::{Align, Exit, Finishing, Table};
+use crate::output::{Exit, Finishing, Table};
 
 /// Jobs in one request.
 const BATCH_JOBS: usize = 5_000;
@@ -195,24 +195,13 @@ pub async fn audit(args: &AuditArgs, out: &mut dyn Write) -> anyhow::Result<Exit
 }
 
 fn refunds_table(refunds: &[RefundBody]) -> Table {
-    let mut table = Table::new(&[
-        ("When", Align::Left),
-        ("Site", Align::Left),
-        ("VO", Align::Left),
-        ("Path", Align::Left),
-        ("Job", Align::Left),
-        ("Jobs", Align::Right),
-        ("CoreHours", Align::Right),
-        ("By", Align::Left),
-        ("Why", Align::Left),
-    ]);
+    let mut table = Table::new("When|Site|VO|Path|Job|>Jobs|>CoreHours|By|Why");
     refunds.iter().for_each(|refund| table.row(row(refund)));
     table
 }
 
 fn documents_table(documents: &[AdoptionBody]) -> Table {
-    let columns = ["When", "VO", "Document", "Hash", "By"].map(|name| (name, Align::Left));
-    let mut table = Table::new(&columns);
+    let mut table = Table::new("When|VO|Document|Hash|By");
     for of in documents {
         table.row([
             timestamp(WallTime(of.at_ms)),

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use fairmesh_api::ExplainBody;
-use fairmesh_model::clean;
+use fairmesh_model::{Origin, clean};
 use fairmesh_node::config::Config;
 use fairmesh_node::words::explanation;
 use fairmesh_node::words::explanation::Whose;
@@ -59,24 +59,13 @@ pub struct ExplainArgs {
     pub config: PathBuf,
 }
 
-/// Who is explained, or against whom.
-#[derive(Debug, Default, Clone, PartialEq, Eq)]
-struct Person {
-    user: Option<String>,
-    account: Option<String>,
-    group: Option<String>,
-    subject: Option<String>,
-}
-
-impl Person {
-    /// Whose jobs these are, in words: the user, or what else was given.
-    fn label(&self) -> Option<String> {
-        let named = |what, name: &Option<String>| Some(format!("{what} {}", name.as_ref()?));
-        let user = self.user.clone();
-        user.or_else(|| self.subject.clone())
-            .or_else(|| named("the group", &self.group))
-            .or_else(|| named("the account", &self.account))
-    }
+/// Whose jobs these are, in words: the user, or what else was given.
+fn label(who: &Origin) -> Option<String> {
+    let named = |what, name: &Option<String>| Some(format!("{what} {}", name.as_ref()?));
+    let user = who.user.clone();
+    user.or_else(|| who.subject.clone())
+        .or_else(|| named("the group", &who.group))
+        .or_else(|| named("the account", &who.account))
 }
 
 /// Runs the command.
@@ -94,7 +83,7 @@ pub async fn run(args: &ExplainArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     };
     let mut ask = args.ask.clone();
     ask.node.socket = Some(socket(args.ask.node.socket.as_deref(), &args.config)?);
-    let person = |job: &standing::Standing| Person {
+    let person = |job: &standing::Standing| Origin {
         user: Some(job.user.clone()),
         account: job.account.clone(),
         group: job.group.clone(),
@@ -116,16 +105,16 @@ fn job(args: &ExplainArgs) -> Option<&str> {
 }
 
 /// Who is meant, and against whom. Without a word it is the user who runs this command.
-fn persons(args: &ExplainArgs) -> (Person, Person) {
+fn persons(args: &ExplainArgs) -> (Origin, Origin) {
     let is_named = args.group.is_some() || args.subject.is_some();
     let asker = || (!is_named).then(me).flatten();
-    let who = Person {
+    let who = Origin {
         user: args.user.clone().or_else(asker),
         account: args.account.clone(),
         group: args.group.clone(),
         subject: args.subject.clone(),
     };
-    let versus = Person {
+    let versus = Origin {
         user: args.versus.clone(),
         account: args.vs_account.clone(),
         group: args.vs_group.clone(),
@@ -159,7 +148,7 @@ pub(crate) fn me() -> Option<String> {
 
 async fn explain(
     ask: &AskArgs,
-    (who, versus): (Person, Person),
+    (who, versus): (Origin, Origin),
     job: Option<&InQueue>,
     out: &mut dyn Write,
 ) -> anyhow::Result<Exit> {
@@ -188,7 +177,7 @@ async fn explain(
         if !ask.output.noheader {
             writeln!(out, "{}", heading(&answer.rests_on))?;
         }
-        let label = who.label();
+        let label = label(&who);
         let whose = match label.as_deref() {
             Some(path) if path.starts_with('/') && who.user.is_some() => Whose::Nobody,
             Some(user) if who.user == me() => Whose::Yours(user),

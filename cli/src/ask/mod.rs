@@ -23,7 +23,6 @@ pub mod share;
 pub mod status;
 pub mod usage;
 
-mod columns;
 mod export;
 
 mod totals;
@@ -92,7 +91,7 @@ impl AskArgs {
 
     /// Asks, and writes the answer as a table below what it rests on, or as it came. Says how that ended, and gives the
     /// answer if there is more to say of it.
-    async fn table<T: DeserializeOwned>(
+    pub(crate) async fn table<T: DeserializeOwned>(
         &self,
         path: &str,
         parameters: &[(&str, Option<&str>)],

@@ -10,7 +10,7 @@ use fairmesh_model::clean;
 
 use super::peers::{NO_PEERS, round_trip};
 use super::{AskArgs, heading};
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table};
 
 /// Check which peers can be reached, at which addresses, and why not
 #[derive(Debug, Clone, clap::Args)]
@@ -62,14 +62,7 @@ fn failure(peer: &PeerBody, address: &str) -> String {
 }
 
 fn table(body: &PeersBody) -> Table {
-    let mut table = Table::new(&[
-        ("Peer", Align::Left),
-        ("Address", Align::Left),
-        ("State", Align::Left),
-        ("RTT", Align::Right),
-        ("FailedDials", Align::Right),
-        ("LastFailure", Align::Left),
-    ]);
+    let mut table = Table::new("Peer|Address|State|>RTT|>FailedDials|LastFailure");
     for peer in &body.peers {
         let unknown = ["(none in a charter)".to_owned()];
         let addresses = if peer.addresses.is_empty() {

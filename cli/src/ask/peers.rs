@@ -8,7 +8,7 @@ use fairmesh_api::{PeerBody, PeerState, PeersBody};
 use fairmesh_model::{Millis, clean};
 
 use super::{AskArgs, heading};
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table, or_dash};
 
 /// Said instead of an empty table.
 pub(super) const NO_PEERS: &str =
@@ -40,18 +40,9 @@ pub async fn run(args: &PeersArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
 
 /// Peers as a table.
 pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
-    let mut table = Table::new(&[
-        ("Peer", Align::Left),
-        ("Site", Align::Left),
-        ("State", Align::Left),
-        ("DataAge", Align::Right),
-        ("UsageAge", Align::Right),
-        ("LastInSync", Align::Right),
-        ("RTT", Align::Right),
-        ("BytesIn", Align::Right),
-        ("BytesOut", Align::Right),
-        ("Trouble", Align::Left),
-    ]);
+    let mut table = Table::new(
+        "Peer|Site|State|>DataAge|>UsageAge|>LastInSync|>RTT|>BytesIn|>BytesOut|Trouble",
+    );
     for peer in peers {
         let since =
             |ms: Option<u64>| ms.map_or_else(|| "no data yet".to_owned(), |ms| age(Millis(ms)));
@@ -60,10 +51,8 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
             peer.site.chars().take(8).collect(),
             peer.state.name().to_owned(),
             since(peer.data_age_ms),
-            peer.usage_age_ms
-                .map_or_else(|| "-".to_owned(), |ms| age(Millis(ms))),
-            peer.agreed_age_ms
-                .map_or_else(|| "-".to_owned(), |ms| age(Millis(ms))),
+            or_dash(peer.usage_age_ms.map(|ms| age(Millis(ms)))),
+            or_dash(peer.agreed_age_ms.map(|ms| age(Millis(ms)))),
             round_trip(peer),
             peer.bytes_in.to_string(),
             peer.bytes_out.to_string(),
@@ -76,10 +65,7 @@ pub(super) fn peer_table(peers: &[PeerBody]) -> Table {
 /// The last ping, in milliseconds, of a peer that is reachable.
 pub(super) fn round_trip(peer: &PeerBody) -> String {
     let now = peer.round_trip_us.filter(|_| peer.reachable);
-    now.map_or_else(
-        || "-".to_owned(),
-        |us| format!("{}.{:03}ms", us / 1_000, us % 1_000),
-    )
+    or_dash(now.map(|us| format!("{}.{:03}ms", us / 1_000, us % 1_000)))
 }
 
 /// From how many peers on a summary takes the place of their table.
@@ -94,7 +80,7 @@ pub(super) fn peer_summary(peers: &[PeerBody]) -> Vec<Table> {
     for peer in peers {
         *states.entry(peer.state).or_default() += 1;
     }
-    let mut counts = Table::new(&[("State", Align::Left), ("Sites", Align::Right)]);
+    let mut counts = Table::new("State|>Sites");
     for (state, sites) in states {
         counts.row([state.name().to_owned(), sites.to_string()]);
     }

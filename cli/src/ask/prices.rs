@@ -7,7 +7,7 @@ use fairmesh_api::{PricesBody, SitePricesBody};
 use fairmesh_model::{WallTime, clean};
 
 use super::AskArgs;
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table};
 
 /// Show what each site's machines and queues cost, as it has signed for its VOs
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -48,21 +48,9 @@ pub async fn run(args: &PricesArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
 }
 
 fn machines(body: &PricesBody) -> Table {
-    let mut table = Table::new(&[
-        ("VO", Align::Left),
-        ("Site", Align::Left),
-        ("Signed", Align::Left),
-        ("Class", Align::Left),
-        ("Count", Align::Right),
-        ("CPUs", Align::Right),
-        ("MemMiB", Align::Right),
-        ("GPUs", Align::Right),
-        ("DiskMiB", Align::Right),
-        ("SPEC", Align::Right),
-        ("Properties", Align::Left),
-        ("Queues", Align::Left),
-        ("Hosts", Align::Left),
-    ]);
+    let mut table = Table::new(
+        "VO|Site|Signed|Class|>Count|>CPUs|>MemMiB|>GPUs|>DiskMiB|>SPEC|Properties|Queues|Hosts",
+    );
     for site in &body.sites {
         let [vo, name, signed] = place(site);
         for machine in &site.machines {
@@ -89,14 +77,7 @@ fn machines(body: &PricesBody) -> Table {
 }
 
 fn queues(body: &PricesBody) -> Table {
-    let mut table = Table::new(&[
-        ("VO", Align::Left),
-        ("Site", Align::Left),
-        ("Signed", Align::Left),
-        ("Queue", Align::Left),
-        ("Cost", Align::Right),
-        ("QOS", Align::Left),
-    ]);
+    let mut table = Table::new("VO|Site|Signed|Queue|>Cost|QOS");
     let nothing = String::new();
     for site in &body.sites {
         let [vo, name, signed] = place(site);

@@ -12,7 +12,7 @@ use fairmesh_node::words::number::percent;
 use serde::Serialize;
 
 use super::AskArgs;
-use crate::output::{Align, Exit, OutputArgs, Table, unbroken, write_json};
+use crate::output::{Exit, OutputArgs, Table, unbroken, write_json};
 
 /// How long the node may take over a batch.
 const LOOKUP_MAX: Duration = Duration::from_secs(10);
@@ -90,14 +90,7 @@ pub async fn run(args: &PrioArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
 }
 
 fn table(body: &PriorityBody) -> Table {
-    let mut table = Table::new(&[
-        ("Entry", Align::Left),
-        ("Factor", Align::Right),
-        ("Rank", Align::Right),
-        ("Projection", Align::Left),
-        ("Priority", Align::Right),
-        ("Vector", Align::Left),
-    ]);
+    let mut table = Table::new("Entry|>Factor|>Rank|Projection|>Priority|Vector");
     let vector = body.levels.iter().map(|level| percent(&level.deviation));
     table.row([
         clean(&body.entry),

@@ -10,9 +10,7 @@ use std::io::Write;
 
 use anyhow::Context as _;
 use fairmesh_api::words::{count, timestamp};
-use fairmesh_api::{
-    Answer, RefusedJobBody, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody,
-};
+use fairmesh_api::{Answer, RefusedJobsBody, RejectsBody, RestsOn, StatusBody, SummaryBody};
 use fairmesh_model::WallTime;
 use fairmesh_model::record::fitting;
 use fairmesh_node::config::quantity::{parse_duration, parse_moment};
@@ -24,32 +22,14 @@ use serde::{Deserialize, Serialize};
 
 use super::export::{self, Form};
 use super::{AskArgs, heading, totals, unless_refused};
-use crate::output::Exit;
+use crate::output::{Exit, Table};
 
 /// Most records of one export: as many as the node lists.
 const EXPORTED_MAX: u32 = 500_000;
 
 /// Columns of a list.
-const COLUMNS: [&str; 15] = [
-    "Cluster",
-    "Job",
-    "User",
-    "Account",
-    "VO",
-    "Path",
-    "Queue",
-    "State",
-    "CPUs",
-    "Nodes",
-    "GPUs",
-    "Submit",
-    "Start",
-    "End",
-    "EnergyKwh",
-];
-
-/// Columns of the list of refused jobs.
-const REFUSED_COLUMNS: [&str; 6] = ["Cluster", "Job", "User", "Account", "Since", "Reason"];
+const COLUMNS: &str =
+    "Cluster|Job|User|Account|VO|Path|Queue|State|CPUs|Nodes|GPUs|Submit|Start|End|EnergyKwh";
 
 /// Show the job records that the node keeps, or what they come to
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -187,13 +167,13 @@ pub async fn run(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     if let Some(form) = form(args) {
         return export(args, form, list, period, out).await;
     }
-    let header = COLUMNS.map(str::to_owned);
-    let rows: Vec<Vec<String>> = list.records.iter().map(row).collect();
-    table(args, &list.rests_on, &header, &rows, out)?;
+    let mut table = Table::new(COLUMNS).cut();
+    list.records.iter().for_each(|of| table.row(row(of)));
+    write(args, &list.rests_on, table, out)?;
     if list.more {
         note!(
             "only the newest {} are shown: see --limit, --since and --until",
-            rows.len()
+            list.records.len()
         );
     }
     Ok(Exit::Success)
@@ -263,32 +243,21 @@ async fn refused(args: &RecordsArgs, out: &mut dyn Write) -> anyhow::Result<Exit
     }
     let RefusedJobsBody { all, jobs, rejects } = &answer.body;
     let word = |word: &Option<String>| word.clone().unwrap_or_default();
-    let job = |job: &RefusedJobBody| {
-        let since = timestamp(WallTime(job.since_ms));
-        let (cluster, id) = (job.cluster.clone(), job.job.clone());
-        vec![
-            cluster,
-            id,
+    let mut table = Table::new("Cluster|Job|User|Account|Since|Reason").cut();
+    for job in jobs {
+        table.row([
+            job.cluster.clone(),
+            job.job.clone(),
             word(&job.user),
             word(&job.account),
-            since,
+            timestamp(WallTime(job.since_ms)),
             job.reason.clone(),
-        ]
-    };
-    let rows: Vec<Vec<String>> = jobs.iter().map(job).collect();
-    table(
-        args,
-        &answer.rests_on,
-        &REFUSED_COLUMNS.map(str::to_owned),
-        &rows,
-        out,
-    )?;
-    if let Some(all) = all.as_ref().filter(|all| all.count > rows.len() as u64) {
-        note!(
-            "the first {} of {} are shown: see --limit",
-            rows.len(),
-            all.count
-        );
+        ]);
+    }
+    write(args, &answer.rests_on, table, out)?;
+    if let Some(all) = all.as_ref().filter(|all| all.count > jobs.len() as u64) {
+        let (shown, all) = (jobs.len(), all.count);
+        note!("the first {shown} of {all} are shown: see --limit");
     }
     for RejectsBody { file, lines } in rejects {
         let since = timestamp(WallTime(lines.since_ms));
@@ -314,46 +283,32 @@ async fn sums(
         return Ok(Exit::Failure);
     };
     if !done {
-        let (header, rows) = (totals::header(&answer.body), totals::rows(&answer.body));
-        table(args, &answer.rests_on, &header, &rows, out)?;
+        write(args, &answer.rests_on, totals::table(&answer.body), out)?;
     }
     Ok(Exit::Success)
 }
 
-fn table(
+fn write(
     args: &RecordsArgs,
     rests_on: &RestsOn,
-    header: &[String],
-    rows: &[Vec<String>],
+    table: Table,
     out: &mut dyn Write,
 ) -> anyhow::Result<()> {
     let format = &args.ask.output;
     if args.csv {
-        let mut csv = csv::Writer::from_writer(out);
-        if !format.noheader {
-            csv.write_record(header)?;
-        }
-        for row in rows {
-            csv.write_record(row)?;
-        }
-        csv.flush()?;
-        return Ok(());
+        return table.write_csv(out, format.noheader);
     }
-    if !format.parsable && !format.noheader {
-        writeln!(out, "{}", heading(rests_on))?;
-    }
-    totals::write_columns(out, format, header, rows)?;
-    Ok(())
+    Ok(table.with_heading(heading(rests_on)).write(out, format)?)
 }
 
-fn row(row: &RowBody) -> Vec<String> {
+fn row(row: &RowBody) -> [String; 15] {
     let record = &row.record;
     // As accounts are named by them: two names stay two.
     let word = |word: &Option<String>| word.clone().map(fitting).unwrap_or_default();
     let number = |number: Option<u32>| number.map_or_else(String::new, |number| number.to_string());
     let time = |time: Option<WallTime>| time.map_or_else(String::new, timestamp);
     let energy = record.energy_j.map(|joules| kwh(joules.into()));
-    vec![
+    [
         fitting(&*record.key.cluster),
         fitting(record.label.as_deref().unwrap_or(&record.key.job)),
         word(&record.origin.user),

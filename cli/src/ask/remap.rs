@@ -13,7 +13,7 @@ use fairmesh_node::words::number::core_hours;
 
 use super::records::moment;
 use super::{AskArgs, heading, unless_refused};
-use crate::output::{Align, Exit, Finishing, Table};
+use crate::output::{Exit, Finishing, Table};
 
 /// Move usage of jobs that today's identity rules map to another account: credit the old account, charge the new one
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -98,13 +98,7 @@ fn name(account: &AccountBody) -> String {
 }
 
 fn moves(body: &RemapBody) -> Table {
-    let mut table = Table::new(&[
-        ("From", Align::Left),
-        ("To", Align::Left),
-        ("Jobs", Align::Right),
-        ("CoreHours", Align::Right),
-        ("Charged", Align::Right),
-    ]);
+    let mut table = Table::new("From|To|>Jobs|>CoreHours|>Charged");
     for row in &body.moves {
         table.row([
             name(&row.from),
@@ -153,12 +147,7 @@ fn write_words(body: &RemapBody, out: &mut dyn Write) -> std::io::Result<()> {
 }
 
 fn uncovered(body: &RemapBody) -> Table {
-    let mut table = Table::new(&[
-        ("Account", Align::Left),
-        ("From", Align::Left),
-        ("To", Align::Left),
-        ("CoreHours", Align::Right),
-    ]);
+    let mut table = Table::new("Account|From|To|>CoreHours");
     for row in &body.uncovered {
         table.row([
             name(&row.account),

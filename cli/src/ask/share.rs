@@ -14,29 +14,15 @@ use fairmesh_api::{Answer, ShareBody, SharesBody};
 use fairmesh_model::clean;
 use fairmesh_node::words::number::{core_seconds, factor, fraction};
 
-use super::columns::{self, Column};
 use super::{AskArgs, heading};
-use crate::output::Exit;
+use crate::output::{Exit, Table};
 
-/// All fields, in the order of the long form.
-const FIELDS: [&str; 13] = [
-    "Account",
-    "User",
-    "RawShares",
-    "NormShares",
-    "RawUsage",
-    "NormUsage",
-    "EffectvUsage",
-    "FairShare",
-    "Rank",
-    "LevelFS",
-    "Deviation",
-    "Scope",
-    "DividedBy",
-];
+/// All columns, in the order of the long form.
+const COLUMNS: &str = "Account|User|RawShares|NormShares|RawUsage|NormUsage|EffectvUsage|FairShare|Rank|LevelFS|\
+                       Deviation|Scope|DividedBy";
 
-/// The fields that are shown without `-l`.
-const SHORT: [usize; 8] = [0, 1, 2, 3, 4, 6, 7, 9];
+/// The columns that are shown without `-l`.
+const SHORT: &str = "Account,User,RawShares,NormShares,RawUsage,EffectvUsage,FairShare,LevelFS";
 
 /// Show target against actual shares, like sshare
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -70,14 +56,13 @@ pub struct ShareArgs {
 /// If the node cannot be asked, or a column is unknown.
 pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     if args.helpformat {
-        writeln!(out, "{}", FIELDS.join(" "))?;
+        writeln!(out, "{}", COLUMNS.replace('|', " "))?;
         return Ok(Exit::Success);
     }
-    let columns: Vec<Column> = match &args.format {
-        Some(list) => columns::parse(list, &FIELDS)?,
-        None if args.long => (0..FIELDS.len()).map(Column::of).collect(),
-        None => SHORT.into_iter().map(Column::of).collect(),
-    };
+    let mut table = Table::new(COLUMNS).cut();
+    if args.format.is_some() || !args.long {
+        table = table.choose(args.format.as_deref().unwrap_or(SHORT))?;
+    }
     let asked = args.ask.control().get("/v1/shares", &[]).await?;
     let (mut answer, text): (Answer<SharesBody>, String) = asked;
     let local = local_users(args).await?;
@@ -93,11 +78,11 @@ pub async fn run(args: &ShareArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
     } else if format.json {
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;
     } else {
-        if !format.parsable && !format.noheader {
-            writeln!(out, "{}", heading(&answer.rests_on))?;
-        }
-        let rows: Vec<Vec<String>> = answer.body.entries.iter().map(row).collect();
-        columns::write(out, format, &FIELDS, &columns, &rows)?;
+        let entries = answer.body.entries.iter();
+        entries.for_each(|entry| table.row(row(entry)));
+        table
+            .with_heading(heading(&answer.rests_on))
+            .write(out, format)?;
     }
     for (user, path) in local
         .iter()

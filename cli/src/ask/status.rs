@@ -13,7 +13,7 @@ use fairmesh_node::words::number::{core_hours, percent};
 
 use super::peers::{NO_PEERS, peer_summary};
 use super::{AskArgs, heading};
-use crate::output::{Align, Exit, OutputArgs, Table, unbroken};
+use crate::output::{Exit, OutputArgs, Table, or_dash, unbroken};
 
 /// Show the node, its VOs, its peers and what is wrong
 #[derive(Debug, Clone, clap::Args)]
@@ -162,15 +162,7 @@ fn view_cell(vo: &VoBody) -> String {
 }
 
 fn vo_table(status: &StatusBody, now: WallTime) -> Table {
-    let mut table = Table::new(&[
-        ("VO", Align::Left),
-        ("Mount", Align::Left),
-        ("Charter", Align::Right),
-        ("Known", Align::Right),
-        ("Expires", Align::Left),
-        ("View", Align::Left),
-        ("Snapshot", Align::Left),
-    ]);
+    let mut table = Table::new("VO|Mount|>Charter|>Known|Expires|View|Snapshot");
     for vo in &status.vos {
         table.row([
             name_or_id(vo.name.as_deref(), &vo.vo),
@@ -181,12 +173,9 @@ fn vo_table(status: &StatusBody, now: WallTime) -> Table {
             },
             vo.charter_version.to_string(),
             format!("{} of {}", vo.sites_known, vo.sites_total),
-            vo.expires_ms
-                .map_or_else(|| "-".to_owned(), |at| until(WallTime(at), now)),
+            or_dash(vo.expires_ms.map(|at| until(WallTime(at), now))),
             view_cell(vo),
-            vo.snapshot
-                .as_ref()
-                .map_or_else(|| "-".to_owned(), |of| snapshot_cell(of, now)),
+            or_dash(vo.snapshot.as_ref().map(|of| snapshot_cell(of, now))),
         ]);
     }
     table

@@ -8,7 +8,7 @@ use fairmesh_model::{WallTime, clean};
 use fairmesh_node::words::number::core_hours;
 
 use super::{AskArgs, heading};
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table};
 
 /// Show raw usage by account or by site, or whom no identity rule maps
 ///
@@ -48,15 +48,9 @@ pub async fn run(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit> 
 
 fn table(body: &UsageBody, by_site: bool) -> Table {
     let what = if by_site { "Site" } else { "Account" };
-    let mut table = Table::new(&[
-        ("VO", Align::Left),
-        (what, Align::Left),
-        ("CoreHours", Align::Right),
-        ("TakenBack", Align::Right),
-        ("CpuCoreHours", Align::Right),
-        ("GpuHours", Align::Right),
-        ("Jobs", Align::Right),
-    ]);
+    let mut table = Table::new(&format!(
+        "VO|{what}|>CoreHours|>TakenBack|>CpuCoreHours|>GpuHours|>Jobs"
+    ));
     for ledger in &body.ledgers {
         let vo = ledger.vo.as_deref();
         let vo = vo.map_or_else(
@@ -100,16 +94,8 @@ async fn unmapped(args: &UsageArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     if done {
         return Ok(Exit::Success);
     }
-    let mut table = Table::new(&[
-        ("User", Align::Left),
-        ("Account", Align::Left),
-        ("Group", Align::Left),
-        ("Subject", Align::Left),
-        ("Records", Align::Right),
-        ("CoreHours", Align::Right),
-        ("LastEnd", Align::Left),
-    ])
-    .with_heading(heading(&answer.rests_on));
+    let mut table = Table::new("User|Account|Group|Subject|>Records|>CoreHours|LastEnd")
+        .with_heading(heading(&answer.rests_on));
     let word = |word: &Option<String>| word.as_deref().map(clean).unwrap_or_default();
     for row in &answer.body.origins {
         table.row([

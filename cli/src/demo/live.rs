@@ -8,14 +8,14 @@ use ratatui::crossterm::event::KeyCode;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Cell, Paragraph, Row, Table, Wrap};
+use ratatui::widgets::{Paragraph, Table, Wrap};
 use ratatui::{DefaultTerminal, Frame};
 use tokio::sync::mpsc;
 
 use super::measure::{NodeState, ShareLine};
 use super::play::Key;
 use super::screen::{Progress, percent};
-use crate::output::terminal::{BAR, bar, coloured, is_plain, read_keys};
+use crate::output::terminal::{self, BAR, Cells, bar, is_plain, read_keys};
 
 /// Most lines of what happened that are kept.
 const NEWS_MAX: usize = 100;
@@ -123,30 +123,22 @@ fn draw(frame: &mut Frame<'_>, scene: &Scene<'_>) {
     let [sites, news] = Layout::vertical(rows).areas(right);
     let bold = Style::default().add_modifier(Modifier::BOLD);
     frame.render_widget(Paragraph::new(scene.headline).style(bold), head);
-    shares(frame, left, scene);
-    sites_table(frame, sites, scene);
+    frame.render_widget(shares_table(scene), left);
+    frame.render_widget(sites_table(scene), sites);
     happened(frame, news, scene);
     let lines: Vec<Line<'_>> = scene.foot.iter().map(|line| line.as_str().into()).collect();
     let dim = Style::default().add_modifier(Modifier::DIM);
     frame.render_widget(Paragraph::new(lines).style(dim), below);
 }
 
-fn shares(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+fn shares_table(scene: &Scene<'_>) -> Table<'static> {
     let rows = scene.progress.shares.iter().map(|line| {
         let used = percent(line.actual_milli_percent);
         let indent = "  ".repeat(line.path.depth().saturating_sub(1));
         let name = line.path.name().unwrap_or("/");
-        let cells = [
-            format!("{indent}{name}"),
-            line.target.clone(),
-            used.clone(),
-            bar(&line.target, &used),
-        ];
-        let row = Row::new(cells.map(Cell::from));
-        match colour(line) {
-            Some(colour) => row.style(coloured(scene.is_plain, colour)),
-            None => row,
-        }
+        let bar = bar(&line.target, &used);
+        let cells = vec![format!("{indent}{name}"), line.target.clone(), used, bar];
+        (cells, colour(line))
     });
     let widths = [
         Constraint::Min(14),
@@ -155,7 +147,7 @@ fn shares(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
         Constraint::Length(BAR as u16),
     ];
     let header = ["Entry", "Target", "Used %", "0 to 100 %"];
-    frame.render_widget(Table::new(rows, widths).header(heading(header)), area);
+    terminal::table(&header, &widths, rows, scene.is_plain)
 }
 
 /// Blue for less than the target, yellow for more; nothing within a point.
@@ -169,42 +161,28 @@ fn colour(line: &ShareLine) -> Option<Color> {
     }
 }
 
-fn sites_table(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
+fn sites_table(scene: &Scene<'_>) -> Table<'static> {
     let states = scene.progress.states;
     let first = states.first().and_then(Option::as_ref);
-    let rows = scene.names.iter().zip(states).map(|(name, state)| {
-        let (cells, colour) = site(name, state.as_ref(), first);
-        let row = Row::new(cells.map(Cell::from));
-        match colour {
-            Some(colour) => row.style(coloured(scene.is_plain, colour)),
-            None => row,
-        }
-    });
+    let rows = scene.names.iter().zip(states);
+    let rows = rows.map(|(name, state)| site(name, state.as_ref(), first));
     let widths = [
         Constraint::Min(8),
         Constraint::Length(5),
         Constraint::Length(8),
     ];
-    let header = heading(["Site", "Peers", "View"]);
-    frame.render_widget(Table::new(rows, widths).header(header), area);
+    terminal::table(&["Site", "Peers", "View"], &widths, rows, scene.is_plain)
 }
 
 /// A site's row; another colour where it does not hold what the first one does.
-fn site(
-    name: &str,
-    state: Option<&NodeState>,
-    first: Option<&NodeState>,
-) -> ([String; 3], Option<Color>) {
+fn site(name: &str, state: Option<&NodeState>, first: Option<&NodeState>) -> Cells {
+    let cells = |peers, view| vec![name.to_owned(), peers, view];
     let Some(state) = state else {
-        let cells = [name.to_owned(), "-".to_owned(), "stopped".to_owned()];
+        let cells = cells("-".to_owned(), "stopped".to_owned());
         return (cells, Some(Color::LightRed));
     };
     let is_one = first.is_some_and(|first| first.holdings == state.holdings);
-    let cells = [
-        name.to_owned(),
-        state.connected.to_string(),
-        state.holdings.short(),
-    ];
+    let cells = cells(state.connected.to_string(), state.holdings.short());
     (cells, (!is_one).then_some(Color::LightYellow))
 }
 
@@ -222,11 +200,6 @@ fn happened(frame: &mut Frame<'_>, area: Rect, scene: &Scene<'_>) {
     lines.reverse();
     let lines: Vec<Line<'_>> = lines.into_iter().map(|line| line.as_str().into()).collect();
     frame.render_widget(Paragraph::new(lines).wrap(Wrap { trim: true }), area);
-}
-
-fn heading<const N: usize>(names: [&'static str; N]) -> Row<'static> {
-    let bold = Style::default().add_modifier(Modifier::BOLD);
-    Row::new(names.map(Cell::from)).style(bold)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use fairmesh_model::{AccountPath, clean};
 
 use super::decimal::cut;
 use super::{EmulateArgs, Emulated};
-use crate::output::{Align, Table, write_json};
+use crate::output::{Table, write_json};
 
 /// Name and version of the JSON.
 pub(super) const SCHEMA: &str = "fairmesh.emulate/1";
@@ -27,14 +27,7 @@ pub(super) fn write(
     if args.jobs.is_some() {
         return jobs(emulated, args, out);
     }
-    let mut table = Table::new(&[
-        ("Entry", Align::Left),
-        ("Target%", Align::Right),
-        ("Actual%", Align::Right),
-        ("Deviation%", Align::Right),
-        ("Priority", Align::Right),
-        ("Rank", Align::Right),
-    ]);
+    let mut table = Table::new("Entry|>Target%|>Actual%|>Deviation%|>Priority|>Rank");
     let exact = args.output.parsable;
     let number = |text: &String| {
         if exact {
@@ -62,13 +55,7 @@ pub(super) fn write(
 }
 
 fn jobs(emulated: &Emulated, args: &EmulateArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut table = Table::new(&[
-        ("Job", Align::Left),
-        ("Entry", Align::Left),
-        ("Importance", Align::Right),
-        ("Priority", Align::Right),
-        ("Rank", Align::Right),
-    ]);
+    let mut table = Table::new("Job|Entry|>Importance|>Priority|>Rank");
     for job in &emulated.jobs {
         table.row([
             clean(&job.job),

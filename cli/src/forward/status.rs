@@ -7,7 +7,7 @@ use fairmesh_model::clean;
 
 use super::{StatusArgs, tried};
 use crate::ask::unless_refused;
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table};
 
 pub(super) async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let parameters = [("job", args.job.as_deref())];
@@ -18,17 +18,7 @@ pub(super) async fn run(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Resul
     if is_written {
         return Ok(Exit::Success);
     }
-    let mut table = Table::new(&[
-        ("Job", Align::Left),
-        ("Key", Align::Left),
-        ("User", Align::Left),
-        ("CPUs", Align::Right),
-        ("From", Align::Left),
-        ("State", Align::Left),
-        ("Site", Align::Left),
-        ("Batch", Align::Left),
-        ("Why", Align::Left),
-    ]);
+    let mut table = Table::new("Job|Key|User|>CPUs|From|State|Site|Batch|Why");
     for job in &answer.body.jobs {
         let text = |text: &Option<String>| text.as_deref().map(clean).unwrap_or_default();
         let from: Vec<String> = job.from.iter().map(|of| clean(of)).collect();

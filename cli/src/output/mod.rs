@@ -8,6 +8,7 @@
 //! exceed 2^53 or have decimals are strings. Deliberately not here: what is in a table, and colour
 //! beyond a bold header (none with `NO_COLOR` or without a terminal) but on a `terminal` as a whole.
 
+mod cut;
 mod exit;
 mod finishing;
 mod progress;
@@ -21,8 +22,8 @@ use serde::Serialize;
 pub use exit::Exit;
 pub(crate) use finishing::Finishing;
 pub(crate) use progress::Progress;
-pub(crate) use table::unbroken;
-pub use table::{Align, Table};
+pub use table::Table;
+pub(crate) use table::{or_dash, unbroken};
 
 /// The form of a command's answer.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, clap::Args)]

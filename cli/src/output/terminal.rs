@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use ratatui::style::{Color, Style};
+use ratatui::layout::Constraint;
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::widgets::{Cell, Row, Table};
 use tokio::sync::mpsc::Sender;
 
 /// Cells of a bar: the whole of the parent.
@@ -25,6 +27,28 @@ pub(crate) fn coloured(is_plain: bool, colour: Color) -> Style {
         true => Style::default(),
         false => Style::default().fg(colour),
     }
+}
+
+/// Cells of a row, and its colour.
+pub(crate) type Cells = (Vec<String>, Option<Color>);
+
+/// Rows below a bold header.
+pub(crate) fn table<'a>(
+    header: &[&'a str],
+    widths: &[Constraint],
+    rows: impl IntoIterator<Item = Cells>,
+    is_plain: bool,
+) -> Table<'a> {
+    let rows = rows.into_iter().map(|(cells, colour)| {
+        let row = Row::new(cells);
+        match colour {
+            Some(colour) => row.style(coloured(is_plain, colour)),
+            None => row,
+        }
+    });
+    let bold = Style::default().add_modifier(Modifier::BOLD);
+    let header = Row::new(header.iter().copied().map(Cell::from));
+    Table::new(rows, widths.iter().copied()).header(header.style(bold))
 }
 
 /// Percent that was used, with a mark where the target is.

@@ -12,7 +12,7 @@ use super::report::{self, seconds};
 use super::{PlaceArgs, job, submit};
 use crate::ask::{heading, unless_refused};
 use crate::emulate::read_as;
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table, or_dash};
 
 pub(super) async fn run(args: &PlaceArgs, out: &mut dyn Write) -> anyhow::Result<Exit> {
     let ask = question(args)?;
@@ -86,19 +86,8 @@ fn words(body: &PlaceBody) -> String {
 }
 
 fn table(body: &PlaceBody, wishes: bool) -> Table {
-    let mut columns = vec![
-        ("Site", Align::Left),
-        ("Verdict", Align::Left),
-        ("Free", Align::Right),
-        ("Total", Align::Right),
-        ("Wait s", Align::Right),
-        ("Age s", Align::Right),
-        ("CoreHours", Align::Right),
-        ("SLA", Align::Left),
-    ];
-    let of_wishes = [("Utility", Align::Right), ("Met", Align::Left)];
-    columns.extend(of_wishes.iter().filter(|_| wishes));
-    columns.push(("Why", Align::Left));
+    let of_wishes = if wishes { "|>Utility|Met" } else { "" };
+    let columns = format!("Site|Verdict|>Free|>Total|>Wait s|>Age s|>CoreHours|SLA{of_wishes}|Why");
     let mut table = Table::new(&columns);
     for site in &body.sites {
         let verdict = match site.confirmed {
@@ -113,7 +102,7 @@ fn table(body: &PlaceBody, wishes: bool) -> Table {
             site.total.to_string(),
             seconds(site.wait_s),
             seconds(site.age_s),
-            charge.map_or_else(|| "-".to_owned(), core_hours),
+            or_dash(charge.map(core_hours)),
             sla(site),
         ];
         if wishes {
@@ -124,7 +113,7 @@ fn table(body: &PlaceBody, wishes: bool) -> Table {
         table.row(cells);
     }
     for site in &body.refused {
-        let mut cells = vec![String::new(); columns.len()];
+        let mut cells = vec![String::new(); columns.split('|').count()];
         cells[0] = clean(&site.name);
         cells[1] = "no".to_owned();
         cells[5] = seconds(site.age_s);
@@ -155,7 +144,7 @@ fn sla(site: &PlacedBody) -> String {
 
 fn met(site: &PlacedBody) -> String {
     let met = site.met.iter().map(|of| {
-        let option = of.option.as_deref().map_or_else(|| "-".to_owned(), clean);
+        let option = or_dash(of.option.as_deref().map(clean));
         format!("{} {option}", clean(&of.kind))
     });
     met.collect::<Vec<_>>().join(", ")

@@ -7,7 +7,7 @@ use fairmesh_model::clean;
 use serde::Serialize;
 
 use super::{PlaceArgs, Placed};
-use crate::output::{Align, Table, write_json};
+use crate::output::{Table, write_json};
 
 /// Name and version of the JSON.
 pub(super) const SCHEMA: &str = "fairmesh.place/1";
@@ -57,16 +57,8 @@ pub(super) fn write(
     let (engine, selector) = (args.engine.to_string(), args.selector().to_string());
     let by = (&*engine, &*selector);
     let heading = heading(cpus(args), &clean(vo(args)), placed.taken.is_empty(), by);
-    let mut table = Table::new(&[
-        ("Site", Align::Left),
-        ("Verdict", Align::Left),
-        ("Free", Align::Right),
-        ("Total", Align::Right),
-        ("Wait s", Align::Right),
-        ("Age s", Align::Right),
-        ("Why", Align::Left),
-    ])
-    .with_heading(heading);
+    let mut table =
+        Table::new("Site|Verdict|>Free|>Total|>Wait s|>Age s|Why").with_heading(heading);
     for (site, verdict) in placed.taken.iter().chain(&placed.refused) {
         table.row([
             clean(&site.name),

@@ -31,7 +31,7 @@ use super::members::{self, MemberChange};
 use super::publish::usage_at;
 use super::verify::chain_of;
 use crate::emulate::{Charges, Jobs, ShareTree, Unknown, emulate, read_as};
-use crate::output::{Align, Exit, OutputArgs, Progress, Table, write_json};
+use crate::output::{Exit, OutputArgs, Progress, Table, or_dash, write_json};
 
 /// Options of `plan`.
 #[derive(Debug, Clone, clap::Args)]
@@ -455,39 +455,31 @@ fn write(
         writeln!(out, "nobody gains or loses")?;
         return Ok(());
     }
-    let (left, right) = (Align::Left, Align::Right);
-    let dash = |cell: Option<String>| cell.unwrap_or_else(|| "-".to_owned());
-    let rank = |rank: Option<u32>| dash(rank.map(|rank| rank.to_string()));
-    let mut columns = vec![
-        ("Entry", left),
-        ("Old%", right),
-        ("New%", right),
-        ("Change%", right),
-    ];
-    if args.usage.is_some() {
-        columns.extend([("OldRank", right), ("NewRank", right)]);
-    }
+    let rank = |rank: Option<u32>| or_dash(rank.map(|rank| rank.to_string()));
     let has_limits = lines.iter().any(|line| line.new_at_most.is_some());
-    if has_limits {
-        columns.extend([("OldAtMost%", right), ("NewAtMost%", right)]);
-    }
     let has_terms = lines.iter().any(|line| line.new_terms.is_some());
-    if has_terms {
-        columns.extend([("OldTerms", left), ("NewTerms", left)]);
-    }
+    let chosen = [
+        (true, "Entry|>Old%|>New%|>Change%"),
+        (args.usage.is_some(), "|>OldRank|>NewRank"),
+        (has_limits, "|>OldAtMost%|>NewAtMost%"),
+        (has_terms, "|OldTerms|NewTerms"),
+    ];
+    let columns = chosen.iter().filter(|(is_chosen, _)| *is_chosen);
+    let columns: String = columns.map(|(_, names)| *names).collect();
     let mut table = Table::new(&columns).with_heading("Shares of the whole with everybody busy");
     for line in lines {
         let mut row = vec![line.path.to_string()];
-        row.extend([&line.old_share, &line.new_share].map(|share| dash(share.clone())));
+        row.extend([&line.old_share, &line.new_share].map(|share| or_dash(share.clone())));
         row.push(line.change.clone());
         if args.usage.is_some() {
             row.extend([rank(line.old_rank), rank(line.new_rank)]);
         }
         if has_limits {
-            row.extend([&line.old_at_most, &line.new_at_most].map(|limit| dash(limit.clone())));
+            row.extend([&line.old_at_most, &line.new_at_most].map(|limit| or_dash(limit.clone())));
         }
         if has_terms {
-            let said = |terms: &Option<String>| dash(terms.clone().filter(|said| !said.is_empty()));
+            let said =
+                |terms: &Option<String>| or_dash(terms.clone().filter(|said| !said.is_empty()));
             row.extend([&line.old_terms, &line.new_terms].map(said));
         }
         table.row(row);

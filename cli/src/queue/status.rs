@@ -8,7 +8,7 @@ use fairmesh_model::clean;
 use serde::Serialize;
 
 use super::{StatusArgs, folder, journal};
-use crate::output::{Align, Exit, Table, write_json};
+use crate::output::{Exit, Table, write_json};
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.queue-status/1";
@@ -68,15 +68,7 @@ pub(super) fn status(args: &StatusArgs, out: &mut dyn Write) -> anyhow::Result<E
         write_json(out, SCHEMA, &answer)?;
         return Ok(Exit::Success);
     }
-    let mut table = Table::new(&[
-        ("Job", Align::Left),
-        ("Account", Align::Left),
-        ("CPUs", Align::Right),
-        ("State", Align::Left),
-        ("Attempt", Align::Right),
-        ("Site", Align::Left),
-        ("Why", Align::Left),
-    ]);
+    let mut table = Table::new("Job|Account|>CPUs|State|>Attempt|Site|Why");
     for row in answer.jobs {
         table.row([
             row.key,

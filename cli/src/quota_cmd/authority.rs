@@ -13,7 +13,7 @@ use fairmesh_quota::fit::{Capacity, imbalance};
 
 use crate::ask::{NodeArgs, unless_refused};
 use crate::init::load_key;
-use crate::output::{Align, Exit, OutputArgs, Table};
+use crate::output::{Exit, OutputArgs, Table};
 use crate::policy_cmd::{Draft, PolicyDocument, by_vo, may_publish, now, read_bytes, sign_draft};
 
 const WEEK: Millis = Millis(7 * 86_400_000);
@@ -197,7 +197,7 @@ pub(super) fn plan(args: &PlanArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
     let from = slices.iter().map(|(_, slice)| slice.start).min();
     let until = slices.iter().map(|(_, slice)| slice.end).max();
     let (from, until) = from.zip(until).context("there is no slice")?;
-    let mut table = Table::new(&[("From", Align::Left), ("Imbalance", Align::Right)]);
+    let mut table = Table::new("From|>Imbalance");
     let mut worst = 0;
     for week in 0..WEEKS_MAX {
         let at = from.after(Millis(WEEK.0 * week));

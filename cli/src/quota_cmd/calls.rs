@@ -11,7 +11,7 @@ use serde::Serialize;
 use serde_json::{Map, Value, json};
 
 use crate::ask::{AskArgs, unless_refused};
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table, or_dash};
 use crate::policy_cmd::parse_core_hours;
 
 /// Which job.
@@ -249,24 +249,13 @@ pub(super) async fn quote(args: &QuoteArgs, out: &mut dyn Write) -> anyhow::Resu
         writeln!(out, "{}", serde_json::to_string(&answer)?)?;
         return Ok(exit);
     }
-    let mut table = Table::new(&[
-        ("Site", Align::Left),
-        ("CoreHours", Align::Right),
-        ("Price", Align::Right),
-        ("For", Align::Right),
-        ("Why not", Align::Left),
-    ]);
+    let mut table = Table::new("Site|>CoreHours|>Price|>For|Why not");
     for quote in &answer.body.quotes {
         table.row([
             name_or_id(quote.name.as_deref(), &quote.site),
-            quote
-                .charge_core_ms
-                .as_deref()
-                .map_or_else(|| "-".to_owned(), core_hours),
+            or_dash(quote.charge_core_ms.as_deref().map(core_hours)),
             clean(&quote.price),
-            quote
-                .price_age_ms
-                .map_or_else(|| "-".to_owned(), |of| age(Millis(of))),
+            or_dash(quote.price_age_ms.map(|of| age(Millis(of)))),
             quote.why_not.as_deref().map_or_else(String::new, clean),
         ]);
     }

@@ -8,8 +8,8 @@ use fairmesh_api::{QuotaHistoryBody, QuotaJobBody, QuotaSummaryBody, QuotaTransf
 use fairmesh_model::{WallTime, clean};
 use fairmesh_node::words::number::core_hours;
 
-use crate::ask::{AskArgs, heading, unless_refused};
-use crate::output::{Align, Exit, Table};
+use crate::ask::AskArgs;
+use crate::output::{Exit, Table, or_dash};
 
 /// Bytes of a key that are shown where columns are narrow: who has its public half finds it by them.
 const KEY_BYTES: usize = 12;
@@ -54,24 +54,22 @@ pub(super) async fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::
     ];
     let asked = args
         .ask
-        .get::<QuotaHistoryBody>("/v1/quota/history", &parameters, out);
-    let Some((answer, done)) = unless_refused(asked.await)? else {
-        return Ok(Exit::Failure);
-    };
-    if done {
-        return Ok(Exit::Success);
+        .table("/v1/quota/history", &parameters, out, documents);
+    let (exit, body) = asked.await?;
+    let Some(body) = body else { return Ok(exit) };
+    if !body.transfers.is_empty() {
+        transfers(&body.transfers).write(out, &args.ask.output)?;
     }
-    let mut table = Table::new(&[
-        ("Signed", Align::Left),
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("Version", Align::Right),
-        ("Granted", Align::Right),
-        ("Until", Align::Left),
-        ("By", Align::Left),
-    ])
-    .with_heading(heading(&answer.rests_on));
-    for of in &answer.body.documents {
+    match &body.jobs {
+        Some(jobs) => table_of(jobs).write(out, &args.ask.output)?,
+        None => note!("jobs are shown to users whom the node's machine names"),
+    }
+    Ok(exit)
+}
+
+fn documents(body: &QuotaHistoryBody) -> Table {
+    let mut table = Table::new("Signed|VO|Account|>Version|>Granted|Until|By");
+    for of in &body.documents {
         let signers = of
             .signers
             .iter()
@@ -87,30 +85,11 @@ pub(super) async fn history(args: &HistoryArgs, out: &mut dyn Write) -> anyhow::
             signers.join(", "),
         ]);
     }
-    table.write(out, &args.ask.output)?;
-    if !answer.body.transfers.is_empty() {
-        transfers(&answer.body.transfers).write(out, &args.ask.output)?;
-    }
-    let Some(jobs) = &answer.body.jobs else {
-        note!("jobs are shown to users whom the node's machine names");
-        return Ok(Exit::Success);
-    };
-    table_of(jobs).write(out, &args.ask.output)?;
-    Ok(Exit::Success)
+    table
 }
 
 fn transfers(of: &[QuotaTransferBody]) -> Table {
-    let mut table = Table::new(&[
-        ("Counted", Align::Left),
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("Slice", Align::Right),
-        ("Way", Align::Left),
-        ("Site", Align::Left),
-        ("Amount", Align::Right),
-        ("Before", Align::Right),
-        ("After", Align::Right),
-    ]);
+    let mut table = Table::new("Counted|VO|Account|>Slice|Way|Site|>Amount|>Before|>After");
     for of in of {
         table.row([
             timestamp(WallTime(of.at_ms)),
@@ -131,18 +110,7 @@ fn transfers(of: &[QuotaTransferBody]) -> Table {
 }
 
 fn table_of(jobs: &[QuotaJobBody]) -> Table {
-    let mut table = Table::new(&[
-        ("Asked", Align::Left),
-        ("Account", Align::Left),
-        ("User", Align::Left),
-        ("Job", Align::Left),
-        ("State", Align::Left),
-        ("Verdict", Align::Left),
-        ("By", Align::Left),
-        ("Price", Align::Right),
-        ("Used", Align::Right),
-        ("Overdraft", Align::Right),
-    ]);
+    let mut table = Table::new("Asked|Account|User|Job|State|Verdict|By|>Price|>Used|>Overdraft");
     for job in jobs {
         table.row([
             match job.at_ms {
@@ -150,7 +118,7 @@ fn table_of(jobs: &[QuotaJobBody]) -> Table {
                 at => timestamp(WallTime(at)),
             },
             clean(&job.account),
-            job.user.as_deref().map_or_else(|| "-".to_owned(), clean),
+            or_dash(job.user.as_deref().map(clean)),
             clean(&job.job),
             clean(&job.state),
             clean(&job.verdict),
@@ -171,28 +139,15 @@ pub(super) async fn summary(args: &SummaryArgs, out: &mut dyn Write) -> anyhow::
         ("path", args.path.as_deref()),
         ("month", args.month.as_deref()),
     ];
-    let asked = args
-        .ask
-        .get::<QuotaSummaryBody>("/v1/quota/summary", &parameters, out);
-    let Some((answer, done)) = unless_refused(asked.await)? else {
-        return Ok(Exit::Failure);
-    };
-    if done {
-        return Ok(Exit::Success);
-    }
-    let mut table = Table::new(&[
-        ("Month", Align::Left),
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("User", Align::Left),
-        ("Site", Align::Left),
-        ("Jobs", Align::Right),
-        ("CoreHours", Align::Right),
-    ])
-    .with_heading(heading(&answer.rests_on));
-    for of in &answer.body.users {
+    let asked = args.ask.table("/v1/quota/summary", &parameters, out, users);
+    Ok(asked.await?.0)
+}
+
+fn users(body: &QuotaSummaryBody) -> Table {
+    let mut table = Table::new("Month|VO|Account|User|Site|>Jobs|>CoreHours");
+    for of in &body.users {
         table.row([
-            clean(&answer.body.month),
+            clean(&body.month),
             name_or_id(of.vo_name.as_deref(), &of.vo),
             clean(&of.account),
             clean(&of.user),
@@ -201,6 +156,5 @@ pub(super) async fn summary(args: &SummaryArgs, out: &mut dyn Write) -> anyhow::
             core_hours(&of.charge_core_ms),
         ]);
     }
-    table.write(out, &args.ask.output)?;
-    Ok(Exit::Success)
+    table
 }

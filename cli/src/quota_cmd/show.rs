@@ -8,7 +8,7 @@ use fairmesh_model::{WallTime, clean};
 use fairmesh_node::words::number::core_hours;
 
 use crate::ask::{AskArgs, heading, unless_refused};
-use crate::output::{Align, Exit, Table};
+use crate::output::{Exit, Table, or_dash};
 
 /// Options of `show`.
 #[derive(Debug, Clone, Default, clap::Args)]
@@ -47,8 +47,8 @@ pub(super) async fn run(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<
         return Ok(found);
     }
     let of_parts = of_parts(&answer.body.accounts);
-    let columns = columns(args.slices, of_parts);
-    let mut table = Table::new(&columns).with_heading(heading(&answer.rests_on));
+    let mut table =
+        Table::new(&columns(args.slices, of_parts)).with_heading(heading(&answer.rests_on));
     for account in &answer.body.accounts {
         rows(account, args.slices, of_parts)
             .into_iter()
@@ -85,36 +85,15 @@ fn of_parts(accounts: &[QuotaAccountBody]) -> (bool, bool) {
     )
 }
 
-fn columns(by_slice: bool, (passed, lacking): (bool, bool)) -> Vec<(&'static str, Align)> {
-    let mut columns = vec![
-        ("VO", Align::Left),
-        ("Account", Align::Left),
-        ("Mode", Align::Left),
-        ("Price", Align::Right),
-    ];
-    if by_slice {
-        columns.extend([("From", Align::Left), ("Until", Align::Left)]);
-    }
-    columns.extend(
-        [
-            "Granted",
-            "Used",
-            "Held",
-            "Left",
-            "Here",
-            "OnTheWay",
-            "ToCome",
-            "Perished",
-            "Overdraft",
-        ]
-        .map(|name| (name, Align::Right)),
-    );
-    columns.extend(passed.then_some(("PassedOn", Align::Right)));
-    columns.extend(lacking.then_some(("Lacking", Align::Right)));
-    if !by_slice {
-        columns.extend([("PerDay", Align::Right), ("RunsOut", Align::Left)]);
-    }
-    columns
+fn columns(by_slice: bool, (passed, lacking): (bool, bool)) -> String {
+    let (times, pace) = match by_slice {
+        true => ("|From|Until", ""),
+        false => ("", "|>PerDay|RunsOut"),
+    };
+    let passed = if passed { "|>PassedOn" } else { "" };
+    let lacking = if lacking { "|>Lacking" } else { "" };
+    let amounts = ">Granted|>Used|>Held|>Left|>Here|>OnTheWay|>ToCome|>Perished|>Overdraft";
+    format!("VO|Account|Mode|>Price{times}|{amounts}{passed}{lacking}{pace}")
 }
 
 fn rows(account: &QuotaAccountBody, by_slice: bool, of_parts: (bool, bool)) -> Vec<Vec<String>> {
@@ -147,10 +126,9 @@ fn rows(account: &QuotaAccountBody, by_slice: bool, of_parts: (bool, bool)) -> V
 
 /// What is spent a day, and when nothing is left at that pace.
 fn pace(account: &QuotaAccountBody) -> Vec<String> {
-    let or_none = |said: Option<String>| said.unwrap_or_else(|| "-".to_owned());
     let burn = account.burn_core_ms_per_day.as_deref().map(core_hours);
     let runs_out = account.runs_out_ms.map(|at| timestamp(WallTime(at)));
-    vec![or_none(burn), or_none(runs_out)]
+    vec![or_dash(burn), or_dash(runs_out)]
 }
 
 fn amounts(totals: &QuotaTotalsBody) -> Vec<String> {

@@ -14,7 +14,7 @@ use fairmesh_model::clean;
 use fairmesh_schedulers::{Scheduler, sync};
 
 use super::Pair;
-use crate::output::{Align, OutputArgs, Table};
+use crate::output::{OutputArgs, Table};
 
 /// Say which users and accounts map where.
 #[derive(Debug, clap::Args)]
@@ -39,12 +39,7 @@ pub(crate) async fn run<S: Scheduler>(
 ) -> anyhow::Result<bool> {
     let (factors, step) = factors(people, pair).await?;
     let control = pair.sockets.control();
-    let mut table = Table::new(&[
-        ("User", Align::Left),
-        ("Account", Align::Left),
-        ("Counts for", Align::Left),
-        ("Entry", Align::Left),
-    ]);
+    let mut table = Table::new("User|Account|Counts for|Entry");
     let mut nowhere = 0_usize;
     for ((user, account), factor) in people.iter().zip(&factors) {
         nowhere += usize::from(factor.is_none());

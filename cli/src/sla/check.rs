@@ -13,7 +13,7 @@ use strum::IntoStaticStr;
 
 use super::{CheckArgs, percent, sites_of};
 use crate::emulate::read_as;
-use crate::output::{Align, Exit, Table, write_json};
+use crate::output::{Exit, Table, write_json};
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.sla-check/1";
@@ -191,13 +191,7 @@ fn write(answer: &Answer, args: &CheckArgs, out: &mut dyn Write) -> anyhow::Resu
         writeln!(out, "Every limit and every guarantee is kept.")?;
         return Ok(());
     }
-    let mut table = Table::new(&[
-        ("Entry", Align::Left),
-        ("Site", Align::Left),
-        ("Finding", Align::Left),
-        ("Age s", Align::Right),
-        ("What", Align::Left),
-    ]);
+    let mut table = Table::new("Entry|Site|Finding|>Age s|What");
     for finding in &answer.findings {
         table.row([
             finding.path.clone(),

@@ -9,7 +9,7 @@ use serde::Serialize;
 
 use super::{ShowArgs, percent};
 use crate::emulate::read_as;
-use crate::output::{Align, Exit, Table, write_json};
+use crate::output::{Exit, Table, write_json};
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.sla/1";
@@ -66,15 +66,7 @@ pub(super) fn show(args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<Exit>
         write_json(out, SCHEMA, &answer)?;
         return Ok(Exit::Success);
     }
-    let mut table = Table::new(&[
-        ("Entry", Align::Left),
-        ("CPU", Align::Left),
-        ("Disk", Align::Left),
-        ("Net", Align::Left),
-        ("Extensible", Align::Left),
-        ("Entitled%", Align::Right),
-        ("Limit CPUs", Align::Right),
-    ]);
+    let mut table = Table::new("Entry|CPU|Disk|Net|Extensible|>Entitled%|>Limit CPUs");
     for row in answer.entries {
         table.row([
             row.path,

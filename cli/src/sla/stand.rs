@@ -10,7 +10,7 @@ use fairmesh_model::{Millis, clean};
 use serde::Serialize;
 
 use super::{ShowArgs, percent};
-use crate::output::{Align, Exit, Table, write_json};
+use crate::output::{Exit, Table, write_json};
 
 /// Name and version of the JSON.
 const SCHEMA: &str = "fairmesh.sla-sites/1";
@@ -124,19 +124,8 @@ fn granted(said: &Standing) -> String {
 }
 
 fn write(answer: &Answer, args: &ShowArgs, out: &mut dyn Write) -> anyhow::Result<()> {
-    let mut table = Table::new(&[
-        ("Site", Align::Left),
-        ("CPUs", Align::Right),
-        ("Granted", Align::Left),
-        ("Used%", Align::Right),
-        ("Held", Align::Right),
-        ("Limit", Align::Right),
-        ("Waits", Align::Right),
-        ("Room", Align::Right),
-        ("Over s", Align::Right),
-        ("Age s", Align::Right),
-        ("Why not", Align::Left),
-    ]);
+    let mut table =
+        Table::new("Site|>CPUs|Granted|>Used%|>Held|>Limit|>Waits|>Room|>Over s|>Age s|Why not");
     let number = |of: Option<u64>| of.map(|of| of.to_string()).unwrap_or_default();
     for row in &answer.sites {
         table.row([

@@ -12,11 +12,11 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::Line;
-use ratatui::widgets::{Cell, Paragraph, Row, Table, TableState, Tabs};
+use ratatui::widgets::{Paragraph, TableState, Tabs};
 
 use super::model::{Top, View};
-use crate::output::terminal::{bar, coloured};
-use crate::output::{Align, OutputArgs};
+use crate::output::terminal::{self, Cells, bar, coloured};
+use crate::output::{OutputArgs, Table, or_dash};
 
 /// What is shown of an entry.
 const ENTRY: [&str; 6] = [
@@ -78,14 +78,13 @@ pub(super) fn draw(frame: &mut Frame<'_>, top: &Top) {
 /// One look, without a terminal.
 pub(super) fn plain(top: &Top, format: &OutputArgs, out: &mut dyn Write) -> std::io::Result<()> {
     writeln!(out, "{}", headline(top))?;
-    let columns = ENTRY.map(|name| (name, Align::Left));
-    let mut shares = crate::output::Table::new(&columns);
+    let mut shares = Table::new(&ENTRY.join("|"));
     entries(top)
         .into_iter()
         .for_each(|(cells, _)| shares.row(cells));
     shares.write(out, format)?;
     writeln!(out)?;
-    let mut table = crate::output::Table::new(&SITE.map(|name| (name, Align::Left)));
+    let mut table = Table::new(&SITE.join("|"));
     sites(top)
         .into_iter()
         .for_each(|(cells, _)| table.row(cells));
@@ -127,9 +126,6 @@ fn wrong(top: &Top) -> Vec<String> {
     };
     findings.map(line).collect()
 }
-
-/// Cells of a row, and its colour.
-type Cells = (Vec<String>, Option<Color>);
 
 fn entries(top: &Top) -> Vec<Cells> {
     let entries = top.seen.iter().flat_map(|seen| &seen.entries);
@@ -183,15 +179,9 @@ fn site_cells(peer: &PeerBody) -> Cells {
         true => (peer.state.name(), None),
         false => (peer.state.name(), Some(Color::LightRed)),
     };
-    let ago = |ms: Option<u64>| {
-        ms.map_or_else(
-            || "-".to_owned(),
-            |ms| format!("{} ago", age(fairmesh_model::Millis(ms))),
-        )
-    };
-    let trip = peer
-        .round_trip_us
-        .map_or_else(|| "-".to_owned(), |us| format!("{} ms", us / 1_000));
+    let ago =
+        |ms: Option<u64>| or_dash(ms.map(|ms| format!("{} ago", age(fairmesh_model::Millis(ms)))));
+    let trip = or_dash(peer.round_trip_us.map(|us| format!("{} ms", us / 1_000)));
     let name = name_or_id(peer.name.as_deref(), &peer.site);
     let cells = vec![
         name,
@@ -237,16 +227,7 @@ fn table(
     widths: &[Constraint],
     rows: Vec<Cells>,
 ) {
-    let rows = rows.into_iter().map(|(cells, colour)| {
-        let row = Row::new(cells.into_iter().map(Cell::from));
-        match colour {
-            Some(colour) => row.style(coloured(top.is_plain, colour)),
-            None => row,
-        }
-    });
-    let header = Row::new(names.iter().copied().map(Cell::from));
-    let header = header.style(Style::default().add_modifier(Modifier::BOLD));
-    let table = Table::new(rows, widths.iter().copied()).header(header);
+    let table = terminal::table(names, widths, rows, top.is_plain);
     let table = table.row_highlight_style(Style::default().add_modifier(Modifier::REVERSED));
     let mut state = TableState::default().with_selected(Some(top.selected));
     frame.render_stateful_widget(table, area, &mut state);

@@ -16,9 +16,10 @@ use hyper::body::Bytes;
 use hyper::client::conn::http1;
 use hyper::{Request, StatusCode};
 use hyper_util::rt::TokioIo;
-use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
+
+use crate::ErrorBody;
 
 /// Whom every request is addressed to, by its `Host`: what is addressed to another the node does not answer.
 pub const HOST: &str = "fairmesh";
@@ -211,16 +212,9 @@ impl Control {
     }
 }
 
-/// Why the node refused.
-#[derive(Deserialize)]
-struct Told {
-    error: String,
-    hint: Option<String>,
-}
-
 fn refusal(status: StatusCode, body: &[u8]) -> AskError {
-    let told: Option<Told> = serde_json::from_slice(body).ok();
-    let told = told.unwrap_or_else(|| Told {
+    let told: Option<ErrorBody> = serde_json::from_slice(body).ok();
+    let told = told.unwrap_or_else(|| ErrorBody {
         error: format!("the node answered {status}"),
         hint: None,
     });

@@ -13,6 +13,7 @@ pub mod client;
 pub mod finding;
 pub mod loops;
 pub mod record_log;
+pub mod routes;
 pub mod words;
 
 mod accounting;

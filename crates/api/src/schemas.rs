@@ -11,14 +11,9 @@ use schemars::generate::SchemaSettings;
 use serde_json::json;
 
 use crate::finding::DoctorBody;
+use crate::routes::routes;
 
-use super::{
-    AccountingBody, Answer, AuditBody, CorrectionsBody, DocumentsBody, ErrorBody, ExplainBody,
-    ForwardBody, ForwardSettledBody, HereBody, HoldBody, NamesakesBody, OccupancyBody, PeersBody,
-    PlaceBody, PricesBody, PriorityBody, PublishedBody, QuotaBody, QuotaHistoryBody,
-    QuotaSummaryBody, QuotesBody, RefusedJobsBody, RejectsBody, RemapBody, ReportBody, SettledBody,
-    SharesBody, SitesBody, StatusBody, SummaryBody, UnmappedBody, UsageBody,
-};
+use super::*;
 
 fn written<T: JsonSchema>() -> schemars::Schema {
     let generator = SchemaSettings::draft2020_12()
@@ -64,48 +59,6 @@ fn file(name: &str) -> String {
     )
 }
 
-/// What `control.sock` is asked for, a line each: method, path and parameters (`*` behind those that there must be), what
-/// for, and the file of the answer's schema.
-const PATHS: &str = "\
-get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
-get /v1/peers: The other sites: peers-1
-get /v1/shares path user depth limit after: The share tree in force, target against actual: shares-1
-get /v1/priority user account group subject queue qos path: Where somebody stands: priority-1
-get /v1/explain user account group subject versus versus_account versus_group versus_subject: Why somebody stands there: explain-1
-get /v1/usage vo path limit after: Raw usage, exact: usage-1
-get /v1/unmapped: Whom no identity rule maps: unmapped-1
-get /v1/namesakes: Accounts that may mix people of one name: namesakes-1
-get /v1/accounting by* since until user account group vo state queue cluster: Sums of the job records that are kept: accounting-1
-get /v1/refused limit: Jobs that the node refused for good, and files with rejects: refused-1
-get /v1/audit job by limit: What was taken back, by whom and why: audit-1
-get /v1/prices vo site: What each site's machines cost: prices-1
-get /v1/documents: The signed documents: documents-1
-get /v1/quota vo path: The credit of each account that has one: quota-1
-get /v1/quota/history vo path all month: An account's credit, document by document: quota_history-1
-get /v1/quota/summary vo path month: What a month's jobs were charged: quota_summary-1
-post /v1/records: Report usage, one JSON object a line: records-1
-post /v1/rejects: List lines of a file that could not be read, or take the file out with a count of 0: rejects-1
-post /v1/running: Tell the node which jobs run, one JSON object a line: records-1
-post /v1/accounting dry_run at_site: Report job records as batch systems wrote them: report-1
-post /v1/corrections why* by: Take jobs back that were reported in error: corrections-1
-post /v1/remap since* dry_run why by: Move usage to the accounts that today's identity rules name: remap-1
-post /v1/documents: Publish a signed document: published-1
-post /v1/slurm: Tell the node what the loops with Slurm have done: slurm-1
-post /v1/quota/check: Whether a job would have credit: hold-1
-post /v1/quota/hold: Hold what a job may cost: hold-1
-post /v1/quota/commit: Charge a job that has ended: settled-1
-post /v1/quota/release: Give back what a job holds: settled-1
-post /v1/quota/drain: Send this site's credit to the others, before it leaves: settled-1
-post /v1/quota/quote: What a job would cost at each site: quotes-1
-get /v1/sites vo*: How the sites of a VO stand: sites-1
-post /v1/place: Where a job should run: place-1
-post /v1/occupancy: Tell the node what is free: occupancy-1
-get /v1/forward job own: Jobs that sites pass on to each other, and where they are: forward-1
-post /v1/forward: Hand in a job for the mesh: forward-1
-post /v1/forward/withdraw: Take a job back: forward-1
-get /v1/forward/here: Jobs that wait for the batch system here, or are to be withdrawn from it: forward-here-1
-post /v1/forward/here: Tell the node what came of a job at the batch system: forward-settled-1";
-
 /// The description of `control.sock`, of the schemas by file.
 fn openapi(schemas: &[(String, String)]) -> String {
     let mut components = serde_json::Map::new();
@@ -124,16 +77,13 @@ fn openapi(schemas: &[(String, String)]) -> String {
         json!({"description": words, "content": {"application/json": {"schema": schema}}})
     };
     let mut paths = serde_json::Map::new();
-    for line in PATHS.lines() {
-        let [asked, summary, of] = line.split(": ").collect::<Vec<_>>()[..] else {
-            panic!("three parts: {line}");
+    for route in routes() {
+        let Some((summary, of)) = route.description else {
+            continue;
         };
-        let mut words = asked.split(' ');
-        let (method, path) = (
-            words.next().expect("a method"),
-            words.next().expect("a path"),
-        );
-        let parameters: Vec<_> = words
+        let parameters: Vec<_> = route
+            .parameters
+            .split_whitespace()
             .map(|name| {
                 let bare = name.trim_end_matches('*');
                 json!({"name": bare, "in": "query", "required": name != bare, "schema": {"type": "string"}})
@@ -144,8 +94,8 @@ fn openapi(schemas: &[(String, String)]) -> String {
             "parameters": parameters,
             "responses": {"200": response(summary, of), "default": response("What is wrong, and what to do", "error")},
         });
-        let methods = paths.entry(path).or_insert_with(|| json!({}));
-        methods[method] = operation;
+        let methods = paths.entry(route.path).or_insert_with(|| json!({}));
+        methods[route.method] = operation;
     }
     let info = json!({
         "title": "Fairmesh: control.sock",

@@ -8,6 +8,7 @@
 //! sent it what it holds of this site.
 
 mod ask;
+mod claim;
 mod commit;
 mod demand;
 mod hold;
@@ -26,9 +27,11 @@ use serde::{Deserialize, Serialize};
 use crate::grants::{Grants, SliceId};
 use crate::mark::{Mark, State};
 use crate::row::{Cell, Row};
+use claim::OwnClaim;
 use demand::Demand;
 
 pub use ask::Want;
+pub use claim::Claim;
 pub use commit::Committed;
 pub use hold::HoldRequest;
 pub use trust::Offer;
@@ -86,6 +89,8 @@ pub struct Ledger {
     /// overdraft.
     promised: BTreeMap<AccountPath, u64>,
     demand: BTreeMap<AccountPath, Demand>,
+    /// Jobs that lack rights which the VO has.
+    claims: BTreeMap<JobKey, OwnClaim>,
     /// Holds of unknown jobs: the holds were published and came back from peers, the marks were lost.
     lost: BTreeMap<SliceId, u64>,
     /// Sites with a proof of a fork.
@@ -139,6 +144,7 @@ impl Ledger {
             open: BTreeSet::new(),
             promised: BTreeMap::new(),
             demand: BTreeMap::new(),
+            claims: BTreeMap::new(),
             lost: BTreeMap::new(),
             distrusted: BTreeSet::new(),
             due_parts: None,

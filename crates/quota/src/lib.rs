@@ -30,7 +30,7 @@ mod totals;
 
 pub use funded::Funded;
 pub use grants::{GrantError, Grants, SliceId};
-pub use ledger::{Changes, Committed, HoldRequest, Ledger, Offer, Transfer, Want};
+pub use ledger::{Changes, Claim, Committed, HoldRequest, Ledger, Offer, Transfer, Want};
 pub use mark::{Answer, Decider, Mark, Part, State, Verdict};
 pub use message::{core_hours, length_of_time};
 pub use row::{Cell, PARTNERS_MAX, Row, RowError};

@@ -38,7 +38,9 @@ impl Shortage<'_> {
             // Rounded up, while the rest is rounded down: no message shows a job that needs less than is left.
             tenths(u128::from(self.needs.0.div_ceil(TENTH_MS))),
         );
-        if let Some((amount, begins)) = self.next {
+        if self.in_vo >= u128::from(self.needs.0) {
+            text += "; the rest is at other sites: try again in a minute";
+        } else if let Some((amount, begins)) = self.next {
             let (amount, begins) = (core_hours(amount), length_of_time(begins));
             write!(text, "; next slice ({amount}) in {begins}").expect("a text takes it");
         }
@@ -85,20 +87,21 @@ mod tests {
             here: 12 * u128::from(HOUR) + 359_999,
             in_vo: 300 * u128::from(HOUR),
             on_the_way: 40 * u128::from(HOUR),
-            needs: CoreMillis(96 * HOUR),
+            needs: CoreMillis(396 * HOUR),
             next: Some((CoreMillis(500 * HOUR), Millis(3 * 24 * HOUR))),
         };
         assert_eq!(
             shortage.text(),
-            "P-A1: 12.0 core-hours left here, 300.0 in the VO (40.0 on the way); this job needs 96.0; \
+            "P-A1: 12.0 core-hours left here, 300.0 in the VO (40.0 on the way); this job needs 396.0; \
              next slice (500.0) in 3 days: fairmesh quota show P-A1"
         );
-        (shortage.needs, shortage.next) = (CoreMillis(1), None);
-        assert!(
-            shortage
-                .text()
-                .ends_with("this job needs 0.1: fairmesh quota show P-A1")
-        );
+        (shortage.needs, shortage.next) = (CoreMillis(301 * HOUR), None);
+        let text = shortage.text();
+        assert!(text.ends_with("this job needs 301.0: fairmesh quota show P-A1"));
+        shortage.needs = CoreMillis(1);
+        let text = shortage.text();
+        let what_to_do = "this job needs 0.1; the rest is at other sites: try again in a minute: fairmesh quota show P-A1";
+        assert!(text.ends_with(what_to_do), "{text}");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //!
 //! Deliberately not here: reading sources ([`Scheduler`]), what a source lacks (`ended`, `parts`), the charge rule.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -15,9 +15,10 @@ use anyhow::Context as _;
 use fairmesh_api::client::{AskError, Control};
 use fairmesh_api::loops::{FeedReport, LoopsReport, RoundsReport};
 use fairmesh_api::record_log::{LogPlace, LogState};
+use fairmesh_api::{AccountingBody, OccupancyAsk, Refusal, ReportBody, WaitingAsk};
 use fairmesh_model::{Millis, Origin, RunningJob, UsageRecord};
 use fairmesh_records::{BatchRecord, ChargeRule};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use sha2::{Digest as _, Sha256};
 
 pub use crate::cursor::{Cursor, Portion};
@@ -51,41 +52,6 @@ pub struct Done {
     pub for_now: u64,
     /// Logs that were gone before they were read to their end.
     pub lost: u64,
-}
-
-/// What the node answers to records, as far as it matters here.
-#[derive(Debug, Default, Deserialize)]
-#[serde(default)]
-struct Reported {
-    read: u64,
-    counted: u64,
-    known: u64,
-    refused: u64,
-    for_now: u64,
-    refusals: Vec<Refusal>,
-    refused_again: BTreeSet<u64>,
-    skipped: BTreeMap<String, u64>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Refusal {
-    #[serde(default)]
-    line: u64,
-    reason: String,
-}
-
-/// What waits: the body of `POST /v1/occupancy`.
-#[derive(Debug, Serialize)]
-struct Occupancy {
-    waiting: Vec<Waiting>,
-}
-
-/// The CPUs that waiting jobs of one account ask for.
-#[derive(Debug, Serialize)]
-struct Waiting {
-    #[serde(flatten)]
-    origin: Origin,
-    cpus: u64,
 }
 
 /// The state between two rounds.
@@ -355,7 +321,9 @@ impl<S: Scheduler> Feed<S> {
         for batch in fresh.chunks(BATCH_RECORDS) {
             let records: Vec<&BatchRecord> = batch.iter().map(|(record, _)| record).collect();
             let answered = self.control.post("/v1/accounting", lines(&records)?);
-            let answer: Reported = match answered.await {
+            let AccountingBody {
+                report, skipped, ..
+            } = match answered.await {
                 Ok(answer) => answer,
                 Err(error @ AskError::Refused { status: 503, .. }) => {
                     unlogged = Some(error);
@@ -364,19 +332,19 @@ impl<S: Scheduler> Feed<S> {
                 Err(error) => return Err(error.into()),
             };
             // Which of them is refused for now need not be in the answer, and what has counted is known the next time.
-            if unlogged.is_none() && answer.for_now == 0 {
+            if unlogged.is_none() && report.for_now == 0 {
                 let ended =
                     |(record, hash): &(BatchRecord, _)| Some((*hash, record.end?.0 / 1_000));
                 acknowledged.extend(batch.iter().filter_map(ended));
             }
-            done.finished += answer.read;
-            done.counted += answer.counted;
-            done.known += answer.known;
-            done.skipped += answer.skipped.values().sum::<u64>();
-            done.refused += answer.refused;
-            done.for_now += answer.for_now;
-            self.complain_of(&answer);
-            let odd = answer.skipped.iter();
+            done.finished += report.read;
+            done.counted += report.counted;
+            done.known += report.known;
+            done.skipped += skipped.values().sum::<u64>();
+            done.refused += report.refused;
+            done.for_now += report.for_now;
+            self.complain_of(&report);
+            let odd = skipped.iter();
             let odd = odd.filter(|(why, _)| INCOMPLETE.contains(&why.as_str()));
             let odd: Vec<String> = odd.map(|(why, jobs)| format!("{why}: {jobs}")).collect();
             complain(&self.name(), "finished jobs are not charged", &odd);
@@ -390,14 +358,14 @@ impl<S: Scheduler> Feed<S> {
     }
 
     async fn report_running(&self, jobs: &[RunningJob], done: &mut Done) -> anyhow::Result<()> {
-        let answer: Reported = self.control.post("/v1/running", lines(jobs)?).await?;
+        let answer: ReportBody = self.control.post("/v1/running", lines(jobs)?).await?;
         done.running = answer.read;
         done.refused += answer.refused;
         self.complain_of(&answer);
         Ok(())
     }
 
-    async fn report_usage(&self, records: &[&BatchRecord]) -> anyhow::Result<Reported> {
+    async fn report_usage(&self, records: &[&BatchRecord]) -> anyhow::Result<AccountingBody> {
         let rule = &self.settings.charge_rule;
         let usage = records.iter().map(|record| rule.usage(record, now()));
         let usage: Vec<UsageRecord> = usage.flatten().collect();
@@ -417,7 +385,7 @@ impl<S: Scheduler> Feed<S> {
     }
 
     /// Warns of each refused job once: the node keeps a list of them.
-    fn complain_of(&self, report: &Reported) {
+    fn complain_of(&self, report: &ReportBody) {
         let is_fresh = |refusal: &&Refusal| !report.refused_again.contains(&refusal.line);
         let fresh = report.refusals.iter().filter(is_fresh);
         let reasons = fresh.map(|refusal| refusal.reason.clone());
@@ -497,7 +465,7 @@ fn running(rule: &ChargeRule, jobs: &[Job], cluster: &str, cursor: &Cursor) -> V
 }
 
 /// The CPUs that waiting jobs ask for, by whose they are; of those who ask for most, where there are too many.
-fn waiting(jobs: &[Job]) -> Occupancy {
+fn waiting(jobs: &[Job]) -> OccupancyAsk {
     let mut sums: BTreeMap<Origin, u64> = BTreeMap::new();
     let waits = |job: &&Job| job.state == State::Pending && !job.held;
     for job in jobs.iter().filter(waits) {
@@ -505,11 +473,14 @@ fn waiting(jobs: &[Job]) -> Occupancy {
         *sum = sum.saturating_add(job.cpus.into());
     }
     let waiting = sums.into_iter();
-    let waiting = waiting.map(|(origin, cpus)| Waiting { origin, cpus });
-    let mut waiting: Vec<Waiting> = waiting.collect();
+    let waiting = waiting.map(|(origin, cpus)| WaitingAsk { origin, cpus });
+    let mut waiting: Vec<WaitingAsk> = waiting.collect();
     waiting.sort_by_key(|of| std::cmp::Reverse(of.cpus));
     waiting.truncate(WAITING_MAX);
-    Occupancy { waiting }
+    OccupancyAsk {
+        waiting,
+        ..OccupancyAsk::default()
+    }
 }
 
 fn lines(items: &[impl Serialize]) -> anyhow::Result<Vec<u8>> {

@@ -28,7 +28,7 @@ mod witness;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use fairmesh_model::{Millis, MonoTime, SiteId, WallTime};
+use fairmesh_model::{CoreMillis, Millis, MonoTime, SiteId, WallTime};
 use fairmesh_quota::burn::Burns;
 use fairmesh_quota::price::{Posted, Poster};
 use fairmesh_quota::{Funded, Grants, Ledger, SliceId};
@@ -39,6 +39,9 @@ use transfers::Transfers;
 
 /// Before this a member is not asked again for rights to a slice.
 const ASK_AGAIN: Millis = Millis::from_secs(5);
+
+/// Shortest time between two transfers to one member: each is a write and a head.
+const GIVE_AGAIN: Millis = Millis(250);
 
 /// Shortest time between two heads where one of them sends rights: somebody waits for these. Half of what
 /// members take of one site in a minute.
@@ -92,8 +95,10 @@ pub(crate) struct Quota {
     wall: WallTime,
     /// Rights that went and came.
     pub(crate) transfers: Transfers,
-    /// Whom rights were asked of, and when.
+    /// Whom rights were asked of, and before when they are not asked again.
     asked: BTreeMap<(SiteId, SliceId), MonoTime>,
+    /// When others may be asked for what is new because all that is known is too little for a job.
+    probe_at: MonoTime,
     /// Who was given rights, and when.
     given: BTreeMap<SiteId, MonoTime>,
     /// What others are asked to witness before it is taken.
@@ -132,6 +137,7 @@ impl Quota {
             wall: WallTime(0),
             transfers: Transfers::default(),
             asked: BTreeMap::new(),
+            probe_at: MonoTime(0),
             given: BTreeMap::new(),
             rounds: Rounds::new(),
             poster: Poster::default(),
@@ -169,7 +175,18 @@ impl Quota {
     }
 
     fn may_ask(&self, now: MonoTime, site: SiteId, slice: SliceId) -> bool {
-        let asked = self.asked.get(&(site, slice));
-        asked.is_none_or(|at| now >= at.after(ASK_AGAIN))
+        let again = self.asked.get(&(site, slice));
+        again.is_none_or(|again| now >= *again)
+    }
+
+    /// A member has answered a request for rights. Jobs that wait may need more of it, or it had none to spare and others
+    /// are asked.
+    fn take_given(&mut self, now: MonoTime, from: SiteId, given: CoreMillis) {
+        self.has_news |= given.0 == 0;
+        if self.waiting.is_empty() {
+            return;
+        }
+        let of_peer = self.asked.iter_mut().filter(|((site, _), _)| *site == from);
+        of_peer.for_each(|(_, again)| *again = (*again).min(now.after(GIVE_AGAIN)));
     }
 }

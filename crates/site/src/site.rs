@@ -363,7 +363,7 @@ impl Site {
     /// A peer has answered, or has not.
     fn answered(&mut self, now: Now, from: SiteId, id: u64, bytes: Option<&[u8]>) {
         match id.to_be_bytes()[0] {
-            WANT => self.parts.vos.take_given(bytes),
+            WANT => self.parts.vos.take_given(now, from, bytes),
             FREE => self.confirms().take_confirmed(from, id, bytes),
             JOBS => self.forwarding().take_reply(now, from, id, bytes),
             WITNESS => self.quotas().take_witnessed(from, id, bytes),

@@ -205,7 +205,7 @@ async fn hand_over(
     feed: &mut Feed<BatchRecord>,
     outcome: &mut Outcome,
 ) -> Result<(), ApiError> {
-    let now = shared.node().ask(|_, now| now.wall).await?;
+    let now = shared.node().now().wall;
     let records = log::settle_keys(shared, records, |(_, record)| {
         Some(Run {
             key: &mut record.key,

@@ -128,7 +128,7 @@ async fn hand_over(
         let settings = shared.options.settings.borrow();
         (settings.charge_rule.clone(), shared.options.records.clone())
     };
-    let now = shared.node().ask(|_, now| now.wall).await?;
+    let now = shared.node().now().wall;
     let read = tokio::task::spawn_blocking(move || {
         let records = lines.into_iter().map(|(number, line)| {
             let record = record_of(line, log.as_deref(), (&rule, now));

@@ -7,14 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use fairmesh_api::finding::{Code, Finding};
 use fairmesh_api::words::{self, age, timestamp, until};
-use fairmesh_api::{PeerBody, PeerState, VoBody};
+use fairmesh_api::{PeerBody, PeerState, RejectsBody, VoBody, WaitingBody};
 use fairmesh_model::{Millis, Severity, WallTime};
 use fairmesh_site::Site;
 
 use super::notice::finding_code;
 use crate::driver::Disk;
 use crate::log::LogLosses;
-use crate::refused::Waiting;
 
 /// From when on before its end a document's expiry is told.
 const EXPIRY_NAMED: Millis = Millis::from_secs(30 * 86_400);
@@ -257,26 +256,19 @@ pub(super) fn of_reload(why: &str) -> Finding {
 }
 
 /// That jobs are not counted which somebody should make countable.
-pub(super) fn of_refused(jobs: &Waiting) -> Finding {
-    let Waiting {
-        count,
-        since,
-        reason,
-    } = jobs;
-    let (jobs, since) = (words::count(*count, "job"), timestamp(*since));
+pub(super) fn of_refused(jobs: &WaitingBody) -> Finding {
+    let (since, reason) = (timestamp(WallTime(jobs.since_ms)), &jobs.reason);
+    let jobs = words::count(jobs.count, "job");
     let text = format!("the node refused {jobs} since {since}; main reason: {reason}");
     Finding::new(Code::RecordsRefused, Severity::Warning, &text)
 }
 
 /// That lines of a file wait which somebody should correct.
-pub(super) fn of_rejects((file, lines): (&String, &Waiting)) -> Finding {
-    let Waiting {
-        count,
-        since,
-        reason,
-    } = lines;
-    let (rejects, since) = (words::count(*count, "reject"), timestamp(*since));
-    let wait = if *count == 1 { "waits" } else { "wait" };
+pub(super) fn of_rejects(rejects: &RejectsBody) -> Finding {
+    let RejectsBody { file, lines } = rejects;
+    let (since, reason) = (timestamp(WallTime(lines.since_ms)), &lines.reason);
+    let rejects = words::count(lines.count, "reject");
+    let wait = if lines.count == 1 { "waits" } else { "wait" };
     let text = format!("{rejects} {wait} in {file} since {since}; main reason: {reason}");
     Finding::new(Code::RejectsWait, Severity::Warning, &text)
 }

@@ -7,7 +7,7 @@
 //! `{"error", "hint"}` with a status that fits; what was acknowledged is durable. Connections,
 //! bodies, lines and waiting times have named limits, and a bad line of a feed never stops the rest.
 //!
-//! `answer` holds the wire types, which `ask` reads; one file per group of endpoints makes them.
+//! `fairmesh-api` has the types of all answers and the table of routes; here one file per group of endpoints makes them.
 //! Deliberately not here: priorities for schedulers (`lookup`), tables (`ask`).
 
 mod access;
@@ -57,7 +57,8 @@ use std::time::{Duration, Instant};
 
 use axum::Router;
 use axum::http::StatusCode;
-use axum::routing::{get, post};
+use axum::routing::{MethodRouter, get, post};
+use fairmesh_api::routes::{Callers, Route, hint, routes};
 use fairmesh_model::{Millis, SiteId, VoId};
 use fairmesh_records::ChargeRule;
 use fairmesh_schedulers::NAMES;
@@ -214,94 +215,84 @@ pub async fn bind(path: &Path, options: ControlOptions) -> Result<ControlServer,
     ControlServer::bind(path, options).await
 }
 
-/// What there is, for who asks for something else.
-const PATHS: &str = "/v1/status, peers, shares, prices, sites, priority, explain, usage, unmapped, namesakes, accounting, audit, refused, \
-    documents, forward, forward/here, quota, quota/history, quota/summary, \
-    metrics; POST /v1/accounting, records, running, \
-    rejects, corrections, remap, documents, slurm, gridengine, condor, pbs, lsf, follow, occupancy, place, forward, forward/here, \
-    forward/withdraw, quota/hold, quota/commit, \
-    quota/release, quota/drain, quota/check, quota/quote";
-
 /// What follows files for `fairmesh report` speaks as a loop of this name.
 const FOLLOW: &str = "follow";
 
-/// Where the loops with a batch system say what they have done.
-fn loops_of(system: &'static str) -> axum::routing::MethodRouter<Arc<Shared>> {
-    post(move |state: State, body| loops::post(system, state, body))
-}
-
-fn loops_of_all(router: Router<Arc<Shared>>) -> Router<Arc<Shared>> {
-    let systems = NAMES.into_iter().chain([FOLLOW]);
-    systems.fold(router, |router, system| {
-        router.route(&format!("/v1/{system}"), loops_of(system))
-    })
+/// What answers a route: each row of the table has it.
+fn handler(route: &Route) -> MethodRouter<Arc<Shared>> {
+    match (route.method, route.path) {
+        ("get", "/v1/status") => get(status::get),
+        ("get", "/v1/peers") => get(peers::get),
+        ("get", "/v1/shares") => get(shares::get),
+        ("get", "/v1/prices") => get(prices::get),
+        ("get", "/v1/sites") => get(sites::get),
+        ("get", "/v1/priority") => get(priority::get),
+        ("get", "/v1/explain") => get(explain::get),
+        ("get", "/v1/usage") => get(usage::get),
+        ("get", "/v1/unmapped") => get(usage::get_unmapped),
+        ("get", "/v1/namesakes") => get(namesakes::get),
+        ("get", "/v1/accounting") => get(accounting::get),
+        ("get", "/v1/audit") => get(corrections::get_audit),
+        ("get", "/v1/refused") => get(refused::get),
+        ("get", "/v1/documents") => get(documents::get),
+        ("get", "/v1/forward") => get(forward::get),
+        ("get", "/v1/forward/here") => get(forward::get_here),
+        ("get", "/v1/quota") => get(quota::get),
+        ("get", "/v1/quota/history") => get(quota_history::history),
+        ("get", "/v1/quota/summary") => get(quota_history::summary),
+        ("get", "/v1/metrics") => get(metrics::get),
+        ("post", "/v1/accounting") => post(accounting::post),
+        ("post", "/v1/records") => post(records::post_records),
+        ("post", "/v1/running") => post(records::post_running),
+        ("post", "/v1/rejects") => post(refused::post_rejects),
+        ("post", "/v1/corrections") => post(corrections::post),
+        ("post", "/v1/remap") => post(remap::post),
+        ("post", "/v1/documents") => post(documents::post),
+        ("post", "/v1/occupancy") => post(place::post_occupancy),
+        ("post", "/v1/place") => post(place::post),
+        ("post", "/v1/forward") => post(forward::post),
+        ("post", "/v1/forward/here") => post(forward::post_here),
+        ("post", "/v1/forward/withdraw") => post(forward::post_withdraw),
+        ("post", "/v1/quota/hold") => post(quota::hold),
+        ("post", "/v1/quota/commit") => post(quota::commit),
+        ("post", "/v1/quota/release") => post(quota::release),
+        ("post", "/v1/quota/drain") => post(quota::drain),
+        ("post", "/v1/quota/check") => post(quota::check),
+        ("post", "/v1/quota/quote") => post(quota::quote),
+        (_, path) => {
+            // Where the loops with a batch system say what they have done.
+            let mut systems = NAMES.into_iter().chain([FOLLOW]);
+            let system = systems.find(|system| path.strip_prefix("/v1/") == Some(system));
+            let system = system.expect("each row of the table has a handler");
+            post(move |state: State, body| loops::post(system, state, body))
+        }
+    }
 }
 
 /// All endpoints, for one connection.
 fn router(shared: Arc<Shared>) -> Router {
-    let writes = loops_of_all(refused::routes())
-        .route("/v1/records", post(records::post_records))
-        .route("/v1/running", post(records::post_running))
-        .route("/v1/corrections", post(corrections::post))
-        .route("/v1/remap", post(remap::post))
-        .route("/v1/audit", get(corrections::get_audit))
-        .route("/v1/documents", post(documents::post))
-        .route("/v1/occupancy", post(place::post_occupancy))
-        .route(
-            "/v1/forward/here",
-            get(forward::get_here).post(forward::post_here),
-        )
-        .route("/v1/quota/hold", post(quota::hold))
-        .route("/v1/quota/commit", post(quota::commit))
-        .route("/v1/quota/release", post(quota::release))
-        .route("/v1/quota/drain", post(quota::drain))
-        .route_layer(axum::middleware::from_fn_with_state(
-            Arc::clone(&shared),
-            access::require_writer,
-        ));
-    let reads = Router::new()
-        .route("/v1/status", get(status::get))
-        .route("/v1/peers", get(peers::get))
-        .route("/v1/shares", get(shares::get))
-        .route("/v1/prices", get(prices::get))
-        .route("/v1/sites", get(sites::get))
-        .route("/v1/priority", get(priority::get))
-        .route("/v1/explain", get(explain::get))
-        .route("/v1/usage", get(usage::get))
-        .route("/v1/quota", get(quota::get))
-        .route("/v1/quota/history", get(quota_history::history))
-        .route("/v1/quota/summary", get(quota_history::summary))
-        .route("/v1/quota/check", post(quota::check))
-        .route("/v1/quota/quote", post(quota::quote))
-        .route("/v1/place", post(place::post))
-        .route("/v1/forward", get(forward::get).post(forward::post))
-        .route("/v1/forward/withdraw", post(forward::post_withdraw))
-        .route("/v1/unmapped", get(usage::get_unmapped))
-        .route("/v1/namesakes", get(namesakes::get))
-        .route("/v1/documents", get(documents::get))
-        .route("/v1/metrics", get(metrics::get))
-        .route_layer(axum::middleware::from_fn_with_state(
-            Arc::clone(&shared),
-            access::answer_in_turn,
-        ));
-    // Who may do what there depends on the parameters.
-    let both = Router::new().route(
-        "/v1/accounting",
-        get(accounting::get).post(accounting::post),
-    );
+    let of = |callers| {
+        let routes = routes().filter(|route| route.callers == callers);
+        routes.fold(Router::new(), |router, route| {
+            router.route(route.path, handler(&route))
+        })
+    };
+    let no_such = |status, error| ApiError::new(status, error).hint(hint());
+    let writes = of(Callers::Writers).route_layer(axum::middleware::from_fn_with_state(
+        Arc::clone(&shared),
+        access::require_writer,
+    ));
+    let reads = of(Callers::Readers).route_layer(axum::middleware::from_fn_with_state(
+        Arc::clone(&shared),
+        access::answer_in_turn,
+    ));
+    let missing = "there is nothing at this path";
+    let other = "this path does not take this method";
     reads
         .merge(writes)
-        .merge(both)
-        .fallback(async || {
-            ApiError::new(StatusCode::NOT_FOUND, "there is nothing at this path").hint(PATHS)
-        })
-        .method_not_allowed_fallback(async || {
-            ApiError::new(
-                StatusCode::METHOD_NOT_ALLOWED,
-                "this path does not take this method",
-            )
-            .hint(PATHS)
-        })
+        .merge(of(Callers::Either))
+        .fallback(async move || no_such(StatusCode::NOT_FOUND, missing))
+        .method_not_allowed_fallback(async move || no_such(StatusCode::METHOD_NOT_ALLOWED, other))
         .layer(axum::middleware::from_fn(access::require_host))
         .with_state(shared)
 }

@@ -12,7 +12,7 @@ use axum::http::StatusCode;
 use axum::response::IntoResponse;
 use fairmesh_api::{
     HoldBody, QuotaAccountBody, QuotaBody, QuotaPartBody, QuotaSliceBody, QuoteBody, QuotesBody,
-    SettledBody,
+    RestsOn, SettledBody,
 };
 use fairmesh_model::record::RUN_MAX;
 use fairmesh_model::{
@@ -30,7 +30,7 @@ use super::State;
 use super::access::hidden;
 use super::error::ApiError;
 use super::extract::{Params, parse_path, whole};
-use super::rests_on::{answer, site_name};
+use super::rests_on::{answer, rests_on, site_name};
 use super::usage::find_vos;
 use crate::privacy::{PrivateData, Visibility};
 
@@ -122,10 +122,9 @@ pub(super) async fn hold(
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let asking: Asking = read(&shared, body).await?;
-    let now = shared.node().ask(|_, now| now.wall).await?;
-    let call = asking.call(now, &shared.charge_rule())?;
-    let held = called(&shared, QuotaCall::Hold(Box::new(call))).await?;
-    shared.answer("hold", hold_body(held)).await
+    let call = asking.call(shared.node().now().wall, &shared.charge_rule())?;
+    let (rests_on, held) = called(&shared, QuotaCall::Hold(Box::new(call))).await?;
+    Ok(answer("hold", rests_on, hold_body(held)))
 }
 
 /// Whether the reader sees what is left of the credit that the job would spend: that of the entry where its usage counts,
@@ -230,7 +229,8 @@ async fn settled(
     call: QuotaCall,
 ) -> Result<impl IntoResponse + use<>, ApiError> {
     let mut body = SettledBody::default();
-    match called(shared, call).await? {
+    let (rests_on, settled) = called(shared, call).await?;
+    match settled {
         QuotaAnswer::Committed(committed) => {
             body.used_core_ms = total(&committed.used).0.to_string();
             body.overdraft_core_ms = committed.overdraft.0.to_string();
@@ -240,11 +240,16 @@ async fn settled(
         QuotaAnswer::Drained(gone) => body.sent_core_ms = gone.0.to_string(),
         QuotaAnswer::Released | QuotaAnswer::Held { .. } => {}
     }
-    shared.answer("settled", body).await
+    Ok(answer("settled", rests_on, body))
 }
 
-async fn called(shared: &super::Shared, call: QuotaCall) -> Result<QuotaAnswer, ApiError> {
-    understood(shared.node().quota(call).await?)
+/// Makes a call, in one trip to the node's task with what its answer rests on.
+async fn called(
+    shared: &super::Shared,
+    call: QuotaCall,
+) -> Result<(RestsOn, QuotaAnswer), ApiError> {
+    let (reply, rests_on) = shared.node().quota_with(call, rests_on).await?;
+    Ok((rests_on, understood(reply)?))
 }
 
 fn understood(reply: QuotaReply) -> Result<QuotaAnswer, ApiError> {

@@ -10,11 +10,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use axum::Router;
 use axum::body::Body;
 use axum::response::IntoResponse;
-use axum::routing::{get, post};
-use fairmesh_api::{RefusedJobBody, RefusedJobsBody, RejectsBody, WaitingBody};
+use fairmesh_api::{RefusedJobBody, RefusedJobsBody, RejectsBody};
 use fairmesh_model::{JobKey, UsageRecord, WallTime, clean};
 use fairmesh_records::BatchRecord;
 use fairmesh_site::Reported;
@@ -24,7 +22,7 @@ use super::error::ApiError;
 use super::extract::{Params, json};
 use super::feed::Feed;
 use super::{Shared, State};
-use crate::refused::{Refused, RefusedJob, Waiting};
+use crate::refused::{Refused, RefusedJob};
 
 /// Jobs that are listed unless `limit` says otherwise, and at most.
 const LIMIT: (u32, u32) = (1_000, 100_000);
@@ -32,20 +30,13 @@ const LIMIT: (u32, u32) = (1_000, 100_000);
 /// A path and a reason.
 const REJECTS_BYTES_MAX: usize = 16 << 10;
 
-/// What is here, for those who may write.
-pub(super) fn routes() -> Router<Arc<Shared>> {
-    Router::new()
-        .route("/v1/refused", get(listed_jobs))
-        .route("/v1/rejects", post(post_rejects))
-}
-
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Query {
+pub(super) struct Query {
     limit: Option<u32>,
 }
 
-async fn listed_jobs(
+pub(super) async fn get(
     axum::extract::State(shared): State,
     Params(query): Params<Query>,
 ) -> Result<impl IntoResponse, ApiError> {
@@ -65,44 +56,25 @@ async fn listed_jobs(
         since_ms: job.since.0,
     };
     let body = RefusedJobsBody {
-        all: all.as_ref().map(Into::into),
+        all,
         jobs: jobs.into_iter().map(job).collect(),
-        rejects: bodies(&rejects),
+        rejects,
     };
     shared.answer("refused", body).await
 }
 
-/// Files with lines that could not be read.
-pub(super) fn bodies(rejects: &BTreeMap<String, Waiting>) -> Vec<RejectsBody> {
-    let body = |(file, lines): (&String, &Waiting)| RejectsBody {
-        file: clean(file),
-        lines: lines.into(),
-    };
-    rejects.iter().map(body).collect()
-}
-
-async fn post_rejects(
+pub(super) async fn post_rejects(
     axum::extract::State(shared): State,
     body: Body,
 ) -> Result<impl IntoResponse, ApiError> {
     let rejects: RejectsBody = json(&shared, body, REJECTS_BYTES_MAX).await?;
-    let RejectsBody { file, lines } = rejects.clone();
-    if !file.starts_with('/') {
+    if !rejects.file.starts_with('/') {
         return Err(ApiError::bad_request(
             "`file` is no whole path: it begins with `/`",
         ));
     }
-    let WaitingBody {
-        count,
-        since_ms,
-        reason,
-    } = lines;
-    let waiting = Waiting {
-        count,
-        since: WallTime(since_ms),
-        reason,
-    };
-    let is_listed = stored(&shared, move |store| store.set_rejects(&file, &waiting));
+    let wanted = rejects.clone();
+    let is_listed = stored(&shared, move |store| store.set_rejects(&wanted));
     if !is_listed.await? {
         let error = ApiError::bad_request("the node lists no more files with rejects");
         return Err(
@@ -170,7 +142,7 @@ pub(super) async fn note<T>(
     if jobs.is_empty() {
         return Ok(());
     }
-    let now = shared.node().ask(|_, now| now.wall).await?;
+    let now = shared.node().now().wall;
     match stored(shared, move |store| store.note(now, &jobs)).await {
         Ok(again) => {
             let lines = lines.into_iter().zip(again);

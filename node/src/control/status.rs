@@ -17,7 +17,7 @@ use super::access::Peer;
 use super::error::ApiError;
 use super::extract::Params;
 use super::peers::{Found, elapsed};
-use super::refused::{bodies, stored};
+use super::refused::stored;
 use super::rests_on::{answer, rests_on};
 use super::text::all_clean;
 use super::without_line::without_line;
@@ -108,8 +108,8 @@ pub(crate) async fn status(
         healthy,
         notices,
         without_line: Vec::new(),
-        refused: refused.as_ref().map(Into::into),
-        rejects: bodies(&rejects),
+        refused,
+        rejects,
         hidden: None,
     };
     Ok((asked.rests_on, body))

@@ -91,9 +91,8 @@ impl Driver {
                     .await;
             }
             Effect::Reply { ticket, reply } => {
-                if let Some(caller) = self.replies.remove(&ticket) {
-                    // A caller that has gone away needs no answer; what it reported is kept.
-                    let _ = caller.send(reply);
+                if let Some(on_reply) = self.replies.remove(&ticket) {
+                    on_reply(reply, &self.site, self.clock.now());
                 }
             }
             Effect::Allow {

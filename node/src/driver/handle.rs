@@ -14,7 +14,7 @@ use libp2p::Multiaddr;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::data::Stored;
-use super::{Call, Command, Disk};
+use super::{Call, Clock, Command, Disk};
 use crate::network::{NetworkCommand, NetworkHandle, NetworkStats};
 
 /// How long a question about many things is on the driver's task at once.
@@ -32,6 +32,7 @@ pub struct Gone;
 #[derive(Clone)]
 pub struct NodeHandle {
     pub(super) commands: mpsc::Sender<Command>,
+    pub(super) clock: Arc<dyn Clock>,
     pub(super) network: NetworkHandle,
     pub(super) view: watch::Receiver<Arc<View>>,
     pub(super) disk: watch::Receiver<Disk>,
@@ -191,13 +192,29 @@ impl NodeHandle {
         self.reported(Call::Remap(Box::new(change))).await
     }
 
-    /// Asks about a job's quota, or tells of it. What the answer says is durable; a hold may wait a moment for
+    /// Asks about a job's quota, or tells of it. What the answer says is durable; a hold may wait some seconds for
     /// rights of other members.
     pub async fn quota(&self, call: QuotaCall) -> Result<QuotaReply, Gone> {
-        match self.call(Call::Quota(call)).await? {
-            Reply::Quota(reply) => Ok(*reply),
+        let (reply, ()) = self.quota_with(call, |_, _| ()).await?;
+        Ok(reply)
+    }
+
+    /// The same, with what `ask` returns at the moment of the answer, in one trip to the node's task.
+    pub async fn quota_with<T: Send + 'static>(
+        &self,
+        call: QuotaCall,
+        ask: impl FnOnce(&Site, Now) -> T + Send + 'static,
+    ) -> Result<(QuotaReply, T), Gone> {
+        let answered = self.call_with(Call::Quota(call), ask).await?;
+        match answered {
+            (Reply::Quota(reply), asked) => Ok((*reply, asked)),
             _ => unreachable!("a call about a quota is answered by one"),
         }
+    }
+
+    /// The time by this machine's clock.
+    pub fn now(&self) -> Now {
+        self.clock.now()
     }
 
     /// Tells what the scheduler says of itself, or asks sites what they would say now. These may take a moment.
@@ -326,7 +343,23 @@ impl NodeHandle {
     }
 
     async fn call(&self, call: Call) -> Result<Reply, Gone> {
-        self.answer(|reply| Command::Call(call, reply)).await
+        let (reply, ()) = self.call_with(call, |_, _| ()).await?;
+        Ok(reply)
+    }
+
+    async fn call_with<T: Send + 'static>(
+        &self,
+        call: Call,
+        ask: impl FnOnce(&Site, Now) -> T + Send + 'static,
+    ) -> Result<(Reply, T), Gone> {
+        self.answer(|answer| {
+            let on_reply = move |reply, site: &Site, now| {
+                // A caller that has gone away needs no answer; what it reported is kept.
+                let _ = answer.send((reply, ask(site, now)));
+            };
+            Command::Call(call, Box::new(on_reply))
+        })
+        .await
     }
 
     async fn answer<T>(

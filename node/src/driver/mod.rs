@@ -46,9 +46,12 @@ use room::{Arrivals, DiskWatch};
 /// Something to ask the site and its round, on the driver's task.
 pub(crate) type Question = Box<dyn FnOnce(&Site, &Round, Now) + Send>;
 
+/// Takes the site's reply to a call, and may ask the site what else belongs to the answer.
+pub(crate) type OnReply = Box<dyn FnOnce(Reply, &Site, Now) + Send>;
+
 /// What callers within the node ask of the driver.
 pub(crate) enum Command {
-    Call(Call, oneshot::Sender<Reply>),
+    Call(Call, OnReply),
     Ask(Question),
     Reconfigure(Box<fairmesh_site::SiteConfig>),
     Stop(oneshot::Sender<()>),
@@ -101,7 +104,7 @@ pub(crate) struct Driver {
     network: NetworkHandle,
     clock: Arc<dyn Clock>,
     view: watch::Sender<Arc<View>>,
-    replies: HashMap<u64, oneshot::Sender<Reply>>,
+    replies: HashMap<u64, OnReply>,
     next_ticket: u64,
     /// Pushed messages that wait for a verdict, by token: a head without its content does so until that has come.
     pushes: BTreeMap<u64, (MessageName, SiteId)>,
@@ -283,12 +286,12 @@ impl Driver {
 
     fn command_input(&mut self, command: Command) -> Option<Input> {
         match command {
-            Command::Call(call, reply) => match self.disk.refuses(&call) {
+            Command::Call(call, on_reply) => match self.disk.refuses(&call) {
                 Some(why) => {
-                    room::refuse(call, reply, &why);
+                    self.refuse(call, on_reply, &why);
                     None
                 }
-                None => Some(self.call_input(call, reply)),
+                None => Some(self.call_input(call, on_reply)),
             },
             Command::Ask(question) => {
                 self.answer(question);
@@ -303,9 +306,13 @@ impl Driver {
         question(&self.site, &self.round, self.clock.now());
     }
 
-    fn call_input(&mut self, call: Call, reply: oneshot::Sender<Reply>) -> Input {
+    fn refuse(&self, call: Call, on_reply: OnReply, why: &str) {
+        on_reply(room::refusal_of(call, why), &self.site, self.clock.now());
+    }
+
+    fn call_input(&mut self, call: Call, on_reply: OnReply) -> Input {
         let ticket = self.ticket();
-        self.replies.insert(ticket, reply);
+        self.replies.insert(ticket, on_reply);
         match call {
             Call::Report(records) => Input::Report { ticket, records },
             Call::Running(jobs) => Input::Running { ticket, jobs },

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 
 use fairmesh_round::Op;
 use fairmesh_site::{ForwardCall, Reply, Reported, Verdict};
-use tokio::sync::{mpsc, oneshot, watch};
+use tokio::sync::{mpsc, watch};
 
 use super::data::Data;
 use super::{Arrived, Call, Command, Driver};
@@ -166,8 +166,8 @@ impl DiskWatch {
     }
 }
 
-/// Answers a call that is refused.
-pub(super) fn refuse(call: Call, reply: oneshot::Sender<Reply>, why: &str) {
+/// The reply to a call that is refused.
+pub(super) fn refusal_of(call: Call, why: &str) -> Reply {
     let all = |records: usize| {
         let refused = (0..records).map(|index| (index, why.to_owned()));
         Reply::Reported(Reported {
@@ -176,7 +176,7 @@ pub(super) fn refuse(call: Call, reply: oneshot::Sender<Reply>, why: &str) {
             ..Reported::default()
         })
     };
-    let answer = match call {
+    match call {
         Call::Report(records) | Call::Correct { records, .. } => all(records.len()),
         Call::Running(jobs) => all(jobs.len()),
         Call::Remap(_) => all(1),
@@ -184,9 +184,7 @@ pub(super) fn refuse(call: Call, reply: oneshot::Sender<Reply>, why: &str) {
         Call::Forward(_) => Reply::Forward(Box::new(Err(why.to_owned()))),
         Call::Quota(_) => Reply::Quota(Box::new(Err(why.to_owned()))),
         Call::Advert(_) => unreachable!("adds nothing to the disk"),
-    };
-    // Nobody waits any more: then the answer is not needed.
-    let _ = reply.send(answer);
+    }
 }
 
 impl Driver {
@@ -241,7 +239,9 @@ impl Driver {
                     Command::Call(Call::Advert(_), _) | Command::Reconfigure(_) => {
                         keep_for_later(&mut self.later, Arrived::Command(command));
                     }
-                    Command::Call(call, reply) => refuse(call, reply, &self.disk.refusal()),
+                    Command::Call(call, on_reply) => {
+                        self.refuse(call, on_reply, &self.disk.refusal());
+                    }
                 },
                 Some(event) = network.recv() => self.without_disk(event).await,
             }

@@ -113,6 +113,7 @@ pub async fn start_or_show(
     let (disk, believed) = (DiskWatch::new(damage), watch::Sender::new(WallTime(0)));
     let handle = NodeHandle {
         commands,
+        clock: Arc::clone(&options.clock),
         network: network.clone(),
         view,
         disk: disk.subscribe(),

@@ -11,7 +11,7 @@ use axum::response::{IntoResponse, Response};
 use fairmesh_api::words::timestamp;
 use fairmesh_fairshare::{EntryId, Order};
 
-use super::data::PageData;
+use super::page_data::PageData;
 use super::sites;
 use super::usage::EntryUsage;
 use crate::control::fraction;
@@ -82,7 +82,6 @@ pub(super) fn by_site(data: &PageData, used: &EntryUsage) -> Response {
     whole(&["site", "id", "used_core_ms"], sites)
 }
 
-/// The sites.
 pub(super) fn sites(data: &PageData) -> Response {
     let number = |of: Option<u64>| of.map_or_else(String::new, |of| of.to_string());
     let rows = sites::rows(data).into_iter().map(|row| {

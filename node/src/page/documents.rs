@@ -4,8 +4,8 @@ use fairmesh_api::words::until;
 use fairmesh_model::WallTime;
 use maud::{Markup, html};
 
-use super::data::PageData;
 use super::html::{csv_link, date};
+use super::page_data::PageData;
 
 /// The section of the page.
 pub(super) fn section(data: &PageData) -> Markup {

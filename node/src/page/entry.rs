@@ -6,9 +6,9 @@ use fairmesh_api::words::name_or_id;
 use fairmesh_fairshare::EntryId;
 use maud::{Markup, html};
 
-use super::data::PageData;
 use super::figures::{Figures, hours, percent};
 use super::html::{csv_link, entry_link, page as framed};
+use super::page_data::PageData;
 use super::table::{self, Sort};
 use super::usage::{EntryUsage, Usage};
 use super::{chart, documents, icicle, sites};
@@ -18,7 +18,6 @@ use crate::words::explanation::{Whose, comparison_words, level_words, reason};
 /// Entries that are named before and behind one that competes with them.
 const RIVALS_MAX: usize = 6;
 
-/// The page.
 pub(super) fn page(
     data: &PageData,
     usage: &Usage,

@@ -4,7 +4,7 @@ use fairmesh_fairshare::EntryId;
 use fairmesh_fairshare::explain::{LevelExplanation, levels};
 use fairmesh_model::Share;
 
-use super::data::PageData;
+use super::page_data::PageData;
 
 /// An entry and its figures.
 pub(super) struct Figures {

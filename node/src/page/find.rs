@@ -4,15 +4,14 @@
 
 use maud::{Markup, html};
 
-use super::data::PageData;
 use super::figures::Figures;
 use super::html::page as framed;
+use super::page_data::PageData;
 use super::table;
 
 /// Entries that are shown.
 const FOUND_MAX: usize = 100;
 
-/// The page.
 pub(super) fn page(data: &PageData, sought: &str) -> Markup {
     let sought = fairmesh_model::clean(sought.trim());
     let wanted = sought.to_lowercase();

@@ -1,9 +1,9 @@
 //! What pages are made of: one moment of the tree, and what the node says of itself, each for many requests.
 //!
-//! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small (and for the metrics, as often), and
-//! for lists of tables only after a pause that is [`PAUSES`] times as long as the last asking took, whatever is
-//! requested. Few pages and pieces of tables are made at a time, on threads of their own; who waits too long is told,
-//! and a turn is over when its thread has ended.
+//! Invariant: the node's task is asked once in [`FRESH_FOR`] for what is small (and for the metrics, as often), and for
+//! lists of tables only after a pause that is [`PAUSES`] times as long as the last asking took, whatever is requested. Few
+//! pages and pieces of tables are made at a time, on threads of their own; who waits too long is told, and a turn is over when
+//! its thread has ended.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,8 +14,8 @@ use fairmesh_api::finding::Finding;
 use tokio::sync::{Mutex, OwnedSemaphorePermit, Semaphore};
 
 use super::Refused;
-use super::data::{Gathered, PageData};
 use super::document::Document;
+use super::page_data::{Gathered, PageData};
 use super::usage::Usage;
 use crate::control::namesakes::{self, Held};
 use crate::control::{Moment, Shared, metrics, status};

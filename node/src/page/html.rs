@@ -10,7 +10,7 @@ use fairmesh_api::words::{age, timestamp};
 use fairmesh_model::{Millis, WallTime};
 use maud::{DOCTYPE, Markup, html};
 
-use super::data::PageData;
+use super::page_data::PageData;
 
 const DAY_MS: u64 = 86_400_000;
 
@@ -105,7 +105,6 @@ pub(super) fn csv_link(address: &str, what: &str) -> Markup {
     html! { p.csv { a href=(address) download { "CSV" span.hidden { " of " (what) } } } }
 }
 
-/// A day.
 pub(super) fn date(at: WallTime) -> String {
     timestamp(at).chars().take(10).collect()
 }

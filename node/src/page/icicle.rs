@@ -7,9 +7,9 @@
 use fairmesh_fairshare::EntryId;
 use maud::{Markup, html};
 
-use super::data::PageData;
 use super::figures::{Balance, Figures, percent};
 use super::html::entry_link;
+use super::page_data::PageData;
 
 /// Rows below the entry that is looked at.
 const ROWS: usize = 4;
@@ -27,7 +27,6 @@ const WIDTH_MIN: f64 = 0.8;
 const NAMED: f64 = 4.0;
 const NAMED_EVERYWHERE: f64 = 20.0;
 
-/// What is drawn.
 struct Cell {
     x: f64,
     width: f64,

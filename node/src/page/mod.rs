@@ -12,7 +12,6 @@
 
 mod chart;
 mod csv;
-mod data;
 mod document;
 mod documents;
 mod entry;
@@ -21,6 +20,7 @@ mod find;
 mod gather;
 mod html;
 mod icicle;
+mod page_data;
 mod server;
 mod sites;
 mod table;
@@ -46,11 +46,10 @@ use serde::de::DeserializeOwned;
 pub use server::{CONNECTIONS_MAX, PageServer};
 
 use crate::control::metrics;
-use data::PageData;
 use gather::Page;
+use page_data::PageData;
 use usage::EntryUsage;
 
-/// The style sheet.
 const STYLE: &str = include_str!("page.css");
 
 /// The mark in a browser's tab: two shares of a bar.
@@ -125,7 +124,6 @@ impl IntoResponse for Refused {
 
 type Answer = Result<Response, Refused>;
 
-/// All there is.
 fn router(page: Arc<Page>) -> Router {
     let text = |kind: &'static str, text: &'static str| {
         let headers = [

@@ -8,8 +8,8 @@ use fairmesh_api::{PeerBody, PeerState};
 use fairmesh_model::Millis;
 use maud::{Markup, html};
 
-use super::data::PageData;
 use super::html::csv_link;
+use super::page_data::PageData;
 
 /// A site as it is shown.
 pub(super) struct Row {
@@ -27,7 +27,7 @@ pub(super) struct Row {
     pub(super) why: Option<String>,
 }
 
-/// This site first.
+/// One row for each site, this site first.
 pub(super) fn rows(data: &PageData) -> Vec<Row> {
     let charters = data.said.documents.iter();
     let cores: BTreeMap<String, u32> = charters

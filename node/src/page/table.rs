@@ -9,9 +9,9 @@ use maud::{Markup, html};
 use serde::Deserialize;
 
 use super::chart;
-use super::data::PageData;
 use super::figures::{Figures, hours, percent};
 use super::html::entry_link;
+use super::page_data::PageData;
 
 /// Rows of one page.
 const ROWS_MAX: usize = 100;
@@ -23,7 +23,6 @@ pub(super) enum Sort {
     /// Who is served first.
     #[default]
     Rank,
-    /// By name.
     Name,
     /// Who should have the most.
     Target,

@@ -12,8 +12,8 @@ use fairmesh_fairshare::explain::levels;
 use fairmesh_model::{AccountPath, SiteId, VoId, WallTime};
 use fairmesh_site::PublishedTables;
 
-use super::data::PageData;
 use super::figures::share;
+use super::page_data::PageData;
 use crate::driver::{Gone, NodeHandle};
 
 /// Rows of the site's own accounts that are held for pages at most, the newest: some 40 MB.
@@ -40,20 +40,18 @@ pub(super) struct Usage {
 /// What was used in a step of time, in core-milliseconds.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Step {
-    /// Its first moment.
     pub(super) start: WallTime,
-    /// By the entry.
     pub(super) own: u64,
     /// By all of its parent.
     pub(super) parent: u64,
 }
 
-/// What was used behind an entry.
+/// The usage that counts for an entry, by site and in time.
 #[derive(Debug, Default)]
 pub(super) struct EntryUsage {
-    /// Where, the most first.
+    /// Core-milliseconds by site, largest first.
     pub(super) by_site: Vec<(SiteId, u64)>,
-    /// When, without a gap.
+    /// Consecutive steps without gaps.
     pub(super) steps: Vec<Step>,
     /// The length of a step.
     pub(super) step_ms: u64,
@@ -102,7 +100,7 @@ impl Usage {
         })
     }
 
-    /// What was used behind `entry`.
+    /// The usage that counts for `entry`.
     pub(super) fn usage_of(&self, data: &PageData, entry: EntryId) -> EntryUsage {
         let snapshot = data.moment.snapshot();
         let level = levels(snapshot, entry).pop();

@@ -1,8 +1,8 @@
 //! Who asks on a connection, and what the owner says he sees.
 //!
 //! Invariant: the system is asked for a name only where it matters, off the task that asks, and not again within
-//! [`NAMES_FRESH_FOR`]; what of a tree is a user's own is worked out once for him and that tree, however often and on
-//! however many connections he asks; a reload counts at the next question.
+//! [`NAMES_FRESH_FOR`]; what of a tree is a user's own is worked out once for him and that tree, however often and on however
+//! many connections he asks; a reload counts at the next question.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -23,11 +23,10 @@ const NAMES_MAX: usize = 4_096;
 /// Names of users by number, and when the directory was asked for each.
 type Names = BTreeMap<u32, (Instant, Option<String>)>;
 
-/// Entries of users that are remembered at most; with more all are forgotten. Of most users it is a handful, of some
-/// 100 bytes.
+/// Entries of users that are remembered at most; with more all are forgotten. Of most users it is a handful, of some 100 bytes.
 const ENTRIES_MAX: usize = 200_000;
 
-/// What of one tree is each user's own.
+/// PrivateData of one tree is each user's own.
 #[derive(Debug, Default)]
 struct Owned {
     view: Weak<View>,
@@ -35,7 +34,7 @@ struct Owned {
     entries: usize,
 }
 
-/// What a socket knows of those who ask.
+/// PrivateData a socket knows of those who ask.
 #[derive(Debug, Clone)]
 pub struct VisibilityResolver {
     access: CurrentAccess,
@@ -67,7 +66,7 @@ impl VisibilityResolver {
         is_hidden.then(|| Arc::clone(&access.privacy))
     }
 
-    /// What `uid` sees of a tree. Where nothing is hidden nobody is asked for his name.
+    /// PrivateData `uid` sees of a tree. Where nothing is hidden nobody is asked for his name.
     pub(crate) async fn visibility(&self, uid: Option<u32>, view: Arc<View>) -> Visibility {
         let is_open = self.access.get().privacy.hide.is_empty();
         self.looking(uid.filter(|_| !is_open), uid, view).await
@@ -107,8 +106,8 @@ impl VisibilityResolver {
         listed.await.expect("paths are compared without a panic")
     }
 
-    /// Asks for the name of whoever is about to wait for his turn, where it will matter: a directory that takes its
-    /// time then keeps nobody else waiting.
+    /// Asks for the name of whoever is about to wait for his turn, where it will matter: a directory that takes its time
+    /// then keeps nobody else waiting.
     pub(crate) async fn meet(&self, uid: Option<u32>) {
         let access = self.access.get();
         let matters = !access.privacy.hide.is_empty() && !access.may_read_all(uid);
@@ -138,7 +137,7 @@ impl VisibilityResolver {
 }
 
 impl Owned {
-    /// What of `view` is the user's own, worked out where it is not known. The lock is not held over that.
+    /// PrivateData of `view` is the user's own, worked out where it is not known. The lock is not held over that.
     fn of(owned: &Mutex<Self>, user: &str, view: &Arc<View>) -> Arc<[AccountPath]> {
         let lock = || owned.lock().unwrap_or_else(PoisonError::into_inner);
         let is_same = |owned: &Self| owned.view.as_ptr() == Arc::as_ptr(view);

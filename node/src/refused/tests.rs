@@ -35,7 +35,7 @@ fn a_job_is_listed_once_until_it_is_counted() -> anyhow::Result<()> {
     drop(store);
     let store = Refused::open(folder.path())?;
     let waiting = store.summary()?.expect("three");
-    assert_eq!((waiting.count, waiting.since), (3, at(1)));
+    assert_eq!((waiting.count, waiting.since_ms), (3, at(1).0));
     assert!(waiting.reason.starts_with("held 4"), "{}", waiting.reason);
     let listed = store.list(2)?;
     assert_eq!((listed.len(), &listed[0].key), (2, &jobs[0].key));
@@ -44,7 +44,7 @@ fn a_job_is_listed_once_until_it_is_counted() -> anyhow::Result<()> {
     assert_eq!(store.summary()?.expect("one").count, 1);
     // One that was not refused again for so long weighs nothing any more.
     assert_eq!(store.note(at(93), &jobs[..1])?, [false]);
-    assert_eq!(store.summary()?.expect("the new one").since, at(93));
+    assert_eq!(store.summary()?.expect("the new one").since_ms, at(93).0);
     Ok(())
 }
 
@@ -71,21 +71,21 @@ fn one_that_runs_is_listed_as_long_as_it_is_refused() -> anyhow::Result<()> {
 #[test]
 fn the_rejects_of_a_file_are_replaced_and_taken_out() -> anyhow::Result<()> {
     let store = Refused::in_memory()?;
-    let lines = |count| Waiting {
-        count,
-        since: WallTime(5),
-        reason: "no end".to_owned(),
+    let of = |file: &str, count| RejectsBody {
+        file: file.to_owned(),
+        lines: WaitingBody {
+            count,
+            since_ms: 5,
+            reason: "no end".to_owned(),
+        },
     };
-    assert!(store.set_rejects("/a", &lines(3))? && store.set_rejects("/a", &lines(2))?);
-    assert_eq!(
-        store.rejects()?,
-        BTreeMap::from([("/a".to_owned(), lines(2))])
-    );
+    assert!(store.set_rejects(&of("/a", 3))? && store.set_rejects(&of("/a", 2))?);
+    assert_eq!(store.rejects()?, [of("/a", 2)]);
     for file in 1..FILES_MAX {
-        assert!(store.set_rejects(&file.to_string(), &lines(1))?);
+        assert!(store.set_rejects(&of(&file.to_string(), 1))?);
     }
-    assert!(!store.set_rejects("/b", &lines(1))? && store.set_rejects("/a", &lines(1))?);
-    assert!(store.set_rejects("/a", &lines(0))? && store.set_rejects("/b", &lines(1))?);
+    assert!(!store.set_rejects(&of("/b", 1))? && store.set_rejects(&of("/a", 1))?);
+    assert!(store.set_rejects(&of("/a", 0))? && store.set_rejects(&of("/b", 1))?);
     Ok(())
 }
 

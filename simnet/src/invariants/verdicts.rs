@@ -2,13 +2,12 @@
 //!
 //! Invariant checked, at honest sites: a job that is decided at once gets the verdict, the credit, the parts and the
 //! price that the oracle works out for the site as it was. A job that may wait does so only for rights that are not
-//! there, and for two seconds; afterwards it is refused only while its account lacks rights and room for an
-//! overdraft. Of jobs that wait the first that asked is decided first. A job that runs gets the same answer again. No
-//! site has more of a slice than the split, the part or its bound allow, and a debt that the next rights settle does
-//! not stay while there are such rights.
+//! there, and for six seconds; afterwards it is refused only while its account lacks rights and room for an overdraft.
+//! Of jobs that wait the first that asked is decided first. A job that runs gets the same answer again. No site has more
+//! of a slice than the split, the part or its bound allow, and a debt that the next rights settle does not stay while
+//! there are such rights.
 //!
-//! A calendar's new price may be asked some seconds late, so there may be two prices; the verdict has to be that of
-//! one.
+//! A calendar's new price may be asked some seconds late, so there may be two prices; the verdict has to be that of one.
 
 use std::collections::BTreeMap;
 
@@ -21,12 +20,13 @@ use crate::facts::{Booked, Decided, HoldContext, place};
 use crate::oracle::rights::{Expected, Job, Place, Ruling};
 use crate::world::StepKind;
 
-/// A call waits for two seconds; its site looks at the time once a tick, which may be late by as much.
-const WAIT_MAX: Millis = Millis(2_000);
+/// A call waits for six seconds; its site looks at the time once a tick, which may be late by as much.
+const WAIT_MAX: Millis = Millis(6_000);
 
 /// A debt is settled at the next look of its site at quotas, each second.
 const SETTLED_WITHIN: Millis = Millis(5_000);
 
+/// The checker.
 #[derive(Default)]
 pub(super) struct Verdicts {
     /// Since when, in which life of its site, an account owes what rights that are there would settle.

@@ -2,7 +2,7 @@
 //!
 //! Their nodes run the real code until they lie, and are gone from then on: what is shown is signed with their keys.
 //! Invariant: what is forged goes on from the last head that the node has pushed itself.
-//! Deliberately not here: who is shown what, and when (`crate::quotas::liars`).
+//! Deliberately not here: who is shown what, and when (the experiment `quotas liars`).
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -17,10 +17,11 @@ use crate::world::Tamper;
 
 /// What has been seen of the nodes that are going to lie. Clones are the same.
 #[derive(Clone)]
-pub(crate) struct Forgers(Rc<RefCell<BTreeMap<usize, Forger>>>);
+pub struct Forgers(Rc<RefCell<BTreeMap<usize, Forger>>>);
 
 impl Forgers {
-    pub(crate) fn new(nodes: impl IntoIterator<Item = usize>) -> Self {
+    /// Of these nodes.
+    pub fn new(nodes: impl IntoIterator<Item = usize>) -> Self {
         let forger = |node| (node, Forger::new(node, BTreeMap::new()));
         Self(Rc::new(RefCell::new(
             nodes.into_iter().map(forger).collect(),
@@ -31,7 +32,7 @@ impl Forgers {
     ///
     /// # Panics
     /// Where the node has pushed no head yet.
-    pub(crate) fn head(&self, node: usize, vo: VoId, id: SliceId, row: &Row) -> Vec<u8> {
+    pub fn head(&self, node: usize, vo: VoId, id: SliceId, row: &Row) -> Vec<u8> {
         let forgers = self.0.borrow();
         let push = forgers[&node].with_rights(vo, id, row);
         push.expect("it has pushed a head, and keeps its parts")

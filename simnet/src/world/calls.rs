@@ -55,7 +55,7 @@ impl World {
     }
 
     /// A push of a site whose own software picks whom it tells what reaches one of its neighbours.
-    pub(crate) fn push_to(&mut self, from: usize, to: usize, vo: VoId, bytes: &[u8]) {
+    pub fn push_to(&mut self, from: usize, to: usize, vo: VoId, bytes: &[u8]) {
         let topic = self.network.meshes.topic(vo);
         self.receive_push(from, to, topic, Payload::new(bytes));
     }

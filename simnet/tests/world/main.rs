@@ -5,7 +5,6 @@
 
 mod calm;
 mod disks;
-mod experiments;
 mod life;
 mod members;
 mod networks;

@@ -2,8 +2,8 @@
 //!
 //! Invariant: bytes that are cut off or go on are refused, and none that were changed make a decoder panic.
 
-use fairmesh_model::{AllocationId, CoreMillis, VoId, cbor};
-use fairmesh_quota::{SliceId, Want};
+use fairmesh_model::{AllocationId, CoreMillis, VoId, WallTime, cbor};
+use fairmesh_quota::{Claim, SliceId, Want};
 use proptest::prelude::*;
 
 use super::decode;
@@ -17,6 +17,11 @@ pub(super) fn samples() -> [(&'static str, Vec<u8>); 2] {
         },
         amount: CoreMillis(u64::MAX),
         taken: CoreMillis(70_000),
+        claim: Some(Claim {
+            is_refused: false,
+            since: WallTime(1_767_615_600_000),
+            short: CoreMillis(70_000),
+        }),
     };
     let frame = |message: Vec<u8>| [&[2], &message[..]].concat();
     let vo = VoId::from_bytes([4; 32]);

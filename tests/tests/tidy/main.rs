@@ -21,7 +21,15 @@ const FILE_LINES_MAX: usize = 600;
 const FUNCTION_LINES_MAX: usize = 70;
 
 /// Where Rust code of ours lives.
-const CODE_DIRS: [&str; 6] = ["cli", "crates", "node", "simnet", "tests", "xtask"];
+const CODE_DIRS: [&str; 7] = [
+    "cli",
+    "crates",
+    "experiments",
+    "node",
+    "simnet",
+    "tests",
+    "xtask",
+];
 
 /// Which crates of the workspace a crate may depend on. `tests` may see all of them.
 const ARROWS: &[(&str, &[&str])] = &[
@@ -92,7 +100,6 @@ const ARROWS: &[(&str, &[&str])] = &[
         &[
             "round",
             "site",
-            "broker",
             "cluster",
             "gossip",
             "quota",
@@ -102,9 +109,24 @@ const ARROWS: &[(&str, &[&str])] = &[
             "model",
         ],
     ),
+    (
+        "experiments",
+        &[
+            "simnet",
+            "site",
+            "broker",
+            "cluster",
+            "gossip",
+            "quota",
+            "policy",
+            "fairshare",
+            "model",
+        ],
+    ),
+    ("simnet/cli", &["experiments", "simnet", "cluster", "model"]),
     ("needs", &[]),
     ("fuzz", &["tests"]),
-    ("simnet-fuzz", &[]),
+    ("simnet-fuzz", &["simnet"]),
     ("xtask", &[]),
 ];
 
@@ -360,7 +382,7 @@ fn wrong_arrows(manifest: &Manifest) -> Vec<String> {
     let internal = manifest
         .dependencies
         .iter()
-        .filter(|(package, dev)| package.starts_with("fairmesh") && !**dev);
+        .filter(|(package, dev)| is_ours(package) && !**dev);
     internal
         .map(|(package, _)| crate_name(package))
         .filter(|to| !allowed.contains(to))
@@ -613,10 +635,17 @@ impl Manifest {
     }
 }
 
+/// Whether a package is of the workspace.
+fn is_ours(package: &str) -> bool {
+    package.starts_with("fairmesh") || package.starts_with("simnet")
+}
+
 /// The crate's name in the architecture: its folder's.
 fn crate_name(package: &str) -> &str {
     match package {
         "fairmesh" => "cli",
+        "simnet-engine" => "simnet",
+        "simnet" => "simnet/cli",
         _ => package.strip_prefix("fairmesh-").unwrap_or(package),
     }
 }

@@ -232,7 +232,7 @@ struct Line {
     explain: ExplainArgs,
 }
 
-fn meant(line: &str) -> (Person, Person) {
+fn meant(line: &str) -> (Origin, Origin) {
     let words = std::iter::once("explain").chain(line.split_whitespace());
     persons(&Line::try_parse_from(words).expect("a line").explain)
 }
@@ -245,11 +245,11 @@ fn people_are_named_by_user_account_group_and_subject() {
         (who.user.as_ref(), who.subject.clone()),
         (None, word("/DC=ch/CN=ann"))
     );
-    assert_eq!(who.label(), word("/DC=ch/CN=ann"));
+    assert_eq!(label(&who), word("/DC=ch/CN=ann"));
     assert_eq!(versus.subject, word("/DC=ch/CN=bob"));
     let (who, _) = meant("-g cms");
     assert_eq!((who.user.as_ref(), who.group.clone()), (None, word("cms")));
-    assert_eq!(who.label(), word("the group cms"));
+    assert_eq!(label(&who), word("the group cms"));
     let (who, versus) = meant("ann -A cms --vs bob --vs-account atlas --vs-group g");
     assert_eq!((who.user, who.account), (word("ann"), word("cms")));
     assert_eq!(

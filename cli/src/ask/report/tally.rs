@@ -14,7 +14,7 @@ use fairmesh_records::Summary;
 use serde::Serialize;
 
 use super::super::totals;
-use crate::output::{OutputArgs, write_json};
+use crate::output::{OutputArgs, Table, write_json};
 
 /// Refused lines that `--json` lists.
 const REFUSALS_MAX: usize = 100;
@@ -163,7 +163,7 @@ impl Tally {
             if !format.parsable {
                 writeln!(out)?;
             }
-            totals::write(out, format, &summary)?;
+            totals::table(&summary).write(out, format)?;
         }
         // A second table would only confuse a script: `--json` has both.
         if !self.accounts.is_empty() && !format.parsable {
@@ -296,20 +296,17 @@ impl Tally {
     }
 
     fn write_accounts(&self, out: &mut dyn Write, format: &OutputArgs) -> std::io::Result<()> {
-        let header = ["VO", "Account", "Records", "CoreHours", "ByRule"].map(str::to_owned);
-        let rows = self.accounts.iter();
-        let rows: Vec<Vec<String>> = rows
-            .map(|((vo, path, mapped), (records, charge))| {
-                vec![
-                    vo.as_deref().map_or_else(|| "local".to_owned(), clean),
-                    clean(path),
-                    records.to_string(),
-                    core_hours(&charge.to_string()),
-                    if *mapped { "yes" } else { "no" }.to_owned(),
-                ]
-            })
-            .collect();
-        totals::write_columns(out, format, &header, &rows)
+        let mut table = Table::new("VO|Account|Records|CoreHours|ByRule").cut();
+        for ((vo, path, mapped), (records, charge)) in &self.accounts {
+            table.row([
+                vo.as_deref().map_or_else(|| "local".to_owned(), clean),
+                clean(path),
+                records.to_string(),
+                core_hours(&charge.to_string()),
+                if *mapped { "yes" } else { "no" }.to_owned(),
+            ]);
+        }
+        table.write(out, format)
     }
 
     fn write_json(self, out: &mut dyn Write, dry_run: bool) -> anyhow::Result<()> {

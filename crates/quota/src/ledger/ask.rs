@@ -4,21 +4,25 @@
 //! are in transit and count as given. So a repeated request, or one that crosses its reply, moves nothing twice,
 //! without request numbers that would have to be stored.
 //!
-//! Invariant: a site sends only what is left of its rights. It keeps its own target and a floor, and sends no tiny
-//! amounts.
+//! Invariant: a site sends only what is left of its rights. For jobs that are expected elsewhere it keeps its own target
+//! and a floor, and sends no tiny amounts; for a job that lacks rights elsewhere it keeps only what its own jobs need
+//! that come first (`claim`).
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 
 use fairmesh_model::{AccountPath, CoreMillis, SiteId, WallTime, mutant};
 use serde::{Deserialize, Serialize};
 
 use super::Ledger;
+use super::claim::Claim;
 use crate::grants::SliceId;
 use crate::row::{Cell, Row};
 use crate::slices::divide;
 
-/// Sites that are asked at a time for one account; others are asked in a later round if these cannot send enough.
-const ASKED_MAX: usize = 2;
+/// Sites that are asked at a time for one account, for expected jobs and for one that lacks rights; others are asked in a
+/// later round if these cannot send enough.
+const ASKED_MAX: [usize; 2] = [2, 64];
 
 /// Percent of a slice's average grant for a site that a site keeps whatever others request: its next job must not
 /// have to wait for a transfer.
@@ -36,6 +40,9 @@ pub struct Want {
     pub amount: CoreMillis,
     /// Core-milliseconds of that slice that the requester has taken from the receiver, in total.
     pub taken: CoreMillis,
+    /// The first job that lacks rights at the requester; `None` if no job does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claim: Option<Claim>,
 }
 
 impl Ledger {
@@ -46,13 +53,16 @@ impl Ledger {
         now: WallTime,
         can_hear: impl Fn(SiteId, SliceId) -> bool,
     ) -> Vec<(SiteId, Want)> {
-        let accounts: Vec<AccountPath> = self.demand.keys().cloned().collect();
+        self.forget_claims(now);
+        let claims = self.claims.values().map(|claim| &claim.account);
+        let accounts: BTreeSet<AccountPath> = self.demand.keys().chain(claims).cloned().collect();
         let mut wants = Vec::new();
         for account in accounts {
             let target = self.target(&account, now);
             let spendable = self.spendable_of(&account, now);
-            if spendable < target / 2 {
-                let lacking = CoreMillis(target - spendable);
+            let has_claim = self.first_claim(&account, now).is_some();
+            if spendable < target / 2 || has_claim {
+                let lacking = CoreMillis(target.saturating_sub(spendable));
                 wants.extend(self.ask(now, &account, lacking, &can_hear));
             }
         }
@@ -69,7 +79,13 @@ impl Ledger {
         can_hear: impl Fn(SiteId, SliceId) -> bool,
     ) -> Vec<(SiteId, Want)> {
         let mut wants = Vec::new();
-        let mut left = amount.0.saturating_add(self.due_of(account, now));
+        let due = self.due_of(account, now);
+        let mut left = amount.0.saturating_add(due);
+        let mut claim = self.first_claim(account, now);
+        if let Some(claim) = &mut claim {
+            claim.short.0 = claim.short.0.saturating_add(due);
+        }
+        let asked_max = ASKED_MAX[usize::from(claim.is_some())];
         // A frozen site could not take what it is sent.
         if self.is_frozen() {
             return wants;
@@ -83,7 +99,7 @@ impl Ledger {
             others.sort_by_key(|(site, surplus)| (Reverse(*surplus), *site));
             let mut lacking = mutant!(PartsNotAskedFor, self.lacking_parts(slice), 0);
             for (site, surplus) in others {
-                if left == 0 || wants.len() == ASKED_MAX {
+                if left == 0 || wants.len() == asked_max {
                     return wants;
                 }
                 let amount = left.saturating_add(lacking);
@@ -91,9 +107,14 @@ impl Ledger {
                     slice,
                     amount: CoreMillis(amount.min(self.room_of(slice, self.me))),
                     taken: CoreMillis(self.get(slice, Cell::Taken(site))),
+                    claim: claim.filter(|claim| claim.short.0 > 0),
                 };
                 wants.push((site, want));
-                left = left.saturating_sub(surplus.saturating_sub(lacking));
+                let surplus_beyond = surplus.saturating_sub(lacking);
+                left = left.saturating_sub(surplus_beyond);
+                if let Some(claim) = &mut claim {
+                    claim.short = claim.short.minus(CoreMillis(surplus_beyond));
+                }
                 lacking = lacking.saturating_sub(surplus);
             }
         }
@@ -106,6 +127,7 @@ impl Ledger {
             slice: id,
             amount,
             taken,
+            claim,
         } = *want;
         let terms = self.grants.get(id.allocation).zip(self.grants.slice(id));
         let Some((terms, slice)) = terms.filter(|_| self.may_send(id, to)) else {
@@ -120,16 +142,25 @@ impl Ledger {
             per_site / 100 * STEP_PERCENT,
         );
         let account = terms.path.clone();
-        let keeps = self.target(&account, now).max(floor);
-        let spare = self.spendable_of(&account, now).saturating_sub(keeps);
-        let spare = mutant!(SentUnchecked, spare.min(self.spendable(id)), u64::MAX);
+        self.forget_claims(now);
+        let target = self.target(&account, now);
+        let spendable = self.spendable_of(&account, now);
+        let spare = |keeps: u64| {
+            let spare = spendable.saturating_sub(keeps).min(self.spendable(id));
+            mutant!(SentUnchecked, spare, u64::MAX)
+        };
+        let spare_for_claim = claim.map_or(0, |claim| {
+            let first = self.claimed(&account, Some(claim.rank(to)));
+            spare(mutant!(ClaimsYield, first, target.max(floor))).min(claim.short.0)
+        });
+        let spare = spare(target.max(floor)).max(spare_for_claim);
         // Sent and not taken: this request may be a repetition, or the requester has not seen the last head.
         let on_the_way = self.get(id, Cell::Sent(to)).saturating_sub(taken.0);
         let on_the_way = mutant!(RepeatsServed, on_the_way, 0);
         let wanted = amount.0.min(self.room_of(id, to));
         let wanted = wanted.saturating_sub(on_the_way);
         let given = wanted.min(spare);
-        if given < step.min(wanted) {
+        if given < step.min(wanted) && spare_for_claim == 0 {
             return CoreMillis(0);
         }
         self.send(id, to, given);
@@ -141,6 +172,7 @@ impl Ledger {
     pub fn drain(&mut self, now: WallTime) -> CoreMillis {
         // Otherwise the site would request the rights again at once.
         self.demand.clear();
+        self.claims.clear();
         let mut gone = CoreMillis(0);
         for id in self.not_ended(now) {
             let others = self
@@ -182,9 +214,11 @@ impl Ledger {
         to != self.me && self.members.contains(&to) && !self.is_frozen() && has_room
     }
 
+    /// What the site wants to have in hand: for the jobs that lack rights, or for those that are expected.
     fn target(&mut self, account: &AccountPath, now: WallTime) -> u64 {
         let demand = self.demand.get_mut(account);
-        demand.map_or(0, |demand| demand.target(now))
+        let expected = demand.map_or(0, |demand| demand.target(now));
+        expected.max(self.claimed(account, None))
     }
 
     /// What other members have left of a slice, by their last received rows.

@@ -80,6 +80,7 @@ impl Ledger {
 
     /// Frees the hold of a job that did not run. An ended job does not change. Returns false for an unknown job.
     pub fn release(&mut self, job: &JobKey) -> bool {
+        self.claims.remove(job);
         self.end(job, State::Released)
     }
 

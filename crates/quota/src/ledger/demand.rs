@@ -15,16 +15,17 @@ const MEMORY_MINUTES: u64 = 256;
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Demand {
     minute: u64,
-    /// Requested holds of that minute, granted or not.
+    /// Holds that were granted in that minute.
     asked: u64,
     /// A mean for each minute: a fifth of the last minute and four fifths of the mean before.
     mean: u64,
-    /// The largest requested hold of this day and of the day before: the next such job should find its rights here.
+    /// The largest hold of this half hour and of the one before.
     largest: [u64; 2],
 }
 
 impl Demand {
-    /// Notes a requested hold of `amount`.
+    /// Notes a hold that was granted. A refused job is a claim instead: counted here it would keep rights from others
+    /// that it does not use.
     pub(super) fn note(&mut self, now: WallTime, amount: u64) {
         self.advance(now);
         self.asked = self.asked.saturating_add(amount);
@@ -39,12 +40,11 @@ impl Demand {
     }
 
     fn advance(&mut self, now: WallTime) {
-        const DAY: u64 = 1_440;
         let minute = now.0 / 60_000;
         // The clock may have been ahead and set back: demand noted then counts as of now.
         self.minute = self.minute.min(minute);
         let passed = minute.saturating_sub(self.minute);
-        match (minute / DAY).saturating_sub(self.minute / DAY) {
+        match (minute / MINUTES_AHEAD).saturating_sub(self.minute / MINUTES_AHEAD) {
             0 => {}
             1 => self.largest = [0, self.largest[0]],
             _ => self.largest = [0, 0],
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demand_is_a_mean_that_fades_and_the_largest_hold_of_a_day() {
+    fn demand_is_a_mean_that_fades_and_the_largest_hold_of_half_an_hour() {
         let at = |minute: u64| WallTime(minute * 60_000);
         let mut demand = Demand::default();
         demand.note(at(0), 300);
@@ -71,9 +71,8 @@ mod tests {
         assert_eq!(demand.target(at(0)), 700);
         assert_eq!(demand.target(at(1)), 30 * 200 + 700);
         assert_eq!(demand.target(at(2)), 30 * 160 + 700);
-        assert_eq!(demand.target(at(1_000)), 700);
-        assert_eq!(demand.target(at(1_440 + 5)), 700);
-        assert_eq!(demand.target(at(2 * 1_440)), 0);
+        assert_eq!(demand.target(at(59)), 700);
+        assert_eq!(demand.target(at(60)), 0);
     }
 
     #[test]
@@ -82,6 +81,6 @@ mod tests {
         let mut demand = Demand::default();
         demand.note(at(500_000), 700);
         assert_eq!(demand.target(at(10)), 700);
-        assert_eq!(demand.target(at(10 + 3 * 1_440)), 0);
+        assert_eq!(demand.target(at(100)), 0);
     }
 }

@@ -59,8 +59,10 @@ struct Plan {
     amount: CoreMillis,
     /// The rights that the hold would consist of.
     parts: Vec<Part>,
-    /// Whether its amount counts as demand.
+    /// Whether it is short of an allocation's rights, or takes some.
     is_wanted: bool,
+    /// Where it does not run: what all sites have left, as far as is known, core-milliseconds.
+    in_vo: u128,
     message: Option<String>,
 }
 
@@ -79,13 +81,8 @@ impl Ledger {
         let plan = self.plan(now, request, known, CoreMillis(0));
         // Refused jobs count as demand too: they are why the site should ask others for rights.
         if let Some(account) = plan.account.as_ref().filter(|_| plan.is_wanted) {
-            let demand = self.demand.entry(account.clone()).or_default();
-            demand.note(now, plan.amount.0);
-            let known = self.marks.get(&request.job);
-            let same = known.filter(|mark| {
-                mark.account == *account && (mark.amount, mark.price) == (plan.amount, plan.price)
-            });
-            // The same request again must not take other parts: schedulers repeat their calls.
+            let known = known.filter(|mark| mark.account == *account);
+            let same = known.filter(|mark| (mark.amount, mark.price) == (plan.amount, plan.price));
             if let Some(same) = same {
                 let mark = Mark {
                     until: same.until.max(request.until),
@@ -93,7 +90,21 @@ impl Ledger {
                 };
                 let answer = Answer::for_mark(&mark);
                 self.put_mark(request.job.clone(), mark);
+                self.claims.remove(&request.job);
                 return answer;
+            }
+            let (held, before) = known.map_or((0, 0), |mark| (sum(&mark.parts).0, mark.amount.0));
+            let need = plan.amount.0.saturating_sub(held);
+            if plan.verdict.runs() {
+                let demand = self.demand.entry(account.clone()).or_default();
+                demand.note(now, plan.amount.0.saturating_sub(before));
+            }
+            match plan.lacks_rights_of_others(need) {
+                true => {
+                    let is_refused = plan.verdict == Verdict::Refused;
+                    self.claim(now, (&request.job, account), need, is_refused);
+                }
+                false => drop(self.claims.remove(&request.job)),
             }
         }
         match plan.verdict.runs() {
@@ -164,8 +175,11 @@ impl Ledger {
             charged = mutant!(IdleChargedAll, terms.idle_charge, Factor::ONE);
         }
         let shortage = || self.shortage(now, (&account, &request.user), amount);
+        let shortage = (!verdict.runs()).then(shortage);
+        let (in_vo, message) = shortage.unzip();
         Plan {
-            message: (!verdict.runs()).then(shortage),
+            message,
+            in_vo: in_vo.unwrap_or(0),
             account: Some(account),
             verdict,
             by,
@@ -336,26 +350,32 @@ impl Ledger {
         now: WallTime,
         (account, user): (&AccountPath, &AccountPath),
         needs: CoreMillis,
-    ) -> String {
+    ) -> (u128, String) {
         let totals = self.totals_for(account, user, now);
         let slices = self.grants.slices_of(account).into_iter();
         let to_come = slices
             .filter(|(id, slice)| now < slice.start && self.grants.admits(id.allocation, user));
         let next = to_come.min_by_key(|(id, slice)| (slice.start, *id));
-        Shortage {
+        let in_vo = totals.spendable + totals.on_the_way;
+        let shortage = Shortage {
             account,
             here: if self.is_frozen() { 0 } else { totals.here },
-            in_vo: totals.spendable + totals.on_the_way,
+            in_vo,
             on_the_way: totals.on_the_way,
             needs,
             next: next.map(|(_, slice)| (slice.amount, slice.start.since(now))),
-        }
-        .text()
+        };
+        (in_vo, shortage.text())
     }
 }
 
 impl Plan {
-    /// The answer before anything is held. Only a job that would run is shown with parts.
+    /// Whether the job does not run though all that it needs is left: some of it at other sites.
+    fn lacks_rights_of_others(&self, need: u64) -> bool {
+        !self.verdict.runs() && u128::from(need) <= mutant!(AllClaim, self.in_vo, u128::MAX)
+    }
+
+    /// The answer where nothing is held yet: what would be held, of a job that would run.
     fn answer(self) -> Answer {
         let short = self.amount.minus(sum(&self.parts));
         Answer {
@@ -403,6 +423,7 @@ fn exempt(request: &HoldRequest) -> Plan {
         amount: CoreMillis(0),
         parts: Vec::new(),
         is_wanted: false,
+        in_vo: 0,
         message: None,
     }
 }
@@ -426,6 +447,7 @@ fn without_credit(request: &HoldRequest, message: String) -> Plan {
         amount: CoreMillis(0),
         parts: Vec::new(),
         is_wanted: false,
+        in_vo: 0,
         message: None,
     }
 }
@@ -445,6 +467,7 @@ fn refused(
         amount,
         parts: Vec::new(),
         is_wanted: false,
+        in_vo: 0,
         message: Some(message),
     }
 }

@@ -1,6 +1,7 @@
 //! Rights, alone and in a Grid whose messages are lost, repeated and late, and whose disks are torn, restored
 //! and wiped.
 
+mod claims;
 mod grid;
 #[cfg(feature = "mutants")]
 mod mutants;

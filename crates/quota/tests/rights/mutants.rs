@@ -12,10 +12,14 @@ use fairmesh_model::mutant::{plant, reached};
 use proptest::test_runner::{Config, TestRunner};
 
 use super::grid::{Faults, any_plan};
-use super::{passing, play, prices, worked};
+use super::{claims, passing, play, prices, worked};
 
 /// Name, and what is wrong.
 const TABLE: &[(&str, &str)] = &[
+    (
+        "AllClaim",
+        "a job that needs more than all sites have left takes what they have",
+    ),
     (
         "AloneTrusted",
         "a site that was alone for a moment after a loss does not wait for members that come",
@@ -31,6 +35,14 @@ const TABLE: &[(&str, &str)] = &[
     (
         "ChargeRoundedUp",
         "a job that runs as long as it asked to costs more than it holds",
+    ),
+    (
+        "ClaimsUnsent",
+        "a request for rights does not name the job that lacks them",
+    ),
+    (
+        "ClaimsYield",
+        "what a site expects of its own jobs comes before another site's job that waits",
     ),
     (
         "CommittedTwice",
@@ -201,6 +213,10 @@ const TABLE: &[(&str, &str)] = &[
         "WantedGiven",
         "machines that those within their quota wait for are given away",
     ),
+    (
+        "YoungerFirst",
+        "of two jobs at two sites that need the same credit the one that asked last gets it",
+    ),
 ];
 
 /// Grids that are looked at for a fault, of each kind.
@@ -209,7 +225,7 @@ const GRIDS_MAX: u32 = 100;
 /// What finds the fault that is planted.
 fn finder() -> Option<String> {
     let fails = |check: &dyn Fn()| panic::catch_unwind(panic::AssertUnwindSafe(check)).is_err();
-    let mut rows = [worked::ROWS, passing::ROWS, prices::ROWS]
+    let mut rows = [worked::ROWS, passing::ROWS, prices::ROWS, claims::ROWS]
         .into_iter()
         .flatten();
     let row = rows.find(|(_, check)| fails(check));

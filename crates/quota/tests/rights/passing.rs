@@ -248,6 +248,7 @@ fn a_site_has_no_more_than_it_may() {
         slice: ids[0],
         amount: CoreMillis(amount),
         taken: CoreMillis(0),
+        claim: None,
     };
     let asked = b.ask(now, &path("/P-A1"), CoreMillis(90), |_, _| true);
     assert!(

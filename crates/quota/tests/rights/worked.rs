@@ -168,6 +168,7 @@ fn rights_that_were_sent_are_spent_once() {
         slice: ids[0],
         amount: CoreMillis(60),
         taken: CoreMillis(0),
+        claim: None,
     };
     assert_eq!(a.give(now, site(1), &want), CoreMillis(60));
     assert_eq!(
@@ -771,6 +772,7 @@ fn a_head_that_comes_late_offers_nothing() {
         slice: ids[0],
         amount: CoreMillis(60),
         taken: CoreMillis(0),
+        claim: None,
     };
     a.give(now, site(1), &want);
     let late = a.own_row(ids[0]).expect("it has sent").clone();
@@ -898,6 +900,7 @@ fn a_site_sends_what_it_has_and_keeps_a_floor() {
         slice: ids[0],
         amount: CoreMillis(amount),
         taken: CoreMillis(taken),
+        claim: None,
     };
     let now = WallTime(1);
     let mut give = |to, amount, taken| ledger.give(now, site(to), &want(amount, taken)).0;

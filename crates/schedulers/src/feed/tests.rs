@@ -82,10 +82,10 @@ fn node_with_past(
                             r#"{"error":"the record log failed: no room"}"#.to_owned(),
                         ),
                         _ if is_for_now => {
-                            let refused = format!(r#"{{"read":{lines},"refused":1,"for_now":1}}"#);
-                            (200, refused)
+                            let (refused, for_now) = (1, 1);
+                            (200, report(lines, 0, refused, for_now))
                         }
-                        _ => (200, format!(r#"{{"read":{lines},"counted":{lines}}}"#)),
+                        _ => (200, report(lines, lines, 0, 0)),
                     };
                     let words = Full::new(Bytes::from(words));
                     let response = Response::builder().status(status).body(words);
@@ -97,6 +97,17 @@ fn node_with_past(
         }
     });
     Ok((Control::new(socket), heard))
+}
+
+fn report(read: usize, counted: usize, refused: u64, for_now: u64) -> String {
+    let report = ReportBody {
+        read: read as u64,
+        counted: counted as u64,
+        refused,
+        for_now,
+        ..ReportBody::default()
+    };
+    serde_json::to_string(&report).expect("plain data")
 }
 
 /// A batch system that says of the same jobs, again and again, that they have ended.

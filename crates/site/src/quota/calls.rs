@@ -70,6 +70,8 @@ pub type QuotaReply = Result<QuotaAnswer, String>;
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
     pub(super) asked: HoldContext,
+    pub(super) since: MonoTime,
+    /// When it is decided, whatever may still come.
     pub(super) until: MonoTime,
 }
 

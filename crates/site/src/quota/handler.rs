@@ -8,18 +8,15 @@ use fairmesh_quota::Want;
 use super::wire;
 use crate::advert::sources::Sources;
 use crate::parts::{Cx, Own, Peers, Quotas, Shares, Vos};
-use crate::quota::ASK_AGAIN;
 use crate::quota::query::QuotaQuery;
 use crate::quota::rights::RightsHandler;
 use crate::quota::rounds::Round;
+use crate::quota::{ASK_AGAIN, GIVE_AGAIN};
 use crate::requests::{WANT, numbered};
 use crate::tickets::Channel;
 
 /// Time between two ticks of a ledger: expiry, settlement, and requests for rights.
 const TICK: Millis = Millis::from_secs(1);
-
-/// Shortest time between two transfers to one member: each costs a write and a head for all members.
-const GIVE_AGAIN: Millis = Millis(250);
 
 /// Decides holds, asks members for rights and gives them rights.
 pub(crate) struct QuotaHandler<'a> {
@@ -80,7 +77,7 @@ impl QuotaHandler<'_> {
         }
         if quota.is_on {
             quota.burns.look(wall, &quota.ledger);
-            quota.asked.retain(|_, at| now.mono < at.after(ASK_AGAIN));
+            quota.asked.retain(|_, again| now.mono < *again);
             quota.given.retain(|_, at| now.mono < at.after(GIVE_AGAIN));
             // A frozen site probes the members that it must hear, instead of waiting for the random probes.
             for site in quota
@@ -95,6 +92,7 @@ impl QuotaHandler<'_> {
                 |site, slice| connected.contains(&site) && !asked.contains_key(&(site, slice));
             let wants = quota.ledger.wants(wall, can_hear);
             quota.asked = asked;
+            quota.has_news |= !quota.waiting.is_empty();
             self.ask_for_rights(now, vo, wants);
         }
         self.follow_funded(now, vo);
@@ -104,7 +102,8 @@ impl QuotaHandler<'_> {
     pub(super) fn ask_for_rights(&mut self, now: Now, vo: VoId, wants: Vec<(SiteId, Want)>) {
         for (to, want) in wants {
             let quota = &mut self.vos.listed(vo).quota;
-            quota.asked.insert((to, want.slice), now.mono);
+            let again = now.mono.after(ASK_AGAIN);
+            quota.asked.insert((to, want.slice), again);
             self.quotas.last_want += 1;
             let id = numbered(WANT, self.quotas.last_want);
             let bytes = wire::want(vo, &want);
@@ -160,13 +159,10 @@ impl Vos {
         due.min()
     }
 
-    /// Takes a member's reply to a request for rights. If it sends none, waiting calls are decided again and ask
-    /// others.
-    pub(crate) fn take_given(&mut self, bytes: Option<&[u8]>) {
+    /// Takes a member's reply to a request for rights; `None` if there was none.
+    pub(crate) fn take_given(&mut self, now: Now, from: SiteId, bytes: Option<&[u8]>) {
         let given = bytes.and_then(wire::read_given).unwrap_or_default();
-        if given.0 == 0 {
-            let vos = self.values_mut();
-            vos.for_each(|held| held.quota.has_news = true);
-        }
+        let quotas = self.values_mut().map(|held| &mut held.quota);
+        quotas.for_each(|quota| quota.take_given(now.mono, from, given));
     }
 }

@@ -8,6 +8,7 @@ use fairmesh_model::{AccountPath, CoreMillis, JobKey, Millis, Now, VoId, mutated
 use fairmesh_quota::{Answer, HoldRequest, SliceId, Verdict, core_hours};
 
 use crate::event::Reply;
+use crate::parts::Vos;
 use crate::quota::calls::{HoldCall, HoldContext, QuotaAnswer, QuotaCall, QuotaReply, Waiting};
 use crate::quota::handler::QuotaHandler;
 use crate::quota::query::{explain, held, waits_for};
@@ -15,6 +16,13 @@ use crate::tickets::Ticket;
 
 /// Longest time that a call waits for rights of other members. Short, because the scheduler may block meanwhile.
 const WAIT_MAX: Millis = Millis::from_secs(2);
+
+/// How long it waits where they have all that it lacks, as far as is known: some rounds of requests and heads. The
+/// programs that a batch system calls wait for ten seconds.
+const CLAIM_WAIT_MAX: Millis = Millis::from_secs(6);
+
+/// Before this others are not asked again for what is new, however many jobs they have too little for.
+const PROBE_AGAIN: Millis = Millis::from_secs(1);
 
 /// Most waiting calls in one VO: bounds what each transfer makes the site decide again. Further calls are decided at
 /// once.
@@ -53,12 +61,12 @@ impl QuotaHandler<'_> {
             self.count_hold(&answer, false);
             return Some(held(vo, answer));
         }
-        let until = now.mono.after(WAIT_MAX);
         let quota = &mut self.vos.listed(vo).quota;
         quota.waiting.push(Waiting {
             ticket,
             asked,
-            until,
+            since: now.mono,
+            until: now.mono.after(CLAIM_WAIT_MAX),
         });
         None
     }
@@ -84,9 +92,22 @@ impl QuotaHandler<'_> {
                     && quota.may_ask(now.mono, site, slice)
                     && grants.admits(slice.allocation, &request.user)
             };
-            wants = quota.ledger.ask(now.wall, &account, answer.short, can_hear);
-            // No member can be asked and no request is pending, so waiting would bring nothing.
-            if wants.is_empty() && quota.asked.is_empty() && !quota.ledger.is_frozen() {
+            let has_claim = quota.ledger.has_claim(&request.job);
+            if has_claim {
+                wants = quota.ledger.ask(now.wall, &account, answer.short, can_hear);
+            }
+            // Where all have too little as far as is known, they are asked for what is new before the job is refused.
+            let is_under_way = match has_claim {
+                true => !wants.is_empty() || !quota.asked.is_empty(),
+                false => !connected.is_empty(),
+            };
+            if !has_claim && now.mono >= quota.probe_at {
+                quota.probe_at = now.mono.after(PROBE_AGAIN);
+                connected
+                    .iter()
+                    .for_each(|site| self.peers.gossip.probe(*site));
+            }
+            if !is_under_way && !quota.ledger.is_frozen() {
                 let request = HoldRequest {
                     may_wait: false,
                     ..request.clone()
@@ -132,7 +153,9 @@ impl QuotaHandler<'_> {
             calls.reverse();
         }
         for call in calls {
-            let is_over = is_due(&call);
+            let has_claim = |vos: &Vos| vos[&vo].quota.ledger.has_claim(&call.asked.request.job);
+            let is_hopeless = now.mono >= call.since.after(WAIT_MAX) && !has_claim(self.vos);
+            let is_over = is_due(&call) || is_hopeless;
             if !is_over && !has_news {
                 self.wait_again(vo, call);
                 continue;

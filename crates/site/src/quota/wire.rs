@@ -45,6 +45,7 @@ mod tests {
             },
             amount: CoreMillis(u64::MAX),
             taken: CoreMillis(5),
+            claim: None,
         };
         let vo = VoId::from_bytes([4; 32]);
         let bytes = want(vo, &of);

@@ -52,13 +52,12 @@ pub(crate) struct Sample {
     pub(crate) unmapped: u64,
     pub(crate) entries: u64,
     pub(crate) lookups: Option<Arc<LookupStats>>,
-    /// By batch system.
+    /// Reports of the loops, by batch system.
     pub(crate) loops: BTreeMap<&'static str, LoopsReport>,
     /// None where no log is kept.
     pub(crate) record_log: Option<LogStats>,
     /// What is to be looked at.
     pub(crate) health: health::HealthSample,
-    /// The largest entries.
     pub(crate) shares: Vec<shares::ShareSample>,
     /// The disk of the data folder.
     pub(crate) disk: Disk,
@@ -70,7 +69,6 @@ pub(crate) struct Sample {
     pub(crate) now_ms: u64,
 }
 
-/// A VO.
 #[derive(Debug, Default)]
 pub(crate) struct VoSample {
     pub(crate) name: String,
@@ -123,8 +121,7 @@ fn render(sample: &Sample) -> Result<String, fmt::Error> {
     Ok(text)
 }
 
-/// All that is measured, without entries of the share tree where usage is hidden; with `sites` the counters of each
-/// peer.
+/// All that is measured, without entries of the share tree where usage is hidden; with `sites` the counters of each peer.
 pub(crate) async fn text(
     shared: &Shared,
     hides_usage: bool,

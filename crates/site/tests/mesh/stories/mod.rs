@@ -25,6 +25,7 @@ mod partition;
 mod policy_change;
 mod predictive;
 mod privacy;
+mod quota_liveness;
 mod quota_prices;
 mod quotas;
 mod remaps;
