@@ -36,6 +36,7 @@ mod privacy;
 mod privacy_groups;
 mod python;
 mod quota;
+mod quota_liveness;
 mod quota_parts;
 mod recorded;
 mod records;

@@ -90,7 +90,7 @@ impl Ledger {
     /// Forgets the claims of refused jobs that have not asked again.
     pub(super) fn forget_claims(&mut self, now: WallTime) {
         self.claims.retain(|_, claim| {
-            // Behind `now` by more than that: the clock was ahead.
+            // A claim from far ahead of `now` is of a clock that was wrong.
             let is_fresh =
                 now < claim.last.after(REFUSED_FOR) && claim.last < now.after(REFUSED_FOR);
             !claim.is_refused || is_fresh
