@@ -103,7 +103,6 @@ pub async fn start_or_show(
     let (round, ops) = opening.ready(begun_with, JOURNAL_BYTES_MAX, now.wall);
     late.extend(ops);
     let first = site.handle(options.clock.now(), Event::Tick);
-
     starting.tell("begins to listen", 0, 0);
     let expected = options.network.listen.len();
     let (network, mut events) = network::start(options.network.at(incarnation), options.secret)?;
