@@ -79,7 +79,7 @@ impl Ledger {
             return Answer::for_mark(open);
         }
         let plan = self.plan(now, request, known, CoreMillis(0));
-        // Refused jobs count as demand too: they are why the site should ask others for rights.
+        // A granted job says how much later ones may need; a job that does not run is a claim to what others have.
         if let Some(account) = plan.account.as_ref().filter(|_| plan.is_wanted) {
             let known = known.filter(|mark| mark.account == *account);
             let same = known.filter(|mark| (mark.amount, mark.price) == (plan.amount, plan.price));
