@@ -11,6 +11,9 @@ const MINUTES_AHEAD: u64 = 30;
 /// Minutes after which nothing is left of the mean: bounds the loop after a long pause.
 const MEMORY_MINUTES: u64 = 256;
 
+/// Minutes of a day, by which the largest hold is kept.
+const DAY_MINUTES: u64 = 1_440;
+
 /// The demand for one account, in core-milliseconds.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Demand {
@@ -19,7 +22,7 @@ pub(super) struct Demand {
     asked: u64,
     /// A mean for each minute: a fifth of the last minute and four fifths of the mean before.
     mean: u64,
-    /// The largest hold of this half hour and of the one before.
+    /// The largest hold of this day and of the day before: a job like it finds rights at once.
     largest: [u64; 2],
 }
 
@@ -44,7 +47,7 @@ impl Demand {
         // The clock may have been ahead and set back: demand noted then counts as of now.
         self.minute = self.minute.min(minute);
         let passed = minute.saturating_sub(self.minute);
-        match (minute / MINUTES_AHEAD).saturating_sub(self.minute / MINUTES_AHEAD) {
+        match (minute / DAY_MINUTES).saturating_sub(self.minute / DAY_MINUTES) {
             0 => {}
             1 => self.largest = [0, self.largest[0]],
             _ => self.largest = [0, 0],
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn demand_is_a_mean_that_fades_and_the_largest_hold_of_half_an_hour() {
+    fn demand_is_a_mean_that_fades_and_the_largest_hold_of_a_day() {
         let at = |minute: u64| WallTime(minute * 60_000);
         let mut demand = Demand::default();
         demand.note(at(0), 300);
@@ -71,8 +74,8 @@ mod tests {
         assert_eq!(demand.target(at(0)), 700);
         assert_eq!(demand.target(at(1)), 30 * 200 + 700);
         assert_eq!(demand.target(at(2)), 30 * 160 + 700);
-        assert_eq!(demand.target(at(59)), 700);
-        assert_eq!(demand.target(at(60)), 0);
+        assert_eq!(demand.target(at(1_440 + 5)), 700);
+        assert_eq!(demand.target(at(2 * 1_440)), 0);
     }
 
     #[test]
@@ -81,6 +84,6 @@ mod tests {
         let mut demand = Demand::default();
         demand.note(at(500_000), 700);
         assert_eq!(demand.target(at(10)), 700);
-        assert_eq!(demand.target(at(100)), 0);
+        assert_eq!(demand.target(at(10 + 3 * 1_440)), 0);
     }
 }
