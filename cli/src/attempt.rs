@@ -71,7 +71,7 @@ impl Attempt {
                 AttemptState::Starting
             });
         }
-        // Checked after the lock: whoever held the lock wrote all marks before releasing it.
+        // Checked after the lock: its holder wrote all marks before it released the lock.
         if let Some(code) = read(&self.file(".ended"))? {
             let code = code.trim().parse().unwrap_or(-1);
             let output = read(&self.file(".out"))?.unwrap_or_default();
@@ -272,18 +272,17 @@ fn read(path: &Path) -> anyhow::Result<Option<String>> {
     Ok(Some(String::from_utf8_lossy(&bytes).into_owned()))
 }
 
-/// A life that ends after so many steps: a kill, as far as the disk and other processes can tell. For tests; one
-/// that nobody ends has no end.
+/// A process that ends after a number of steps, as by a kill, for tests. By default it does not end.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Life {
     pub(crate) left: Option<u32>,
 }
 
-/// What a life that has ended says.
+/// The error of a process that was ended.
 pub(crate) const KILLED: &str = "killed";
 
 impl Life {
-    /// One step on: a moment in which a kill could come.
+    /// Passes a moment in which a kill could come.
     pub(crate) fn step(&mut self) -> anyhow::Result<()> {
         match &mut self.left {
             Some(0) => anyhow::bail!(KILLED),
@@ -294,15 +293,14 @@ impl Life {
     }
 }
 
-/// Makes a folder that is nobody else's, where it is not there: what jobs run lies in it.
+/// Makes a folder that only its owner can enter, unless it exists: it holds what jobs run.
 pub(crate) fn make_private(folder: &Path) -> anyhow::Result<()> {
     let mut made = DirBuilder::new();
     let made = made.recursive(true).mode(0o700).create(folder);
     made.with_context(|| format!("cannot make {}", folder.display()))
 }
 
-/// Makes a file, or empties it, that nobody else reads, also in a folder that others read: whoever reads it could
-/// lock it.
+/// Makes or empties a file that only its owner can read, whatever its folder allows: a reader could lock it.
 pub(crate) fn private_file(path: &Path) -> anyhow::Result<File> {
     let mut made = OpenOptions::new();
     let made = made.write(true).create(true).truncate(true).mode(0o600);

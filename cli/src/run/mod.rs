@@ -250,9 +250,8 @@ fn start_anew() -> anyhow::Error {
     anyhow::Error::new(error).context("the disk may be written again: start the node anew")
 }
 
-/// Says what a start that takes long is doing and how far it is, to whoever watches and to systemd, until it is
-/// aborted. One that gets on may take as long as it takes; what cannot be counted has the time that the unit gives
-/// it.
+/// Reports the stage and the progress of a long start, in the log and to systemd, until it is aborted. A start that makes
+/// progress has no time limit; a stage that cannot be counted has the time that the unit gives it.
 async fn say_that_it_starts(starting: Starting) {
     let began = std::time::Instant::now();
     let mut known = 0;

@@ -58,8 +58,7 @@ pub(super) async fn run(
     Ok(config)
 }
 
-/// Reports a configuration that was rejected: whole to whoever reads the log, and to readers of `status` without the
-/// line that is wrong.
+/// Reports a rejected configuration: the whole error in the log, and in `status` without the wrong line.
 pub(super) fn reject(error: &anyhow::Error, settings: &watch::Sender<ControlSettings>) {
     let text = format!("{error:#}");
     say(&format!("reload: rejected, nothing changed: {text}"));

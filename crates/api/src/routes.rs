@@ -4,7 +4,7 @@
 /// Who may use a route.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Callers {
-    /// Whoever can open the socket; answers come in turn.
+    /// Every user that can open the socket; each user's requests are answered in turn.
     Readers,
     /// Those who may write.
     Writers,
@@ -27,16 +27,16 @@ pub struct Route {
     pub description: Option<(&'static str, &'static str)>,
 }
 
-/// A line for each route: callers, method, path, parameters, what for, and the file of the answer's schema. The loops
-/// with all batch systems are told of as that with Slurm is.
+/// A line for each route: callers, method, path, parameters, purpose, and the file of the answer's schema. Routes without
+/// a purpose are not in the OpenAPI description: `/v1/slurm` stands for the loops of all batch systems.
 const TABLE: &str = "\
 reads get /v1/status digests: The node, its VOs, its peers, and what is wrong: status-1
 reads get /v1/peers: The other sites: peers-1
 reads get /v1/shares path user depth limit after: The share tree in force, target against actual: shares-1
 reads get /v1/prices vo site: What each site's machines cost: prices-1
 reads get /v1/sites vo*: How the sites of a VO stand: sites-1
-reads get /v1/priority user account group subject queue qos path: Where somebody stands: priority-1
-reads get /v1/explain user account group subject versus versus_account versus_group versus_subject: Why somebody stands there: explain-1
+reads get /v1/priority user account group subject queue qos path: Where a user or an entry stands: priority-1
+reads get /v1/explain user account group subject versus versus_account versus_group versus_subject: Why a user or an entry stands there: explain-1
 reads get /v1/usage vo path limit after: Raw usage, exact: usage-1
 reads get /v1/unmapped: Whom no identity rule maps: unmapped-1
 reads get /v1/namesakes: Accounts that may mix people of one name: namesakes-1
@@ -98,7 +98,7 @@ pub fn routes() -> impl Iterator<Item = Route> {
     })
 }
 
-/// What there is, for whoever asks for something else.
+/// All paths, for a request to a path that does not exist.
 pub fn hint() -> String {
     let paths = |method| {
         let paths = routes().filter(move |route| route.method == method);

@@ -1,4 +1,4 @@
-//! What a start is doing, and how far it is: told by the task that starts a node, and read by whoever watches it.
+//! What a start is doing, and how far it is: written by the task that starts a node, read by `status` and systemd.
 //!
 //! Invariant: telling takes a lock that nobody holds for longer than a copy. Of what cannot be counted only its name is told.
 
