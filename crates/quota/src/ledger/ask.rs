@@ -20,9 +20,11 @@ use crate::grants::SliceId;
 use crate::row::{Cell, Row};
 use crate::slices::divide;
 
-/// Sites that are asked at a time for one account, for expected jobs and for one that lacks rights; others are asked in a
-/// later round if these cannot send enough.
-const ASKED_MAX: [usize; 2] = [2, 64];
+/// Sites that are asked at a time for one account; others are asked in a later round if these cannot send enough.
+const ASKED_MAX: usize = 2;
+
+/// The same for a job that lacks rights now.
+const ASKED_FOR_CLAIM_MAX: usize = 64;
 
 /// Percent of a slice's average grant for a site that a site keeps whatever others request: its next job must not
 /// have to wait for a transfer.
@@ -81,11 +83,7 @@ impl Ledger {
         let mut wants = Vec::new();
         let due = self.due_of(account, now);
         let mut left = amount.0.saturating_add(due);
-        let mut claim = self.first_claim(account, now);
-        if let Some(claim) = &mut claim {
-            claim.short.0 = claim.short.0.saturating_add(due);
-        }
-        let asked_max = ASKED_MAX[usize::from(claim.is_some())];
+        let mut claim = None;
         // A frozen site could not take what it is sent.
         if self.is_frozen() {
             return wants;
@@ -97,9 +95,22 @@ impl Ledger {
             let mut others = self.others_with_rights(slice);
             others.retain(|(site, _)| can_hear(*site, slice));
             others.sort_by_key(|(site, surplus)| (Reverse(*surplus), *site));
+            if others.is_empty() {
+                continue;
+            }
+            // Only now: most calls that wait find that all others have been asked.
+            let claim = claim.get_or_insert_with(|| {
+                let claim = self.first_claim(account, now)?;
+                let short = claim.short.plus(CoreMillis(due));
+                Some(Claim { short, ..claim })
+            });
+            let asked_max = match claim {
+                Some(_) => ASKED_FOR_CLAIM_MAX,
+                None => ASKED_MAX,
+            };
             let mut lacking = mutant!(PartsNotAskedFor, self.lacking_parts(slice), 0);
             for (site, surplus) in others {
-                if left == 0 || wants.len() == asked_max {
+                if left == 0 || wants.len() >= asked_max {
                     return wants;
                 }
                 let amount = left.saturating_add(lacking);
@@ -112,7 +123,7 @@ impl Ledger {
                 wants.push((site, want));
                 let surplus_beyond = surplus.saturating_sub(lacking);
                 left = left.saturating_sub(surplus_beyond);
-                if let Some(claim) = &mut claim {
+                if let Some(claim) = claim.as_mut() {
                     claim.short = claim.short.minus(CoreMillis(surplus_beyond));
                 }
                 lacking = lacking.saturating_sub(surplus);

@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 use super::Ledger;
 
 /// How long rights are fetched for a refused job: callers that cannot wait ask again.
-const REFUSED_FOR: Millis = Millis::from_secs(120);
+const ASKED_WITHIN: Millis = Millis::from_secs(120);
 
 /// Claims that are kept of one site: with more, jobs that are refused have none. Bounds memory and the sums over them.
 const CLAIMS_MAX: usize = 1_024;
@@ -59,23 +59,21 @@ impl Claim {
 }
 
 impl Ledger {
-    /// Notes that a job lacks rights, of which it needs `need` beyond what it holds.
+    /// Notes that a job lacks rights, of which it needs `need` beyond what it holds. `known` is its claim so far.
     pub(super) fn claim(
         &mut self,
         now: WallTime,
         (job, account): (&JobKey, &AccountPath),
-        need: u64,
-        is_refused: bool,
+        (need, is_refused): (u64, bool),
+        known: Option<OwnClaim>,
     ) {
-        let known = self.claims.get(job);
         if known.is_none() && self.claims.len() >= CLAIMS_MAX && is_refused {
             return;
         }
-        let since = known.map_or(now, |known| known.since.min(now));
         let claim = OwnClaim {
             account: account.clone(),
             is_refused,
-            since,
+            since: known.map_or(now, |known| known.since.min(now)),
             last: now,
             need,
         };
@@ -87,32 +85,29 @@ impl Ledger {
         self.claims.contains_key(job)
     }
 
-    /// Forgets the claims of refused jobs that have not asked again.
+    /// Forgets the claims of jobs that have not asked again; a job that waits is decided again all the time.
     pub(super) fn forget_claims(&mut self, now: WallTime) {
+        // A claim from far ahead of `now` is of a clock that was wrong.
         self.claims.retain(|_, claim| {
-            // A claim from far ahead of `now` is of a clock that was wrong.
-            let is_fresh =
-                now < claim.last.after(REFUSED_FOR) && claim.last < now.after(REFUSED_FOR);
-            !claim.is_refused || is_fresh
+            now < claim.last.after(ASKED_WITHIN) && claim.last < now.after(ASKED_WITHIN)
         });
+    }
+
+    fn claims_to(&self, account: &AccountPath) -> impl Iterator<Item = &OwnClaim> {
+        let claims = self.claims.values();
+        claims.filter(move |claim| claim.account == *account)
     }
 
     /// What jobs of this site need of an account beyond what they hold: those that come before `rank`, or all.
     pub(super) fn claimed(&self, account: &AccountPath, rank: Option<Rank>) -> u64 {
-        let claims = self
-            .claims
-            .values()
-            .filter(|claim| claim.account == *account);
+        let claims = self.claims_to(account);
         let before = claims.filter(|claim| rank.is_none_or(|rank| self.rank(claim) < rank));
         before.fold(0, |sum, claim| sum.saturating_add(claim.need))
     }
 
     /// The first claim of this site to an account, where rights are lacking for it.
     pub(super) fn first_claim(&self, account: &AccountPath, now: WallTime) -> Option<Claim> {
-        let claims = self
-            .claims
-            .values()
-            .filter(|claim| claim.account == *account);
+        let claims = self.claims_to(account);
         let first = claims.min_by_key(|claim| (self.rank(claim), Reverse(claim.need)))?;
         let short = first.need.saturating_sub(self.spendable_of(account, now));
         let claim = Claim {

@@ -70,6 +70,8 @@ impl Ledger {
     /// Holds what a job may cost. A repeated request gets the same answer. A request for another amount while the
     /// hold is open replaces the hold, or leaves it if the new amount is refused.
     pub fn hold(&mut self, now: WallTime, request: &HoldRequest) -> Answer {
+        // Whatever is decided now, the job's claim so far is not left behind.
+        let claim = self.claims.remove(&request.job);
         let known = self.marks.get(&request.job);
         if let Some(ended) = known.filter(|mark| mark.state != State::Held) {
             return Answer::for_mark(ended);
@@ -90,7 +92,6 @@ impl Ledger {
                 };
                 let answer = Answer::for_mark(&mark);
                 self.put_mark(request.job.clone(), mark);
-                self.claims.remove(&request.job);
                 return answer;
             }
             let (held, before) = known.map_or((0, 0), |mark| (sum(&mark.parts).0, mark.amount.0));
@@ -99,12 +100,9 @@ impl Ledger {
                 let demand = self.demand.entry(account.clone()).or_default();
                 demand.note(now, plan.amount.0.saturating_sub(before));
             }
-            match plan.lacks_rights_of_others(need) {
-                true => {
-                    let is_refused = plan.verdict == Verdict::Refused;
-                    self.claim(now, (&request.job, account), need, is_refused);
-                }
-                false => drop(self.claims.remove(&request.job)),
+            if plan.lacks_rights_of_others(need) {
+                let is_refused = plan.verdict == Verdict::Refused;
+                self.claim(now, (&request.job, account), (need, is_refused), claim);
             }
         }
         match plan.verdict.runs() {

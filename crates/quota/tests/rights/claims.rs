@@ -100,4 +100,12 @@ fn a_job_that_is_too_large_for_all_claims_nothing() {
         !a.release(&job(1)) && !a.has_claim(&job(1)),
         "it did not run"
     );
+    // Nor does a claim stay of a job that is decided otherwise: it would keep rights from others.
+    a.hold(now, &waiting(1, 200));
+    let exempt = HoldRequest {
+        is_exempt: true,
+        ..waiting(1, 200)
+    };
+    assert_eq!(a.hold(now, &exempt).verdict, Verdict::Exempt);
+    assert!(!a.has_claim(&job(1)));
 }

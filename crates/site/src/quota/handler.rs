@@ -92,7 +92,6 @@ impl QuotaHandler<'_> {
                 |site, slice| connected.contains(&site) && !asked.contains_key(&(site, slice));
             let wants = quota.ledger.wants(wall, can_hear);
             quota.asked = asked;
-            quota.has_news |= !quota.waiting.is_empty();
             self.ask_for_rights(now, vo, wants);
         }
         self.follow_funded(now, vo);

@@ -8,10 +8,10 @@ use fairmesh_model::{AccountPath, CoreMillis, JobKey, Millis, Now, VoId, mutated
 use fairmesh_quota::{Answer, HoldRequest, SliceId, Verdict, core_hours};
 
 use crate::event::Reply;
-use crate::parts::Vos;
 use crate::quota::calls::{HoldCall, HoldContext, QuotaAnswer, QuotaCall, QuotaReply, Waiting};
 use crate::quota::handler::QuotaHandler;
 use crate::quota::query::{explain, held, waits_for};
+use crate::quota::{ASK_AGAIN, Quota};
 use crate::tickets::Ticket;
 
 /// Longest time that a call waits for rights of other members. Short, because the scheduler may block meanwhile.
@@ -20,9 +20,6 @@ const WAIT_MAX: Millis = Millis::from_secs(2);
 /// How long it waits where they have all that it lacks, as far as is known: some rounds of requests and heads. The
 /// programs that a batch system calls wait for ten seconds.
 const CLAIM_WAIT_MAX: Millis = Millis::from_secs(6);
-
-/// Before this others are not asked again for what is new, however many jobs they have too little for.
-const PROBE_AGAIN: Millis = Millis::from_secs(1);
 
 /// Most waiting calls in one VO: bounds what each transfer makes the site decide again. Further calls are decided at
 /// once.
@@ -102,7 +99,7 @@ impl QuotaHandler<'_> {
                 false => !connected.is_empty(),
             };
             if !has_claim && now.mono >= quota.probe_at {
-                quota.probe_at = now.mono.after(PROBE_AGAIN);
+                quota.probe_at = now.mono.after(ASK_AGAIN);
                 connected
                     .iter()
                     .for_each(|site| self.peers.gossip.probe(*site));
@@ -144,8 +141,14 @@ impl QuotaHandler<'_> {
     pub(super) fn answer_waiting(&mut self, now: Now, vo: VoId) {
         let quota = &mut self.vos.listed(vo).quota;
         let has_news = std::mem::take(&mut quota.has_news);
-        let is_due = |call: &Waiting| now.mono >= call.until;
-        if !has_news && !quota.waiting.iter().any(is_due) {
+        let is_over = |quota: &Quota, call: &Waiting| {
+            let until = match quota.ledger.has_claim(&call.asked.request.job) {
+                true => call.until,
+                false => call.since.after(WAIT_MAX),
+            };
+            now.mono >= until
+        };
+        if !has_news && !quota.waiting.iter().any(|call| is_over(quota, call)) {
             return;
         }
         let mut calls = std::mem::take(&mut quota.waiting);
@@ -153,9 +156,7 @@ impl QuotaHandler<'_> {
             calls.reverse();
         }
         for call in calls {
-            let has_claim = |vos: &Vos| vos[&vo].quota.ledger.has_claim(&call.asked.request.job);
-            let is_hopeless = now.mono >= call.since.after(WAIT_MAX) && !has_claim(self.vos);
-            let is_over = is_due(&call) || is_hopeless;
+            let is_over = is_over(&self.vos[&vo].quota, &call);
             if !is_over && !has_news {
                 self.wait_again(vo, call);
                 continue;
